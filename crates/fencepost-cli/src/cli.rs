@@ -45,6 +45,8 @@ pub(crate) enum Verb {
     Doctor(doctor::Args),
     Demo(demo::Args),
     Schema(schema::Args),
+    #[cfg(feature = "serve")]
+    Serve(crate::verbs::serve::Args),
     Config(config::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -101,6 +101,11 @@ fn start(cli: Cli) -> Result<u8, Failure> {
             let mut signals = Signals::block()?;
             wait_for(hold::run(args, settings, &mut signals))
         }
+        #[cfg(feature = "serve")]
+        Verb::Serve(args) => {
+            let mut signals = Signals::block()?;
+            wait_for(verbs::serve::run(args, settings, &mut signals))
+        }
         Verb::Extend(args) => wait_for(extend::run(args, settings)),
         Verb::Release(args) => wait_for(release::run(args, settings)),
         Verb::Ls(args) => wait_for(ls::run(args, settings)),

@@ -16,5 +16,7 @@ pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod schema;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod watch;

@@ -9,7 +9,7 @@ use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "run",
     "acquire",
     "extend",
@@ -25,6 +25,7 @@ const VERBS: [&str; 18] = [
     "demo",
     "doctor",
     "schema",
+    "serve",
     "config",
     "completions",
     "man",
@@ -111,11 +112,12 @@ fn examples_of_the_help_run() {
             .replace("--at-least 1m", "--at-least 10ms")
             // They go on until somebody ends them.
             .replace("fencepost watch", "timeout 1 fencepost watch")
+            .replace("fencepost serve", "timeout 1 fencepost serve --listen 127.0.0.1:0")
             .replace("--no-stdin deploys", "--no-stdin deploys & kill $!");
         let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
         let mut shell = place.via("bash", ["-c", &format!("set -eu -o pipefail; {script}")]);
         let said = Kid::of(shell.env("PATH", path).env("HOME", place.path(""))).said();
-        let expected = if verb == "watch" { 124 } else { 0 };
+        let expected = if ["serve", "watch"].contains(&verb) { 124 } else { 0 };
         assert_eq!(said.code, Some(expected), "{script}\n{said:?}");
         count += examples.len();
     }

@@ -27,6 +27,7 @@ mod postgres;
 mod redis;
 mod removed;
 mod rows;
+mod serve;
 mod settings;
 mod signals;
 mod static_binary;

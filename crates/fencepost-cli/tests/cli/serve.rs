@@ -1,0 +1,106 @@
+//! `fencepost serve`: locks over HTTP, as a program in another language takes them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::kit::{Place, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A copy of the service. It is killed when this is dropped.
+struct Service {
+    child: Child,
+    address: String,
+}
+
+impl Service {
+    fn start(place: &Place) -> Service {
+        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let (mut said, mut byte) = (String::new(), [0]);
+        while !said.ends_with("acquire\n") && output.read(&mut byte).unwrap() == 1 {
+            said.push(byte[0] as char);
+        }
+        let page = said.lines().find_map(|line| line.strip_prefix("the page: http://"));
+        let address = page.expect(&said).trim_end_matches('/').to_owned();
+        assert!(said.contains(&format!("http://{address}/v1/locks/hello/acquire")), "{said}");
+        Service { child, address }
+    }
+
+    fn send(&self, path: &str, body: &Value) -> TcpStream {
+        let (body, mut stream) = (body.to_string(), TcpStream::connect(&self.address).unwrap());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    }
+
+    /// Sends a request, and returns the status and the body.
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (mut stream, mut text) = (self.send(path, body), String::new());
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.read_to_string(&mut text).unwrap();
+        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_lease_of_one_copy_is_released_at_another_and_outlives_both() {
+    let place = Place::new();
+    let (first, second) = (Service::start(&place), Service::start(&place));
+    let (status, granted) =
+        first.post("/v1/locks/nightly/acquire", &json!({ "ttl": "1m", "holder": "job 7" }));
+    assert_eq!(status, 200, "{granted}");
+    assert_eq!(place.show("nightly")["holders"][0]["token"], granted["token"]);
+    place.output(["run", "-n", "nightly", "--", "true"]).expect(75).complains(&["job 7"]);
+    drop(first);
+    assert_eq!(second.post("/v1/locks/nightly/acquire", &json!({})).0, 409);
+    let lease = json!({ "lease": granted["lease"] });
+    assert_eq!(second.post("/v1/leases/release", &lease).0, 204);
+    assert_eq!(second.post("/v1/leases/release", &lease).0, 410);
+    place.output(["run", "-n", "nightly", "--", "true"]).expect(0);
+}
+
+#[test]
+fn a_caller_that_hangs_up_leaves_the_queue() {
+    let place = Place::new();
+    let service = Service::start(&place);
+    let (_, granted) = service.post("/v1/locks/a/acquire", &json!({ "ttl": "1m" }));
+    let caller = service.send("/v1/locks/a/acquire", &json!({ "wait": "1m" }));
+    place.waiters("a", 1);
+    drop(caller);
+    place.waiters("a", 0);
+    // Who waits is granted with the release.
+    let next = service.send("/v1/locks/a/acquire", &json!({ "wait": "1m" }));
+    place.waiters("a", 1);
+    assert_eq!(service.post("/v1/leases/release", &json!({ "lease": granted["lease"] })).0, 204);
+    eventually("it holds", SOON, || {
+        let token = &place.show("a")["holders"][0]["token"];
+        (token.as_u64() > granted["token"].as_u64()).then_some(())
+    });
+    drop(next);
+}
+
+#[test]
+fn only_loopback_and_engines_with_leases_are_served() {
+    let place = Place::new();
+    place.output(["serve", "--listen", "0.0.0.0:0"]).expect(64).complains(&["other machines"]);
+    place.output(["serve", "--listen", "here"]).expect(64);
+}

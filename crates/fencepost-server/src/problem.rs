@@ -1,0 +1,81 @@
+//! Errors as `application/problem+json` (RFC 9457), each with a code that stays.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use fencepost_core::{Error, ErrorKind};
+use serde_json::{Map, Value, json};
+
+/// After how many seconds a caller should try again when the engine is away.
+const AGAIN: &str = "1";
+
+/// An error of a request.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
+        Problem { status, code, detail: detail.into(), more: Map::new() }
+    }
+
+    /// The request breaks a rule.
+    pub(crate) fn invalid(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    /// Adds a field.
+    pub(crate) fn with(mut self, field: &str, value: impl Into<Value>) -> Problem {
+        self.more.insert(field.to_owned(), value.into());
+        self
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        let (status, code) = match error.kind() {
+            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "invalid"),
+            ErrorKind::Unsupported => (StatusCode::NOT_IMPLEMENTED, "unsupported"),
+            ErrorKind::Timeout => (StatusCode::CONFLICT, "timed-out"),
+            ErrorKind::Lost => (StatusCode::GONE, "lease-ended"),
+            ErrorKind::Mismatch => (StatusCode::CONFLICT, "mismatch"),
+            ErrorKind::Unreachable => (StatusCode::SERVICE_UNAVAILABLE, "unreachable"),
+            ErrorKind::Closed => (StatusCode::SERVICE_UNAVAILABLE, "closing"),
+            ErrorKind::Denied => (StatusCode::BAD_GATEWAY, "denied-by-engine"),
+            ErrorKind::Configuration => (StatusCode::BAD_GATEWAY, "engine-misconfigured"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        };
+        Problem::new(status, code, error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut body = self.more;
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("title".to_owned(), json!(self.status.canonical_reason()));
+        body.insert("code".to_owned(), self.code.into());
+        body.insert("detail".to_owned(), self.detail.into());
+        let mut response = (self.status, Json(Value::Object(body))).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(AGAIN));
+        }
+        response
+    }
+}
+
+/// The answer for a path that does not exist.
+pub(crate) async fn no_such_page() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-such-path", "the API begins at /v1/locks; the page is at /")
+}
+
+/// The answer for a path that takes another method.
+pub(crate) async fn wrong_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "this path takes another method")
+}

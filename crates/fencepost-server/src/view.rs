@@ -1,0 +1,75 @@
+//! Locks as JSON.
+
+use fencepost_core::{ClaimInfo, Info, Mode};
+use serde::Serialize;
+
+/// A lock with its holders and waiters.
+#[derive(Debug, Serialize)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    pub(crate) last_token: Option<u64>,
+    pub(crate) holders: Vec<Claim>,
+    /// In the order of the queue.
+    pub(crate) waiters: Vec<Claim>,
+}
+
+/// A claim that holds or waits. It has no part of the secret of a lease.
+#[derive(Debug, Serialize)]
+pub(crate) struct Claim {
+    pub(crate) holder: String,
+    pub(crate) host: String,
+    pub(crate) pid: u32,
+    pub(crate) mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) permits: Option<u32>,
+    pub(crate) token: Option<u64>,
+    /// For how long it has held, or waited.
+    pub(crate) age_ms: u64,
+    /// How long its lease runs if nobody extends it.
+    pub(crate) expires_in_ms: Option<u64>,
+    pub(crate) reason: Option<String>,
+    pub(crate) overdue: bool,
+    pub(crate) evicted: bool,
+    /// No process holds it: a lease does.
+    pub(crate) detached: bool,
+}
+
+impl From<&Info> for Lock {
+    fn from(info: &Info) -> Lock {
+        Lock {
+            name: info.name.as_str().to_owned(),
+            last_token: info.last_token.map(|token| token.get()),
+            holders: info.holders().map(Claim::from).collect(),
+            waiters: info.waiters().map(Claim::from).collect(),
+        }
+    }
+}
+
+impl From<&ClaimInfo> for Claim {
+    fn from(claim: &ClaimInfo) -> Claim {
+        let (mode, permits) = match claim.mode {
+            Mode::Exclusive => ("exclusive", None),
+            Mode::Shared => ("shared", None),
+            Mode::Permits { n, .. } => ("permits", Some(n)),
+        };
+        Claim {
+            holder: claim.holder.label.clone(),
+            host: claim.holder.host.clone(),
+            pid: claim.holder.pid,
+            mode,
+            permits,
+            token: claim.token.map(|token| token.get()),
+            age_ms: millis(claim.age),
+            expires_in_ms: claim.expires_in.map(millis),
+            reason: claim.reason.clone(),
+            overdue: claim.is_overdue(),
+            evicted: claim.evicted,
+            detached: claim.detached,
+        }
+    }
+}
+
+/// Returns whole milliseconds.
+pub(crate) fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

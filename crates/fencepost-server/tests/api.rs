@@ -1,0 +1,210 @@
+//! The API on the engine in memory, without a network.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use fencepost_core::{Client, Registry};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+async fn service() -> (Router, Client) {
+    let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    (fencepost_server::router(locks.clone()).unwrap(), locks)
+}
+
+fn post(path: &str, body: &Value) -> Request<Body> {
+    let request = Request::post(path).header(header::HOST, "127.0.0.1:7070");
+    request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string())).unwrap()
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).header(header::HOST, "localhost:7070").body(Body::empty()).unwrap()
+}
+
+async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, Value) {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    }
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+async fn acquire(router: &Router, name: &str, body: &Value) -> (StatusCode, Value) {
+    answer(router, post(&format!("/v1/locks/{name}/acquire"), body)).await
+}
+
+fn lease(granted: &Value) -> Value {
+    json!({ "lease": granted["lease"].as_str().unwrap() })
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_extended_and_released_once() {
+    let (router, locks) = service().await;
+    let body = json!({ "ttl": "5s", "holder": "job 7", "reason": "import" });
+    let (status, granted) = acquire(&router, "stock%2F42", &body).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    let valid = granted["valid_ms"].as_u64().unwrap();
+    assert!((3_000..5_000).contains(&valid), "{granted}");
+    let info = locks.inspect("stock/42").await.unwrap();
+    let holder = info.holders().next().unwrap();
+    assert_eq!((holder.holder.label.as_str(), holder.reason.as_deref()), ("job 7", Some("import")));
+    assert!(holder.detached && holder.token.unwrap().get() == granted["token"]);
+
+    let (status, longer) =
+        answer(&router, post("/v1/leases/extend", &json!({ "lease": granted["lease"], "ttl": "1m" }))).await;
+    assert_eq!((status, &longer["token"]), (StatusCode::OK, &granted["token"]));
+    assert!(longer["valid_ms"].as_u64().unwrap() > 50_000);
+    let (_, shown) = answer(&router, post("/v1/leases/show", &lease(&longer))).await;
+    assert_eq!(shown["held"], true);
+    assert_eq!(answer(&router, post("/v1/leases/release", &lease(&longer))).await.0, StatusCode::NO_CONTENT);
+    let (status, problem) = answer(&router, post("/v1/leases/release", &lease(&longer))).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::GONE, Some("lease-ended")));
+    let (_, shown) = answer(&router, post("/v1/leases/show", &lease(&longer))).await;
+    assert_eq!(shown["held"], false);
+    assert_eq!(locks.inspect("stock/42").await.unwrap().claims.len(), 0);
+}
+
+#[tokio::test]
+async fn a_busy_lock_names_its_holder_and_a_wait_ends() {
+    let (router, _locks) = service().await;
+    let (_, first) = acquire(&router, "a", &json!({ "holder": "first" })).await;
+    let (status, problem) = acquire(&router, "a", &json!({})).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("busy")));
+    assert_eq!(problem["holders"][0]["holder"], "first");
+    assert!(!problem.to_string().contains(first["lease"].as_str().unwrap()));
+    let (status, problem) = acquire(&router, "a", &json!({ "wait": "50ms" })).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("timed-out")));
+    assert_eq!(problem["waiters"], 0);
+    // The release hands the lock to the caller that waits.
+    let waits = tokio::spawn({
+        let router = router.clone();
+        async move { acquire(&router, "a", &json!({ "wait": "30s" })).await }
+    });
+    let (_, shown) = answer(&router, get("/v1/locks/a")).await;
+    assert_eq!(shown["holders"][0]["token"], first["token"]);
+    answer(&router, post("/v1/leases/release", &lease(&first))).await;
+    let (status, second) = waits.await.unwrap();
+    assert_eq!(status, StatusCode::OK);
+    assert!(second["token"].as_u64() > first["token"].as_u64());
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_has_left_the_queue() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let waits = tokio::spawn({
+        let router = router.clone();
+        async move { acquire(&router, "a", &json!({ "wait": "30s" })).await }
+    });
+    let waiters = async |count: usize| {
+        while locks.inspect("a").await.unwrap().waiters().count() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    let soon = Duration::from_secs(10);
+    tokio::time::timeout(soon, waiters(1)).await.expect("it waits");
+    waits.abort();
+    tokio::time::timeout(soon, waiters(0)).await.expect("it has left");
+    assert_eq!(answer(&router, post("/v1/leases/release", &lease(&held))).await.0, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn readers_and_permits_share() {
+    let (router, _locks) = service().await;
+    for body in [json!({ "mode": "shared" }), json!({ "mode": "permits", "permits": 2 })] {
+        let name = body["mode"].as_str().unwrap();
+        for _ in 0..2 {
+            assert_eq!(acquire(&router, name, &body).await.0, StatusCode::OK);
+        }
+        assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::CONFLICT);
+    }
+    let (_, listed) = answer(&router, get("/v1/locks?prefix=per")).await;
+    assert_eq!(listed["locks"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["locks"][0]["holders"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn evicting_needs_the_token() {
+    let (router, _locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let evict =
+        |token: u64| post("/v1/locks/a/evict", &json!({ "token": token, "now": true, "reason": "deploy" }));
+    let token = held["token"].as_u64().unwrap();
+    assert!(answer(&router, evict(token + 1)).await.0.is_client_error());
+    assert_eq!(answer(&router, evict(token)).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(acquire(&router, "a", &json!({})).await.0, StatusCode::OK);
+    assert_eq!(answer(&router, post("/v1/leases/release", &lease(&held))).await.0, StatusCode::GONE);
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_before_anything_is_asked() {
+    let (router, locks) = service().await;
+    for body in [
+        json!({ "ttl": "5" }),
+        json!({ "ttl": "1ms" }),
+        json!({ "ttl": 5 }),
+        json!({ "wait": "1h" }),
+        json!({ "mode": "permits" }),
+        json!({ "permits": 3 }),
+        json!({ "mode": "mine" }),
+        json!({ "unknown": true }),
+        json!({ "reason": "x".repeat(2000) }),
+        json!([]),
+    ] {
+        let (status, problem) = acquire(&router, "a", &body).await;
+        assert!(status.is_client_error() && problem["code"] == "invalid", "{body}: {status} {problem}");
+    }
+    for name in ["%20", "a%00b", &"x".repeat(256)] {
+        assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
+    }
+    let text = "fp1-0123456789";
+    let (status, problem) = answer(&router, post("/v1/leases/release", &json!({ "lease": text }))).await;
+    assert!(status == StatusCode::BAD_REQUEST && !problem.to_string().contains("456789"), "{problem}");
+    let large = json!({ "reason": "x".repeat(20_000) });
+    assert_eq!(acquire(&router, "a", &large).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(answer(&router, get("/nothing")).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(answer(&router, get("/v1/leases/release")).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(locks.list("", &fencepost_core::Page::default()).await.unwrap().resources.len(), 0);
+}
+
+#[tokio::test]
+async fn pages_of_strangers_are_refused() {
+    let (router, locks) = service().await;
+    let mut other_host = post("/v1/locks/a/acquire", &json!({}));
+    other_host.headers_mut().insert(header::HOST, "evil.example".parse().unwrap());
+    assert_eq!(answer(&router, other_host).await.0, StatusCode::MISDIRECTED_REQUEST);
+    let mut other_origin = post("/v1/locks/a/acquire", &json!({}));
+    other_origin.headers_mut().insert(header::ORIGIN, "http://evil.example".parse().unwrap());
+    assert_eq!(answer(&router, other_origin).await.0, StatusCode::FORBIDDEN);
+    // A form of another page cannot send this type.
+    let mut form = post("/v1/locks/a/acquire", &json!({}));
+    form.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
+    assert_eq!(answer(&router, form).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
+    let mut own_origin = post("/v1/locks/a/acquire", &json!({}));
+    own_origin.headers_mut().insert(header::ORIGIN, "http://127.0.0.1:7070".parse().unwrap());
+    assert_eq!(answer(&router, own_origin).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_page_shows_holders_and_escapes_their_texts() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "holder": "<script>x</script>", "reason": "a & b" })).await;
+    let response = router.clone().oneshot(get("/")).await.unwrap();
+    let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+    let page = response.into_body().collect().await.unwrap().to_bytes();
+    let page = std::str::from_utf8(&page).unwrap();
+    assert!(policy.starts_with("default-src 'none'"));
+    assert!(
+        page.contains("&lt;script&gt;x") && page.contains("a &amp; b") && !page.contains("<script>x"),
+        "{page}"
+    );
+    for path in ["/page.js", "/page.css", "/healthz", "/readyz"] {
+        assert_eq!(router.clone().oneshot(get(path)).await.unwrap().status(), StatusCode::OK, "{path}");
+    }
+}
