@@ -10,7 +10,7 @@ use crate::db::{failure, limits, transaction};
 use crate::error::Failure;
 
 /// The layout that this code reads and writes, as `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// `PRAGMA application_id`: "fnce".
 const APPLICATION: i64 = 0x666e_6365;
