@@ -32,7 +32,7 @@ const WAITING: usize = 10_000;
 /// The most bytes of a request's body: a lease with a name of 255 bytes and a reason of 1024 fit.
 const BODY: usize = 16 * 1024;
 
-/// What the requests share.
+/// The parts that all requests share.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) locks: Client,
@@ -75,8 +75,8 @@ pub fn router(locks: Client) -> Result<Router> {
 /// Binds the address for [`serve`].
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) for an address that is not loopback. Else what the system says, as
-/// [`is_configuration`](Error::is_configuration).
+/// [`is_invalid`](Error::is_invalid) for an address that is not loopback. [`is_configuration`](Error::is_configuration) if the
+/// system refuses it.
 pub fn bind(address: SocketAddr) -> Result<TcpListener> {
     if !address.ip().is_loopback() {
         return Err(Error::invalid(format!(
@@ -95,7 +95,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener> {
 /// Serves for as long as the future is polled.
 ///
 /// # Errors
-/// What the system says about the listener.
+/// The system refuses the listener.
 ///
 /// # Cancel safety
 /// Dropped, it cuts off all callers. What they hold is held by its lease.

@@ -87,7 +87,7 @@ fn a_caller_that_hangs_up_leaves_the_queue() {
     place.waiters("a", 1);
     drop(caller);
     place.waiters("a", 0);
-    // Who waits is granted with the release.
+    // The next caller is granted with the release.
     let next = service.send("/v1/locks/a/acquire", &json!({ "wait": "1m" }));
     place.waiters("a", 1);
     assert_eq!(service.post("/v1/leases/release", &json!({ "lease": granted["lease"] })).0, 204);
