@@ -98,7 +98,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener> {
 /// The system refuses the listener.
 ///
 /// # Cancel safety
-/// Dropped, it cuts off all callers. What they hold is held by its lease.
+/// Dropped, it cuts off all callers. The locks that they hold are held by their leases.
 pub async fn serve(router: Router, listener: TcpListener) -> std::io::Result<()> {
     axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
 }
