@@ -6,7 +6,9 @@
 //! [`part`].
 
 mod cron;
+mod group;
 mod keys;
+mod outage;
 mod oversell;
 mod picture;
 mod recipes;
@@ -38,7 +40,8 @@ pub struct Demo {
 }
 
 /// All demos, in the order in which to watch them.
-pub const DEMOS: &[Demo] = &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO];
+pub const DEMOS: &[Demo] =
+    &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO, outage::DEMO];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

@@ -36,4 +36,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 300,
     },
+    Line {
+        id: "demo-outage",
+        engine: "demo",
+        promise: "`fencepost demo outage`, 20 times: no work with closed, one holder with a fallback, one a host with local, more with open",
+        measure: &["demo", "outage", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 1200,
+    },
 ];

@@ -44,6 +44,21 @@ fn a_job_on_three_hosts_runs_once() {
 }
 
 #[test]
+fn policies_go_on_as_their_page_says() {
+    let policies = short("outage");
+    let names: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["closed", "fallback", "local", "open"]);
+    let [closed, fallback, local, open] = &policies[..] else { panic!("{policies:?}") };
+    assert!(closed["during"] == 0 && closed["holders_at_once"] == 1, "{closed}");
+    assert!(fallback["during"].as_u64() > Some(0) && fallback["holders_at_once"] == 1, "{fallback}");
+    assert!(
+        local["holders_at_once"].as_u64() <= Some(3) && local["holders_at_once"].as_u64() > Some(1),
+        "{local}"
+    );
+    assert!(open["holders_at_once"].as_u64() > Some(3), "{open}");
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
