@@ -5,9 +5,11 @@
 //! Some demos need several processes: they start this program again with [`PART`] as its first argument, and the program then calls
 //! [`part`].
 
+mod acts;
 mod cron;
 mod group;
 mod keys;
+mod leader;
 mod outage;
 mod oversell;
 mod picture;
@@ -41,7 +43,7 @@ pub struct Demo {
 
 /// All demos, in the order in which to watch them.
 pub const DEMOS: &[Demo] =
-    &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO, outage::DEMO];
+    &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO, outage::DEMO, leader::DEMO];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

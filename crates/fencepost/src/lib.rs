@@ -178,4 +178,6 @@ mod pages {
     struct Oversell;
     #[doc = include_str!("../../../docs/demos/segments.md")]
     struct Segments;
+    #[doc = include_str!("../../../docs/demos/leader.md")]
+    struct Leader;
 }

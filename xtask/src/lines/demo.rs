@@ -44,4 +44,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 1200,
     },
+    Line {
+        id: "demo-leader",
+        engine: "demo",
+        promise: "`fencepost demo leader`, 20 times: terms grow, and each leader that was stopped steps down before it acts",
+        measure: &["demo", "leader", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 600,
+    },
 ];

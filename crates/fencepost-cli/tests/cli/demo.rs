@@ -59,6 +59,15 @@ fn policies_go_on_as_their_page_says() {
 }
 
 #[test]
+fn a_leader_that_was_stopped_steps_down() {
+    let leaders = short("leader");
+    let terms: Vec<_> = leaders.iter().map(|leader| leader["term"].as_i64().unwrap()).collect();
+    assert!(terms.len() == 3 && terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+    let stepped_down: Vec<_> = leaders.iter().map(|leader| leader["stepped_down"].as_bool()).collect();
+    assert_eq!(stepped_down, [Some(true), Some(true), None]);
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
