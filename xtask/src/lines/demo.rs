@@ -52,4 +52,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 600,
     },
+    Line {
+        id: "demo-steps",
+        engine: "demo",
+        promise: "`fencepost demo steps`, 20 times: the hole of each step of a lock service happens, and the next step closes it",
+        measure: &["demo", "steps", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 1200,
+    },
 ];

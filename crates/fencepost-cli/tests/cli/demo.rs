@@ -1,5 +1,6 @@
 //! `fencepost demo`: the stories come out as told. The long forms run in `cargo xtask prove`.
 
+use fencepost_testkit::needs;
 use serde_json::Value;
 
 use crate::kit::Place;
@@ -65,6 +66,18 @@ fn a_leader_that_was_stopped_steps_down() {
     assert!(terms.len() == 3 && terms.is_sorted_by(|one, next| one < next), "{terms:?}");
     let stepped_down: Vec<_> = leaders.iter().map(|leader| leader["stepped_down"].as_bool()).collect();
     assert_eq!(stepped_down, [Some(true), Some(true), None]);
+}
+
+#[test]
+fn each_step_closes_the_hole_of_the_step_before() {
+    needs!(REDIS);
+    let steps = short("steps");
+    assert_eq!(steps.len(), 8);
+    for step in steps {
+        // The first step has none before it, and the last one leaves none.
+        assert_eq!(step["closes"].as_bool(), (step["step"] != "setnx").then_some(true), "{step}");
+        assert_eq!(step["hole"].as_bool(), (step["step"] != "token").then_some(true), "{step}");
+    }
 }
 
 #[test]
