@@ -8,7 +8,11 @@
 
 mod acts;
 mod cron;
+#[cfg(feature = "redis")]
+mod crowd;
 mod group;
+#[cfg(feature = "redis")]
+mod herd;
 mod keys;
 mod leader;
 mod outage;
@@ -60,11 +64,13 @@ pub const DEMOS: &[Demo] = &[
     leader::DEMO,
     #[cfg(feature = "redis")]
     steps::DEMO,
+    #[cfg(feature = "redis")]
+    herd::DEMO,
 ];
 
 /// The demos that a build without Redis lacks.
 #[cfg(not(feature = "redis"))]
-const OF_REDIS: &[&str] = &["steps"];
+const OF_REDIS: &[&str] = &["steps", "herd"];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

@@ -60,4 +60,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 1200,
     },
+    Line {
+        id: "demo-herd",
+        engine: "demo",
+        promise: "`fencepost demo herd`, 20 times: with 1,000 waiters a handoff costs fewer commands than where all poll or all are told",
+        measure: &["demo", "herd", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 1200,
+    },
 ];

@@ -81,6 +81,15 @@ fn each_step_closes_the_hole_of_the_step_before() {
 }
 
 #[test]
+fn one_waiter_of_a_hundred_wakes() {
+    needs!(REDIS);
+    let ways = short("herd");
+    let commands: Vec<_> = ways.iter().map(|way| way["commands_per_handoff"].as_f64().unwrap()).collect();
+    let [poll, told, one] = commands[..] else { panic!("{ways:?}") };
+    assert!(one < poll && one < told / 3.0 && told > 25.0, "{ways:?}");
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
