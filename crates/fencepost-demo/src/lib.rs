@@ -19,6 +19,7 @@ mod outage;
 mod oversell;
 mod picture;
 mod recipes;
+mod rows;
 #[cfg(feature = "redis")]
 mod scenes;
 mod segments;
@@ -30,6 +31,7 @@ mod shop;
 mod stage;
 #[cfg(feature = "redis")]
 mod steps;
+mod table;
 mod zombie;
 
 use std::io;
@@ -62,6 +64,7 @@ pub const DEMOS: &[Demo] = &[
     cron::DEMO,
     outage::DEMO,
     leader::DEMO,
+    table::DEMO,
     #[cfg(feature = "redis")]
     steps::DEMO,
     #[cfg(feature = "redis")]

@@ -68,4 +68,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 1200,
     },
+    Line {
+        id: "demo-table",
+        engine: "demo",
+        promise: "`fencepost demo table`, 20 times: a lock in a table is stuck, freed too early or shared, and fencepost's is not",
+        measure: &["demo", "table", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 600,
+    },
 ];

@@ -90,6 +90,25 @@ fn one_waiter_of_a_hundred_wakes() {
 }
 
 #[test]
+fn a_lock_in_a_table_has_a_hole_at_each_step() {
+    let answers = |recipe: &Value| {
+        let keys = [
+            "free_after_a_crash",
+            "one_holder_if_it_is_slow",
+            "owner_may_lock_again",
+            "one_holder_if_a_second_process_asks",
+        ];
+        keys.map(|key| recipe[key].as_bool().unwrap())
+    };
+    let recipes: Vec<_> = short("table").iter().map(answers).collect();
+    let [key, cleaner, owner, ours] = recipes[..] else { panic!("{recipes:?}") };
+    assert_eq!(key, [false, true, false, true]);
+    assert_eq!(cleaner, [true, false, false, true]);
+    assert_eq!(owner, [true, false, true, false]);
+    assert_eq!(ours, [true; 4]);
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
