@@ -10,6 +10,8 @@ mod acts;
 mod cron;
 #[cfg(feature = "redis")]
 mod crowd;
+#[cfg(feature = "redis")]
+mod failover;
 mod group;
 #[cfg(feature = "redis")]
 mod herd;
@@ -69,11 +71,13 @@ pub const DEMOS: &[Demo] = &[
     steps::DEMO,
     #[cfg(feature = "redis")]
     herd::DEMO,
+    #[cfg(feature = "redis")]
+    failover::DEMO,
 ];
 
 /// The demos that a build without Redis lacks.
 #[cfg(not(feature = "redis"))]
-const OF_REDIS: &[&str] = &["steps", "herd"];
+const OF_REDIS: &[&str] = &["steps", "herd", "failover"];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

@@ -33,6 +33,7 @@ pub(crate) struct Server {
     port: u16,
     program: PathBuf,
     folder: PathBuf,
+    has_replica: bool,
 }
 
 impl Server {
@@ -44,7 +45,8 @@ impl Server {
         loop {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             let child = spawn(&program, &folder, port, options)?;
-            let mut server = Server { child, port, program: program.clone(), folder: folder.clone() };
+            let mut server =
+                Server { child, port, program: program.clone(), folder: folder.clone(), has_replica: false };
             tries += 1;
             match server.await_answer().await {
                 Ok(()) => return Ok(server),
@@ -52,6 +54,34 @@ impl Server {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Starts a replica of this server, and waits until it follows.
+    pub(crate) async fn replica(&mut self, stage: &Stage) -> Result<Server, Failure> {
+        let replica = Server::start(stage, &["--replicaof", &format!("127.0.0.1 {}", self.port)]).await?;
+        let until = Instant::now() + LIMIT;
+        while !replica.ask::<String>(&["INFO", "replication"]).await?.contains("master_link_status:up") {
+            if Instant::now() >= until {
+                return Err(Failure::new("the demo's own replica does not follow its master"));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.has_replica = true;
+        Ok(replica)
+    }
+
+    pub(crate) fn has_replica(&self) -> bool {
+        self.has_replica
+    }
+
+    /// Cuts the replica off from its master: it follows a port where nobody answers. It keeps its data.
+    pub(crate) async fn cut_off(&self) -> Result<(), Failure> {
+        self.ask::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await.map(drop)
+    }
+
+    /// Makes a master of the replica.
+    pub(crate) async fn promote(&self) -> Result<(), Failure> {
+        self.ask::<String>(&["REPLICAOF", "NO", "ONE"]).await.map(drop)
     }
 
     /// Kills the server and starts an empty one on the same port.

@@ -76,4 +76,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 600,
     },
+    Line {
+        id: "demo-failover",
+        engine: "demo",
+        promise: "`fencepost demo failover`, 20 times: two hold after a failover that forgets a grant, and the token stops the late write",
+        measure: &["demo", "failover", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 600,
+    },
 ];

@@ -109,6 +109,16 @@ fn a_lock_in_a_table_has_a_hole_at_each_step() {
 }
 
 #[test]
+fn a_failover_makes_two_holders_and_the_token_stops_one() {
+    needs!(REDIS);
+    let rounds = short("failover");
+    let answers = |key: &str| rounds.iter().map(|round| round[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!(answers("granted"), [true, true, false, true]);
+    assert_eq!(answers("two_hold"), [true, true, false, false]);
+    assert_eq!(answers("lost_update"), [true, false, false, false]);
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
