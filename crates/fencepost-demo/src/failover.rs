@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use fencepost::{Guard, Locks};
+use fencepost::Locks;
 use serde::Serialize;
 
 use crate::Demo;
+use crate::holding::{Holding, loses_update};
 use crate::server::{Server, command};
 use crate::shop::Shop;
 use crate::stage::{self, Failure, Stage};
@@ -92,26 +93,14 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
         replica.cut_off().await?;
     }
     row.move_to(1, "the first one asks the master");
-    let first = Holding::ask(&master, round).await?;
-    let left = shop.pieces(0)? - 1;
+    let first = ask(&master, round).await?;
     row.move_to(2, "the master dies, and the replica is promoted");
     master.kill();
     replica.promote().await?;
     row.move_to(3, "the second one asks the replica");
-    let second = Holding::ask(&replica, round).await?;
+    let second = ask(&replica, round).await?;
     let two_hold = first.holds() && second.holds();
-    let mut expected = shop.pieces(0)?;
-    if second.holds() {
-        expected -= 3;
-        second.write(&shop, expected, 2)?;
-    }
-    // The first one has read the stock before, and writes last.
-    if first.holds() && !first.write(&shop, left, 1)? {
-        row.move_to(3, "the late write was refused");
-    } else if first.holds() && !second.holds() {
-        expected = left;
-    }
-    let lost_update = shop.pieces(0)? != expected;
+    let lost_update = loses_update(&shop, &first, &second)?;
     let facts = Facts { round, granted: first.holds(), two_hold, lost_update };
     let text = match (facts.granted, two_hold, lost_update) {
         (false, ..) => "no grant: it would not survive a failover",
@@ -125,59 +114,27 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
     Ok(facts)
 }
 
-/// The answer to a request for the lock.
-enum Holding {
-    Nothing,
-    /// By `SET NX PX`. The holder has no more than its belief.
-    Believed,
-    Held(Box<Guard>, Locks),
-}
-
-impl Holding {
-    async fn ask(server: &Server, round: &str) -> Result<Holding, Failure> {
-        if round == "set-nx" {
-            let lease = LEASE.as_millis().to_string();
-            let set = command(&["SET", NAME, round, "NX", "PX", &lease]);
-            let set: Option<String> = set.query_async(&mut server.connect().await?).await?;
-            return Ok(set.map_or(Holding::Nothing, |_| Holding::Believed));
-        }
-        let builder = Locks::builder(&server.url()).ttl(LEASE).connect_wait(WAIT).attempt_timeout(WAIT);
-        let builder = builder.close_timeout(PATIENCE).release_timeout(PATIENCE).drop_timeout(PATIENCE);
-        let locks = builder.connect().await?;
-        // The second one asks the replica, which has none of its own any more.
-        let replicas = u32::from(round != "token" && server.has_replica());
-        let mutex = locks.mutex(NAME)?;
-        // Where the replica follows, a busy machine may make it late: then the client asks again.
-        let wait = if round == "replicas" && replicas > 0 { WAIT } else { Duration::ZERO };
-        match mutex.try_lock().wait(wait).replicas(replicas).await {
-            Ok(Some(guard)) => Ok(Holding::Held(Box::new(guard), locks)),
-            Ok(None) => Ok(Holding::Nothing),
-            // Too few replicas have acknowledged the grant.
-            Err(_) if replicas > 0 => Ok(Holding::Nothing),
-            Err(error) => Err(error.into()),
-        }
+/// Asks a server for the lock.
+async fn ask(server: &Server, round: &str) -> Result<Holding, Failure> {
+    if round == "set-nx" {
+        let lease = LEASE.as_millis().to_string();
+        let set = command(&["SET", NAME, round, "NX", "PX", &lease]);
+        let set: Option<String> = set.query_async(&mut server.connect().await?).await?;
+        return Ok(set.map_or(Holding::Nothing, |_| Holding::Believed));
     }
-
-    fn holds(&self) -> bool {
-        match self {
-            Holding::Nothing => false,
-            Holding::Believed => true,
-            Holding::Held(guard, _) => guard.ensure_held().is_ok(),
-        }
-    }
-
-    /// Writes the stock. `false`: the stock has refused the token.
-    fn write(&self, shop: &Shop, left: i64, buyer: u32) -> Result<bool, Failure> {
-        match self {
-            Holding::Held(guard, _) => shop.sell_with_token(0, left, buyer, guard.token().as_i64()),
-            _ => shop.sell(0, left, buyer).map(|()| true),
-        }
-    }
-
-    async fn close(self) {
-        if let Holding::Held(guard, locks) = self {
-            drop(guard);
-            locks.close().await;
-        }
+    let builder = Locks::builder(&server.url()).ttl(LEASE).connect_wait(WAIT).attempt_timeout(WAIT);
+    let builder = builder.close_timeout(PATIENCE).release_timeout(PATIENCE).drop_timeout(PATIENCE);
+    let locks = builder.connect().await?;
+    // The second one asks the replica, which has none of its own any more.
+    let replicas = u32::from(round != "token" && server.has_replica());
+    let mutex = locks.mutex(NAME)?;
+    // Where the replica follows, a busy machine may make it late: then the client asks again.
+    let wait = if round == "replicas" && replicas > 0 { WAIT } else { Duration::ZERO };
+    match mutex.try_lock().wait(wait).replicas(replicas).await {
+        Ok(Some(guard)) => Ok(Holding::Held(Box::new(guard), locks)),
+        Ok(None) => Ok(Holding::Nothing),
+        // Too few replicas have acknowledged the grant.
+        Err(_) if replicas > 0 => Ok(Holding::Nothing),
+        Err(error) => Err(error.into()),
     }
 }

@@ -15,12 +15,16 @@ mod failover;
 mod group;
 #[cfg(feature = "redis")]
 mod herd;
+#[cfg(feature = "redis")]
+mod holding;
 mod keys;
 mod leader;
 mod outage;
 mod oversell;
 mod picture;
 mod recipes;
+#[cfg(feature = "redis")]
+mod redlock;
 mod rows;
 #[cfg(feature = "redis")]
 mod scenes;
@@ -73,11 +77,13 @@ pub const DEMOS: &[Demo] = &[
     herd::DEMO,
     #[cfg(feature = "redis")]
     failover::DEMO,
+    #[cfg(feature = "redis")]
+    redlock::DEMO,
 ];
 
 /// The demos that a build without Redis lacks.
 #[cfg(not(feature = "redis"))]
-const OF_REDIS: &[&str] = &["steps", "herd", "failover"];
+const OF_REDIS: &[&str] = &["steps", "herd", "failover", "redlock"];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

@@ -1,7 +1,6 @@
 //! The scenes of the demo `steps`: each makes a hole happen, or shows that it is closed.
 
 use std::cell::{Cell, RefCell};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fencepost::Locks;
@@ -9,7 +8,7 @@ use futures_util::future::try_join_all;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::server::Server;
+use crate::server::{Server, blocking, vouch};
 use crate::service::{Service, Step};
 use crate::shop::Shop;
 use crate::stage::{self, Failure, Stage};
@@ -141,13 +140,7 @@ impl Quorum {
         let urls: Vec<_> = servers.iter().map(Server::url).collect();
         let url = format!("redlock:{}", urls.join(","));
         // A new deployment has lost nothing: without this its servers refuse locks for the longest lease.
-        let mut doctor = Command::new(std::env::current_exe()?);
-        doctor.args(["doctor", "--init", "--yes"]).env("FENCEPOST_BACKEND", &url);
-        let said = blocking(move || Ok(doctor.stdin(Stdio::null()).output()?)).await?;
-        if said.status.code().is_none_or(|code| code > 1) {
-            let said = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-            return Err(Failure::new(format!("the demo's own Redlock was not initialised: {said}")));
-        }
+        vouch(&url).await?;
         let shop = Shop::make(&stage.folder().join(format!("{step}.db")), 1, PIECES)?;
         Ok(Quorum { servers, url, shop })
     }
@@ -183,13 +176,6 @@ impl Quorum {
         close(one, other).await;
         Ok(self.shop.pieces(0)? != expected)
     }
-}
-
-/// Runs work that blocks beside the other scenes.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::new(error.to_string()))?
 }
 
 async fn close(one: Locks, other: Locks) {

@@ -179,6 +179,26 @@ pub(crate) async fn script<T: FromRedisValue>(
     command(&words).query_async(&mut connection.clone()).await
 }
 
+/// Runs work that blocks beside the other work of this thread.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::new(error.to_string()))?
+}
+
+/// Says that the servers of a `redlock:` URL have lost nothing, as an operator does: `fencepost doctor --init`.
+pub(crate) async fn vouch(url: &str) -> Result<(), Failure> {
+    let mut doctor = Command::new(std::env::current_exe()?);
+    doctor.args(["doctor", "--init", "--yes"]).env("FENCEPOST_BACKEND", url);
+    let said = blocking(move || Ok(doctor.stdin(Stdio::null()).output()?)).await?;
+    // It also warns of servers without a password.
+    if said.status.code().is_none_or(|code| code > 1) {
+        let said = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+        return Err(Failure::new(format!("the demo's own Redlock was not initialised: {said}")));
+    }
+    Ok(())
+}
+
 /// Finds the server's program.
 fn find() -> Result<PathBuf, Failure> {
     let folders = std::env::var_os("PATH").unwrap_or_default();

@@ -84,4 +84,12 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(0.0, "runs that did not come out as told"),
         limit: 600,
     },
+    Line {
+        id: "demo-redlock",
+        engine: "demo",
+        promise: "`fencepost demo redlock`, 20 times: a restarted server gives two a majority by hand, and not with fencepost",
+        measure: &["demo", "redlock", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 600,
+    },
 ];

@@ -119,6 +119,15 @@ fn a_failover_makes_two_holders_and_the_token_stops_one() {
 }
 
 #[test]
+fn a_server_that_restarted_does_not_vote() {
+    needs!(REDIS);
+    let rounds = short("redlock");
+    let answers = |key: &str| rounds.iter().map(|round| round[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!(answers("two_hold"), [true, false, true]);
+    assert_eq!(answers("lost_update"), [true, false, false]);
+}
+
+#[test]
 fn demos_are_listed_and_others_are_refused() {
     let place = Place::new();
     let listed = place.output(["demo"]).expect(0).out.clone();
