@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Loss, State, testing};
+use fencepost_core::{Client, ErrorKind, Loss, State, testing};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -71,4 +71,23 @@ async fn a_lease_is_in_doubt_at_half_of_its_time() {
     let warned = async { (guard.suspect().await, clock.now().since(start)) };
     let (warned, ()) = tokio::join!(warned, clock.advance(secs(30)));
     assert_eq!(warned, (State::Suspect, secs(15)));
+}
+
+#[tokio::test]
+async fn an_engine_in_real_time_has_tokens_of_the_clock_and_fails_on_demand() {
+    let engine = testing::TestEngine::in_real_time().unwrap();
+    let locks = Client::builder().open(|_| Ok(engine.backend())).unwrap();
+    assert!(locks.capabilities().clock_tokens);
+    let (stock, of_another) = (locks.mutex("stock").unwrap(), engine.other().mutex("stock").unwrap());
+    let first = stock.lock().await.unwrap();
+    assert!(of_another.try_lock().await.unwrap().is_none());
+    let token = first.token();
+    first.release().await.unwrap();
+
+    engine.fail_all(ErrorKind::Unreachable);
+    assert!(stock.try_lock().await.is_err_and(|error| error.is_unreachable()));
+    assert!(of_another.try_lock().await.unwrap().is_some_and(|second| second.token() > token));
+    engine.heal_all();
+    stock.lock().await.unwrap().release().await.unwrap();
+    locks.close().await;
 }

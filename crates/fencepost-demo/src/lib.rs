@@ -1,18 +1,43 @@
 //! The demos of the command `fencepost`: each known recipe for a lock fails as people have seen it fail, and then the same story with
 //! the hole closed.
 //!
-//! [`DEMOS`] lists them, [`run`] runs one. A demo keeps its files in a temporary folder and uses no server that it was not given.
+//! [`DEMOS`] lists them, [`run`] runs one. A demo keeps its files in a temporary folder. It uses no server but the one that it was given
+//! and those that it starts itself (feature `redis`).
 //! Some demos need several processes: they start this program again with [`PART`] as its first argument, and the program then calls
 //! [`part`].
 
+mod acts;
 mod cron;
+#[cfg(feature = "redis")]
+mod crowd;
+#[cfg(feature = "redis")]
+mod failover;
+mod group;
+#[cfg(feature = "redis")]
+mod herd;
+#[cfg(feature = "redis")]
+mod holding;
 mod keys;
+mod leader;
+mod outage;
 mod oversell;
 mod picture;
 mod recipes;
+#[cfg(feature = "redis")]
+mod redlock;
+mod rows;
+#[cfg(feature = "redis")]
+mod scenes;
 mod segments;
+#[cfg(feature = "redis")]
+mod server;
+#[cfg(feature = "redis")]
+mod service;
 mod shop;
 mod stage;
+#[cfg(feature = "redis")]
+mod steps;
+mod table;
 mod zombie;
 
 use std::io;
@@ -38,7 +63,27 @@ pub struct Demo {
 }
 
 /// All demos, in the order in which to watch them.
-pub const DEMOS: &[Demo] = &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron::DEMO];
+pub const DEMOS: &[Demo] = &[
+    oversell::DEMO,
+    zombie::DEMO,
+    segments::DEMO,
+    cron::DEMO,
+    outage::DEMO,
+    leader::DEMO,
+    table::DEMO,
+    #[cfg(feature = "redis")]
+    steps::DEMO,
+    #[cfg(feature = "redis")]
+    herd::DEMO,
+    #[cfg(feature = "redis")]
+    failover::DEMO,
+    #[cfg(feature = "redis")]
+    redlock::DEMO,
+];
+
+/// The demos that a build without Redis lacks.
+#[cfg(not(feature = "redis"))]
+const OF_REDIS: &[&str] = &["steps", "herd", "failover", "redlock"];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///
@@ -47,6 +92,12 @@ pub const DEMOS: &[Demo] = &[oversell::DEMO, zombie::DEMO, segments::DEMO, cron:
 pub fn run(name: &str, options: Options) -> Result<bool, Failure> {
     let demo = DEMOS.iter().find(|demo| demo.name == name);
     let demo = demo.ok_or_else(|| {
+        #[cfg(not(feature = "redis"))]
+        if OF_REDIS.contains(&name) {
+            return Failure::usage(format!(
+                "the demo '{name}' needs a build with the feature redis: cargo run -p fencepost-cli -- demo {name}"
+            ));
+        }
         let names: Vec<&str> = DEMOS.iter().map(|demo| demo.name).collect();
         Failure::usage(format!("there is no demo '{name}': the demos are {}", names.join(", ")))
     })?;
@@ -58,6 +109,8 @@ pub fn part(arguments: &[String]) -> ExitCode {
     // A part that is stopped would outlive a demo that is killed.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     let done = match arguments.split_first() {
+        #[cfg(feature = "redis")]
+        Some((name, rest)) if name == server::SERVER => server::part(rest),
         Some((name, rest)) => match DEMOS.iter().find(|demo| demo.name == name) {
             Some(demo) => (demo.part)(rest),
             None => Err(Failure::usage(format!("there is no demo '{name}'"))),

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fencepost::Locks;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -128,9 +130,26 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The id of the process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+    /// Waits until the process has stopped itself (`SIGSTOP`).
+    pub(crate) fn await_stop(&self, limit: Instant) -> Result<(), Failure> {
+        loop {
+            // The state follows the program's name, which is in parentheses (proc(5)).
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+            match stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]) {
+                Some(b'T') => return Ok(()),
+                Some(b'Z') => return Err(Failure::new("a process of the demo ended before it was stopped")),
+                _ if Instant::now() >= limit => {
+                    return Err(Failure::new("a process of the demo was not stopped"));
+                }
+                _ => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Lets the process go on (`SIGCONT`).
+    pub(crate) fn go_on(&self) -> Result<(), Failure> {
+        let pid = i32::try_from(self.child.id()).map_err(|error| Failure::new(error.to_string()))?;
+        Ok(kill(Pid::from_raw(pid), Signal::SIGCONT).map_err(std::io::Error::from)?)
     }
 
     /// Waits for its end, calls `look` every 50 ms meanwhile, and returns what it has written.

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fencepost::{Guard, Locks};
-use nix::sys::signal::{Signal, kill, raise};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, raise};
 use serde::Serialize;
 
 use crate::Demo;
 use crate::shop::Shop;
-use crate::stage::{self, Failure, Part, Stage};
+use crate::stage::{self, Failure, Stage};
 
 pub(crate) const DEMO: Demo = Demo {
     name: "zombie",
@@ -86,7 +85,7 @@ fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
     let limit = Instant::now() + LIMIT;
     let mut first = stage.start(&[round, &file.to_string_lossy()])?;
     row.move_to(1, "the first holder works");
-    await_stop(&first, limit)?;
+    first.await_stop(limit)?;
     row.move_to(2, "the first holder is stopped; the second one waits");
     let expected = stage::runtime()?.block_on(async {
         let locks = stage::connect_to(&stage.backend()).await?;
@@ -98,7 +97,7 @@ fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
         Ok::<_, Failure>(left)
     })?;
     row.move_to(3, "the first holder goes on");
-    kill(pid(&first)?, Signal::SIGCONT).map_err(std::io::Error::from)?;
+    first.go_on()?;
     let said = first.wait(limit, || {})?;
     let wrote = said.trim() == "sold";
     // If it sold as well, one piece less is right.
@@ -115,24 +114,6 @@ fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
 async fn lock(locks: &Locks, round: &str) -> Result<Guard, Failure> {
     let mutex = locks.mutex(&format!("fencepost-demo/zombie/{round}"))?;
     Ok(mutex.lock().ttl(LEASE.max(locks.capabilities().min_ttl)).wait(LIMIT).await?)
-}
-
-fn pid(part: &Part) -> Result<Pid, Failure> {
-    Ok(Pid::from_raw(i32::try_from(part.pid()).map_err(|error| Failure::new(error.to_string()))?))
-}
-
-/// Waits until the process has stopped itself.
-fn await_stop(part: &Part, limit: Instant) -> Result<(), Failure> {
-    loop {
-        // The state follows the program's name, which is in parentheses (proc(5)).
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", part.pid()))?;
-        match stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]) {
-            Some(b'T') => return Ok(()),
-            Some(b'Z') => return Err(Failure::new("the first holder ended before it was stopped")),
-            _ if Instant::now() >= limit => return Err(Failure::new("the first holder was not stopped")),
-            _ => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
 }
 
 /// The first holder.

@@ -197,4 +197,6 @@ mod pages {
     struct Segments;
     #[doc = include_str!("../../../docs/zh/demos/segments.md")]
     struct SegmentsInChinese;
+    #[doc = include_str!("../../../docs/demos/leader.md")]
+    struct LeaderDemo;
 }

@@ -12,7 +12,8 @@ use crate::show;
 /// Show how known lock recipes fail, and what holds.
 ///
 /// Without a name it lists the demos. A demo keeps its files in a temporary folder, and runs for less than a minute. Its locks live in
-/// a SQLite file in that folder, or in the engine that -b names.
+/// a SQLite file in that folder, or in the engine that -b names. Some demos start a Redis of their own instead, if redis-server is
+/// installed.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost demo [OPTIONS] [NAME]",

@@ -1,5 +1,6 @@
 //! `fencepost demo`: the stories come out as told. The long forms run in `cargo xtask prove`.
 
+use fencepost_testkit::needs;
 use serde_json::Value;
 
 use crate::kit::Place;
@@ -41,6 +42,89 @@ fn a_job_on_three_hosts_runs_once() {
     let rounds = short("cron");
     let ended: Vec<_> = rounds.iter().map(|round| round["ended_well"].as_u64().unwrap()).collect();
     assert_eq!(ended, [3, 1, 0, 1]);
+}
+
+#[test]
+fn policies_go_on_as_their_page_says() {
+    let policies = short("outage");
+    let names: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["closed", "fallback", "local", "open"]);
+    let [closed, fallback, local, open] = &policies[..] else { panic!("{policies:?}") };
+    assert!(closed["during"] == 0 && closed["holders_at_once"] == 1, "{closed}");
+    assert!(fallback["during"].as_u64() > Some(0) && fallback["holders_at_once"] == 1, "{fallback}");
+    assert!(
+        local["holders_at_once"].as_u64() <= Some(3) && local["holders_at_once"].as_u64() > Some(1),
+        "{local}"
+    );
+    assert!(open["holders_at_once"].as_u64() > Some(3), "{open}");
+}
+
+#[test]
+fn a_leader_that_was_stopped_steps_down() {
+    let leaders = short("leader");
+    let terms: Vec<_> = leaders.iter().map(|leader| leader["term"].as_i64().unwrap()).collect();
+    assert!(terms.len() == 3 && terms.is_sorted_by(|one, next| one < next), "{terms:?}");
+    let stepped_down: Vec<_> = leaders.iter().map(|leader| leader["stepped_down"].as_bool()).collect();
+    assert_eq!(stepped_down, [Some(true), Some(true), None]);
+}
+
+#[test]
+fn each_step_closes_the_hole_of_the_step_before() {
+    needs!(REDIS);
+    let steps = short("steps");
+    assert_eq!(steps.len(), 8);
+    for step in steps {
+        // The first step has none before it, and the last one leaves none.
+        assert_eq!(step["closes"].as_bool(), (step["step"] != "setnx").then_some(true), "{step}");
+        assert_eq!(step["hole"].as_bool(), (step["step"] != "token").then_some(true), "{step}");
+    }
+}
+
+#[test]
+fn one_waiter_of_a_hundred_wakes() {
+    needs!(REDIS);
+    let ways = short("herd");
+    let commands: Vec<_> = ways.iter().map(|way| way["commands_per_handoff"].as_f64().unwrap()).collect();
+    let [poll, told, one] = commands[..] else { panic!("{ways:?}") };
+    assert!(one < poll && one < told / 3.0 && told > 25.0, "{ways:?}");
+}
+
+#[test]
+fn a_lock_in_a_table_has_a_hole_at_each_step() {
+    let answers = |recipe: &Value| {
+        let keys = [
+            "free_after_a_crash",
+            "one_holder_if_it_is_slow",
+            "owner_may_lock_again",
+            "one_holder_if_a_second_process_asks",
+        ];
+        keys.map(|key| recipe[key].as_bool().unwrap())
+    };
+    let recipes: Vec<_> = short("table").iter().map(answers).collect();
+    let [key, cleaner, owner, ours] = recipes[..] else { panic!("{recipes:?}") };
+    assert_eq!(key, [false, true, false, true]);
+    assert_eq!(cleaner, [true, false, false, true]);
+    assert_eq!(owner, [true, false, true, false]);
+    assert_eq!(ours, [true; 4]);
+}
+
+#[test]
+fn a_failover_makes_two_holders_and_the_token_stops_one() {
+    needs!(REDIS);
+    let rounds = short("failover");
+    let answers = |key: &str| rounds.iter().map(|round| round[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!(answers("granted"), [true, true, false, true]);
+    assert_eq!(answers("two_hold"), [true, true, false, false]);
+    assert_eq!(answers("lost_update"), [true, false, false, false]);
+}
+
+#[test]
+fn a_server_that_restarted_does_not_vote() {
+    needs!(REDIS);
+    let rounds = short("redlock");
+    let answers = |key: &str| rounds.iter().map(|round| round[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!(answers("two_hold"), [true, false, true]);
+    assert_eq!(answers("lost_update"), [true, false, false]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::runtime::Runtime;
 use crate::runtime::spawner::Spawner;
+use crate::runtime::thread::Thread;
 use crate::time::Clock;
 use crate::token::Token;
 
@@ -29,16 +30,30 @@ pub struct TestEngine {
     faults: Arc<Faults>,
     clock: Clock,
     host: Arc<dyn Spawner>,
+    /// Drives the clock, where it is the machine's.
+    _thread: Option<Arc<Thread>>,
 }
 
 impl TestEngine {
+    /// Makes an engine in real time, whose tokens are made of the clock, so that it can have a [fallback](crate::Degrade::fallback).
+    /// [`backend`](TestEngine::backend) is for clients with options of their own, each with its own thread.
+    ///
+    /// # Errors
+    /// When the system has no thread or descriptor left.
+    pub fn in_real_time() -> Result<TestEngine> {
+        let (thread, runtime) = Thread::start(Clock::boot())?;
+        let (clock, host) = (runtime.clock().clone(), Arc::clone(runtime.spawner()));
+        let engine = TestEngine::over(Memory::with_clock_tokens(0), clock, host);
+        Ok(TestEngine { _thread: Some(Arc::new(thread)), ..engine })
+    }
+
     pub(super) fn new(clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
         TestEngine::over(Memory::new(), clock, host)
     }
 
     /// An engine over this memory.
     pub(crate) fn over(memory: Arc<Memory>, clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
-        TestEngine { memory, faults: Arc::default(), clock, host }
+        TestEngine { memory, faults: Arc::default(), clock, host, _thread: None }
     }
 
     /// Makes one more client under test, as of another process of the program.

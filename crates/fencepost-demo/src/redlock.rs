@@ -1,0 +1,165 @@
+//! `fencepost demo redlock`: one of five servers restarts without its data, and a second holder gets a majority.
+
+use std::time::Duration;
+
+use fencepost::Locks;
+use futures_util::future::try_join_all;
+use redis::aio::MultiplexedConnection;
+use serde::Serialize;
+
+use crate::Demo;
+use crate::holding::{Holding, loses_update};
+use crate::server::{Server, command, vouch};
+use crate::shop::Shop;
+use crate::stage::{self, Failure, Stage};
+
+pub(crate) const DEMO: Demo = Demo {
+    name: "redlock",
+    summary: "five servers of Redis, and one restarts without its data: how two get a majority, and how fencepost's Redlock prevents it",
+    run,
+    part: |_| Err(Failure::usage("this demo has no parts")),
+};
+
+/// How many servers there are.
+const SERVERS: usize = 5;
+/// The first holder reaches this many of them, which is a majority. The last one of these restarts.
+const REACHED: usize = 3;
+/// The lease, which no round outlives.
+const LEASE: Duration = Duration::from_secs(60);
+/// How long a busy machine may take for a request.
+const WAIT: Duration = Duration::from_secs(10);
+/// How long a client waits at its end.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The name of the lock.
+const NAME: &str = "fencepost-demo/redlock";
+/// The pieces at the start.
+const PIECES: u32 = 10;
+
+/// The rounds, and what each is.
+const ROUNDS: [(&str, &str); 3] = [
+    ("by-hand", "SET NX PX on each server: the restarted one grants again, so both have three of five."),
+    ("fencepost", "A server that has restarted refuses locks until the longest lease has ended."),
+    (
+        "wrong-init",
+        "An operator says at once that it has lost nothing: both hold, and the token refuses the first one.",
+    ),
+];
+
+#[derive(Serialize, PartialEq, Eq)]
+struct Facts {
+    round: &'static str,
+    /// The second one got the lock while the first one held it.
+    two_hold: bool,
+    lost_update: bool,
+}
+
+fn run(stage: &Stage) -> Result<bool, Failure> {
+    stage.picture.say(&format!(
+        "{SERVERS} servers of Redis. The first holder reaches {REACHED} of them, and gets the lock. One of these restarts without its data.\n\
+         The second one reaches all servers.\n",
+    ));
+    let as_told = stage::runtime()?.block_on(async {
+        let mut as_told = true;
+        for (round, _) in ROUNDS {
+            as_told &= play(stage, round).await? == told(round);
+        }
+        Ok::<_, Failure>(as_told)
+    })?;
+    stage.picture.say("");
+    for (round, what) in ROUNDS {
+        stage.picture.say(&format!("  {round:<18} {what}"));
+    }
+    stage.picture.say(if as_told {
+        "\nA majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."
+    } else {
+        "\nThis run did not come out as told: see the numbers above."
+    });
+    Ok(as_told)
+}
+
+fn told(round: &'static str) -> Facts {
+    Facts { round, two_hold: round != "fencepost", lost_update: round == "by-hand" }
+}
+
+async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
+    let row = stage.picture.row(round, 3);
+    let mut servers = try_join_all((0..SERVERS).map(|_| Server::start(stage, &[]))).await?;
+    let url = format!("redlock:{}", servers.iter().map(Server::url).collect::<Vec<_>>().join(","));
+    let shop = Shop::make(&stage.folder().join(format!("{round}.db")), 1, PIECES)?;
+    let by_hand = round == "by-hand";
+    if !by_hand {
+        // A new deployment has lost nothing.
+        vouch(&url).await?;
+    }
+    row.move_to(1, "the first one reaches three servers");
+    let closed = try_join_all(servers[REACHED..].iter().map(Closed::new)).await?;
+    let first = match by_hand {
+        true => ask(&servers[..REACHED], "first").await?,
+        false => lock(&url).await?,
+    };
+    if !first.holds() {
+        return Err(Failure::new("the first one has not got the lock"));
+    }
+    try_join_all(closed.into_iter().map(Closed::open)).await?;
+    row.move_to(2, "a server restarts without its data");
+    servers[REACHED - 1].restart_empty().await?;
+    if round == "wrong-init" {
+        vouch(&url).await?;
+    }
+    row.move_to(3, "the second one reaches all servers");
+    let second = match by_hand {
+        true => ask(&servers, "second").await?,
+        false => lock(&url).await?,
+    };
+    let two_hold = first.holds() && second.holds();
+    let facts = Facts { round, two_hold, lost_update: loses_update(&shop, &first, &second)? };
+    let text = match (two_hold, facts.lost_update) {
+        (true, true) => "TWO HOLD, and an update is LOST",
+        (true, false) => "TWO HOLD, and the late write is refused",
+        (false, _) => "one holder: the second one is refused",
+    };
+    stage.picture.end(row, text, &facts);
+    first.close().await;
+    second.close().await;
+    Ok(facts)
+}
+
+/// A server that accepts no new connection.
+struct Closed(MultiplexedConnection);
+
+impl Closed {
+    async fn new(server: &Server) -> Result<Closed, Failure> {
+        let closed = Closed(server.connect().await?);
+        closed.limit("1").await?;
+        Ok(closed)
+    }
+
+    async fn open(self) -> Result<(), Failure> {
+        self.limit("1000").await
+    }
+
+    async fn limit(&self, clients: &str) -> Result<(), Failure> {
+        let set = command(&["CONFIG", "SET", "maxclients", clients]);
+        Ok(set.query_async::<String>(&mut self.0.clone()).await.map(drop)?)
+    }
+}
+
+/// Asks these servers one after the other by `SET NX PX`. The holder believes that it holds if a majority of all has granted it.
+async fn ask(servers: &[Server], owner: &str) -> Result<Holding, Failure> {
+    let lease = LEASE.as_millis().to_string();
+    let mut votes = 0;
+    for server in servers {
+        let set = server.ask::<Option<String>>(&["SET", NAME, owner, "NX", "PX", &lease]).await?;
+        votes += usize::from(set.is_some());
+    }
+    Ok(if votes > SERVERS / 2 { Holding::Believed } else { Holding::Nothing })
+}
+
+/// Asks fencepost.
+async fn lock(url: &str) -> Result<Holding, Failure> {
+    let builder = Locks::builder(url).ttl(LEASE).connect_wait(WAIT).attempt_timeout(WAIT);
+    let builder = builder.close_timeout(PATIENCE).release_timeout(PATIENCE).drop_timeout(PATIENCE);
+    let locks = builder.connect().await?;
+    let guard = locks.mutex(NAME)?.try_lock().await?;
+    Ok(guard.map_or(Holding::Nothing, |guard| Holding::Held(Box::new(guard), locks)))
+}
