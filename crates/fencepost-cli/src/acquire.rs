@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use fencepost_core::{ClaimInfo, Client, Info, Mode, Run};
 
 use crate::cli::ModeArgs;
+use crate::duration;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
 use crate::holding::{Acquired, Holding};
 use crate::log;
@@ -37,10 +38,18 @@ pub(crate) struct OncePer {
 /// How it came out.
 pub(crate) enum Answer {
     Held(Holding),
-    /// Busy, and what is known of those who stand in the way.
-    Busy(String),
+    /// Busy, and what is known of the holders.
+    Busy(Busy),
     /// The firing has run already, and by whom.
     Already(String),
+}
+
+/// A busy lock, as far as it is known.
+#[derive(Debug)]
+pub(crate) struct Busy {
+    pub(crate) text: String,
+    /// This command runs under the lock itself, so that waiting would not help.
+    is_own: bool,
 }
 
 impl Request<'_> {
@@ -89,7 +98,7 @@ impl Request<'_> {
             None => tokio::time::timeout(limit, look).await.ok(),
         };
         let failed = match found {
-            Some(Ok(text)) => return Ok(Answer::Busy(text)),
+            Some(Ok(busy)) => return Ok(Answer::Busy(busy)),
             Some(Err(failure)) => Some(failure),
             None => None,
         };
@@ -133,32 +142,48 @@ impl Request<'_> {
     /// # Errors
     ///
     /// The engine does not tell the holders.
-    async fn look(&self) -> Result<String, Failure> {
+    async fn look(&self) -> Result<Busy, Failure> {
         self.look_begins().await;
-        let mut texts = Vec::new();
+        let (mut texts, mut is_own) = (Vec::new(), false);
         for name in self.names {
             match self.locks.inspect(name).await {
-                Ok(info) if info.claims.iter().any(ClaimInfo::holds) => texts.push(busy_text(&info)),
+                Ok(info) if info.claims.iter().any(ClaimInfo::holds) => {
+                    is_own |= info.holders().any(|holder| runs_under(name, holder));
+                    texts.push(format!("{} {}: {}", show::visible(name), self.state(), holders_text(&info)));
+                }
                 Err(error) if error.is_unreachable() => return Err(error.into()),
                 Ok(_) | Err(_) => {}
             }
         }
         if texts.is_empty() {
             // The holder has just left.
-            texts.push(self.busy());
+            return Ok(self.busy());
         }
-        Ok(texts.join("; "))
+        let own = if is_own { " (this command runs under that lock)" } else { "" };
+        Ok(Busy { text: format!("{}{own}", texts.join("; ")), is_own })
     }
 
     /// Returns the message for a lock whose holders are not known.
-    fn busy(&self) -> String {
-        format!("'{}' is busy", self.names.join("', '"))
+    fn busy(&self) -> Busy {
+        let names = match self.names {
+            [name] => name.clone(),
+            names => format!("one of {}", names.join(", ")),
+        };
+        Busy { text: format!("{} {}", show::visible(&names), self.state()), is_own: false }
+    }
+
+    /// Says that a lock is busy, and after which waiting time.
+    fn state(&self) -> String {
+        match self.wait.bound() {
+            Some(bound) => format!("is still busy after {}", duration::show(bound)),
+            None => "is busy".to_owned(),
+        }
     }
 
     /// The engine said nothing for as long as an answer may take.
     fn silent(&self) -> Failure {
-        let names = show::visible(&self.names.join("', '"));
-        Failure::new(UNREACHABLE, format!("'{names}': the engine does not answer; check it, and try again"))
+        let names = show::visible(&self.names.join(", "));
+        Failure::new(UNREACHABLE, format!("{names}: the engine does not reply; check it, and try again"))
     }
 
     /// Shows who holds the lock and the place in the queue, until dropped: on a terminal by a line that changes, elsewhere in the log.
@@ -174,7 +199,7 @@ impl Request<'_> {
         loop {
             for name in self.names {
                 if let Ok(info) = self.locks.inspect(name).await
-                    && let Some(text) = waiting_text(&info)
+                    && let Some(text) = waiting_text(&info, true)
                 {
                     line.show(&text);
                     break;
@@ -204,7 +229,7 @@ impl Request<'_> {
             if info.holders().any(|holder| runs_under(name, holder) && !fits(holder.mode, mode)) {
                 let name = show::visible(name);
                 return Err(Failure::usage(format!(
-                    "this command runs under '{name}' itself, so waiting for it would deadlock; use -n or another name"
+                    "this command already runs under '{name}', so waiting for it would deadlock; use -n or another name"
                 )));
             }
         }
@@ -220,7 +245,7 @@ impl Request<'_> {
             let mut text = None;
             for name in self.names {
                 let info = self.locks.inspect(name).await.ok();
-                text = info.as_ref().and_then(waiting_text);
+                text = info.as_ref().and_then(|info| waiting_text(info, self.names.len() > 1));
                 if text.is_some() {
                     break;
                 }
@@ -254,29 +279,24 @@ impl Drop for Line {
 }
 
 /// Names the holder of a busy lock.
-fn busy_text(info: &Info) -> String {
+fn holders_text(info: &Info) -> String {
     let mut holders = info.holders();
-    let first = holders.next().map_or_else(|| "somebody".to_owned(), show::phrase);
+    let first = holders.next().map_or_else(|| "held by an unknown client".to_owned(), show::held);
     let more = match holders.count() {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    let own = if info.holders().any(|holder| runs_under(info.name.as_str(), holder)) {
-        "; this command runs under that lock itself"
-    } else {
-        ""
-    };
-    format!("'{}' is busy: held by {first}{more}{own}", info.name)
+    format!("{first}{more}")
 }
 
 /// Says who ran the firing, and how that ended.
 fn already_text(names: &[String], run: &Run) -> String {
     let end = match run.exit_code {
-        Some(0) if run.is_good() => "with exit code 0".to_owned(),
-        Some(code) => format!("and failed with exit code {code}"),
-        None => "and reported no end".to_owned(),
+        Some(0) if run.is_good() => "exit code 0".to_owned(),
+        Some(code) => format!("failed with exit code {code}"),
+        None => "its end was not reported".to_owned(),
     };
-    format!("'{}' has run already, by {} {end}", names.join("', '"), run.holder)
+    show::visible(&format!("{} has already run: by {}, {end}", names.join(", "), run.holder))
 }
 
 /// Whether this process was started under that grant.
@@ -288,24 +308,25 @@ fn runs_under(name: &str, holder: &ClaimInfo) -> bool {
 }
 
 /// Describes the wait: the holder, and the place in the queue.
-fn waiting_text(info: &Info) -> Option<String> {
+fn waiting_text(info: &Info, with_name: bool) -> Option<String> {
     let holder = info.holders().next()?;
     let own = std::process::id();
     let place = info.waiters().position(|claim| claim.holder.pid == own).map_or(0, |ahead| ahead + 1);
     let place = if place > 0 { format!("; place {place} in the queue") } else { String::new() };
-    Some(format!("waiting for '{}', held by {}{place}", info.name, show::phrase(holder)))
+    let name = if with_name { format!(" for {}", show::visible(info.name.as_str())) } else { String::new() };
+    Some(format!("waiting{name}: {}{place}", show::held(holder)))
 }
 
 /// Returns the failure for a busy lock, with its exit code.
-pub(crate) fn busy(message: String, wait: &Wait) -> Failure {
-    let advice = if wait.no_wait { "; wait for it with -w DUR" } else { "" };
-    Failure::new(BUSY, format!("{message}{advice}"))
+pub(crate) fn busy(busy: &Busy, wait: &Wait) -> Failure {
+    let advice = if wait.no_wait && !busy.is_own { ". Wait for it with -w DUR" } else { "" };
+    Failure::new(BUSY, format!("{}{advice}", busy.text))
 }
 
 /// Warns of a lock that no other process sees.
 pub(crate) fn warn(locks: &Client) {
     if locks.capabilities().engine == "memory" {
-        warning!("the memory engine ends with this process: no other process sees this lock");
+        warning!("memory: no other process sees this lock");
     }
 }
 

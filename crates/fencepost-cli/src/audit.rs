@@ -27,8 +27,7 @@ pub(crate) fn line(what: &str, evicted: &Evicted) {
     let by = visible(&HolderInfo::this_process().to_string());
     let (name, token, holder) = (visible(&evicted.name), evicted.token, visible(&evicted.holder));
     let reason = evicted.reason.as_deref().map_or_else(|| "none given".to_owned(), visible);
-    let text =
-        format!("audit: {time} {by} {what}: '{name}' token {token}, held by {holder}; reason: {reason}");
+    let text = format!("audit: {time} {by} {what}: {name} token {token}, held by {holder}; reason: {reason}");
     log::line(log::Level::Audit, &text, &[]);
 }
 
@@ -74,7 +73,7 @@ impl Visit for Evicted {
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         if field.name() == "max_hold_seconds" {
-            self.reason = Some(format!("overdue: held longer than its limit of {value} s"));
+            self.reason = Some(format!("overdue: held for longer than its limit of {value} s"));
         }
     }
 

@@ -9,16 +9,17 @@ use crate::verbs::{
     run, schema, show, watch,
 };
 
-/// Run a program only while a lock is held; see and evict holders.
+/// Distributed locks for cron jobs and programs, on Redis, PostgreSQL, MySQL, etcd, ZooKeeper or a local file.
 #[derive(Debug, Parser)]
 #[command(
     name = "fencepost",
     version,
     propagate_version = true,
-    override_usage = "fencepost [OPTIONS] VERB ...",
-    subcommand_help_heading = "Verbs",
-    after_help = "Try: fencepost run hello -- echo hi\n\nThe locks live in a SQLite file in your state folder (root's: \
-                  /var/lib/fencepost) unless -b, FENCEPOST_BACKEND or a file of settings says otherwise: see 'fencepost config'."
+    override_usage = "fencepost [OPTIONS] COMMAND ...",
+    subcommand_help_heading = "Commands",
+    after_help = "Try: fencepost run hello -- echo hi\n\nBy default the locks are in a SQLite file in your state folder (root's: \
+                  /var/lib/fencepost), for this machine only. Choose another place with -b, FENCEPOST_BACKEND or a \
+                  settings file. 'fencepost config' shows the choice."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -62,17 +63,18 @@ pub(crate) const OUTPUT: &str = "Output";
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where the locks live")]
 pub(crate) struct GlobalArgs {
-    /// Where the locks live: a URL like redis://host or sqlite:/var/lib/locks.db, or the name of a backend in the settings. Other users
-    /// see arguments: give a URL that holds a password in FENCEPOST_BACKEND, or in a file of settings
+    /// Where the locks are: a URL like redis://host or sqlite:/var/lib/locks.db, or a backend's name from the settings file [env:
+    /// FENCEPOST_BACKEND] [default: local]. Other users can see arguments: put a URL with a password into FENCEPOST_BACKEND or the
+    /// settings file
     #[arg(short, long, value_name = "URL|NAME", global = true)]
     pub(crate) backend: Option<String>,
-    /// Fail with 64 if the engine reaches one machine only. FENCEPOST_ACROSS_HOSTS=1 does the same
+    /// Exit with 64 if other machines cannot use the same locks [env: FENCEPOST_ACROSS_HOSTS]
     #[arg(long, value_name = "BOOL", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) across_hosts: Option<bool>,
-    /// The form of the lines on standard error. FENCEPOST_LOG does the same
-    #[arg(long, value_enum, value_name = "FORM", global = true, help_heading = OUTPUT)]
+    /// Log format on standard error: text or json [env: FENCEPOST_LOG]
+    #[arg(long, value_enum, value_name = "FORMAT", global = true, help_heading = OUTPUT, hide_possible_values = true)]
     pub(crate) log: Option<Format>,
-    /// Say also what goes well: that the lock is granted, and how its time under the lock ended
+    /// Also print when the lock is granted and how it ended
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) verbose: bool,
     /// Print errors only
@@ -84,31 +86,30 @@ pub(crate) struct GlobalArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = WAITING)]
 pub(crate) struct WaitArgs {
-    /// Do not wait: fail at once if the lock is busy, and say who holds it
+    /// Do not wait: if the lock is busy, print who holds it and exit with 75
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
-    /// Wait for the engine and the lock at most DUR, like 30s or 1m30s. Without this the lock is waited for without a limit, and an
-    /// engine that is not there is an error at once
+    /// Wait at most DUR for the engine and the lock, like 30s or 1m30s [default: no limit for the lock, no retry if the engine cannot
+    /// be reached]
     #[arg(short, long, value_name = "DUR", value_parser = crate::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
-    /// While waiting, evict holders that have held for longer than their own --max-hold (or max_hold) allows: they hang, are stopped or
-    /// are dead. The lock follows at the end of their lease
+    /// While waiting, evict holders that are past their own --max-hold. The lock is free when the holder stops, or when its lease ends
     #[arg(long, conflicts_with = "no_wait")]
     pub(crate) evict_overdue: bool,
-    /// Do not wait behind others where the lock has room: a shared lock while others share it, or one of several permits
+    /// Skip the queue if the lock has room: for a shared lock, or one of several permits
     #[arg(long)]
     pub(crate) unfair: bool,
-    /// Fail with 64 if the engine does not grant the lock in the order of arrival
+    /// Exit with 64 if the engine does not grant the lock in the order of arrival
     #[arg(long, conflicts_with = "unfair")]
     pub(crate) require_fair: bool,
 }
 
-/// Says how to go on while the engine is away.
+/// Says how to go on while the engine is unavailable.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "While the engine is away")]
+#[command(next_help_heading = "While the engine is unavailable")]
 pub(crate) struct DegradeArgs {
-    /// closed: fail; open: go on without a lock; local: exclude this process alone; or the engine to lock at instead, a URL or the name of a
-    /// backend. FENCEPOST_DEGRADE does the same
+    /// Choose the behaviour while the engine is unavailable. closed: fail; open: go on without a lock; local: lock within this process
+    /// only; a URL or a backend's name: lock there instead [env: FENCEPOST_DEGRADE] [default: closed]
     #[arg(long, value_name = "POLICY|URL|NAME")]
     pub(crate) degrade: Option<String>,
 }
@@ -117,7 +118,7 @@ pub(crate) struct DegradeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = TIME)]
 pub(crate) struct ReleaseArgs {
-    /// How long the release may take when the engine does not answer. After that the lock ends with its lease
+    /// Wait at most DUR for the engine to confirm the release. After that the lock is freed when its lease ends
     #[arg(long, value_name = "DUR", default_value = "2s", value_parser = crate::duration::parse)]
     pub(crate) release_wait: std::time::Duration,
 }
@@ -126,20 +127,19 @@ pub(crate) struct ReleaseArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sharing")]
 pub(crate) struct ModeArgs {
-    /// Share the lock with others that say so too
+    /// Share the lock with other holders that use --shared
     #[arg(short, long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
-    /// Exclude everybody from a lock that others share. On ZooKeeper this is the write lock of other libraries' read-write locks; on
-    /// other engines it is the default
+    /// Hold the lock alone (the default). On ZooKeeper: take the write lock of other libraries' read-write locks
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
-    /// Let at most N hold the lock at a time
+    /// Allow N holders at a time. Give the same N everywhere
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) permits: Option<u32>,
-    /// Hold the lock only if K replicas of the engine have it
+    /// Require that K replicas have stored the lock (Redis)
     #[arg(long, value_name = "K", value_parser = count)]
     pub(crate) replicas: Option<u32>,
-    /// The reason, in up to 1024 bytes: shown by `show` and `ls`
+    /// Why you hold the lock, up to 1024 bytes: shown by 'show', 'ls' and 'queue'
     #[arg(long, value_name = "TEXT", help_heading = OUTPUT)]
     pub(crate) reason: Option<String>,
 }
@@ -159,7 +159,7 @@ impl ModeArgs {
 /// Reads a number of permits or replicas.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| "write a whole number from 1 on".to_owned())
+    count.ok_or_else(|| "use a whole number, 1 or more".to_owned())
 }
 
 /// Refuses a reason that is too long, before anything is opened.

@@ -99,7 +99,7 @@ pub(crate) fn policy(args: &DegradeArgs, settings: &Settings) -> Result<Option<P
         (_, Some(url)) => Policy::Fallback(url.value.clone()),
         // It may be a password that stands in the wrong place.
         _ if is_name(&text) => {
-            let message = "--degrade is closed, open, local, a URL or the name of a backend; see 'fencepost config' for the names";
+            let message = "--degrade must be closed, open, local, a URL or a backend's name ('fencepost config' lists them)";
             return Err(Failure::usage(message));
         }
         _ => Policy::Fallback(text),
@@ -203,12 +203,12 @@ pub(crate) fn choose(settings: &Settings) -> Result<Engine, Failure> {
     match settings.backends.get(name) {
         // Most likely a variable that is not set: a file of this machine alone is not what was meant.
         _ if name.is_empty() => Err(Failure::usage(
-            "-b or FENCEPOST_BACKEND is empty; say where the locks live, or leave it out for this machine's own file",
+            "-b or FENCEPOST_BACKEND is empty; set it to a URL, or leave it out to use the local file",
         )),
         _ if name == LOCAL => {
             let file = local_file()?;
             let path = file.to_str().ok_or_else(|| {
-                let advice = "say where the locks live with -b sqlite:/some/file.db";
+                let advice = "choose another file with -b sqlite:/some/file.db";
                 Failure::new(CONFIG, format!("the state folder's path is not UTF-8: {advice}"))
             })?;
             Ok(Engine { url: format!("sqlite:{}", escape(path)), source, file: Some(file) })
@@ -218,7 +218,7 @@ pub(crate) fn choose(settings: &Settings) -> Result<Engine, Failure> {
         None if is_name(name) => {
             let known: Vec<&str> = settings.backends.keys().map(String::as_str).chain([LOCAL]).collect();
             Err(Failure::usage(format!(
-                "{source} is neither a URL, like redis://host, nor the name of a backend; the names are {}",
+                "{source} is neither a URL like redis://host nor a backend's name (known names: {})",
                 known.join(", ")
             )))
         }
@@ -240,7 +240,7 @@ pub(crate) fn url(settings: &Settings) -> Result<String, Failure> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
         let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
         let folder = folder.display();
-        let advice = "make it writable, or say where the locks live with -b sqlite:/some/file.db";
+        let advice = "make it writable, or choose another file with -b sqlite:/some/file.db";
         Failure::new(code, format!("cannot create the state folder {folder}: {error}; {advice}"))
     })?;
     Ok(engine.url)
@@ -251,7 +251,7 @@ fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
     match reach(&engine.url) {
         Reach::ManyMachines => {}
         Reach::LocalServer => warning!(
-            "warning: the engine's address means this machine, and {demand} demands one for many; see that all hosts reach the same engine"
+            "warning: the engine's address is on this machine, but {demand} is set; make sure that all hosts use the same engine"
         ),
         Reach::ThisMachine => {
             let what = match &engine.file {
@@ -259,7 +259,7 @@ fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
                 None => format!("the engine '{}'", engine.url.split(':').next().unwrap_or_default()),
             };
             return Err(Failure::usage(format!(
-                "{what} locks on this machine only, and {demand} demands more; name an engine with a server, like -b redis://host"
+                "{what} works on this machine only, but {demand} is set; use an engine with a server, like -b redis://host"
             )));
         }
     }
@@ -300,7 +300,7 @@ pub(crate) fn notice(settings: &Settings) -> Result<(), Failure> {
     if let Some(file) = choose(settings)?.file {
         let file = file.display();
         warning!(
-            "no backend is set: the locks are in {file} and reach this machine only; name an engine with -b URL, or say -b {LOCAL}"
+            "no backend is set: the locks are in {file}, for this machine only. Choose an engine with -b URL, or this file with -b {LOCAL}"
         );
     }
     Ok(())
@@ -311,7 +311,7 @@ fn local_file() -> Result<PathBuf, Failure> {
     let folder = state_folder().ok_or_else(|| {
         Failure::new(
             CONFIG,
-            "neither XDG_STATE_HOME nor HOME is set: say where the locks live with -b sqlite:/some/file.db",
+            "neither XDG_STATE_HOME nor HOME is set; choose a file with -b sqlite:/some/file.db",
         )
     })?;
     Ok(folder.join("locks.db"))

@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, after) = rest.split_at(digits);
         if number.is_empty() {
-            return Err(rule(&format!("a whole number is expected at '{rest}'")));
+            return Err(rule(&format!("expected a whole number at '{rest}'")));
         }
         let letters = after.len() - after.trim_start_matches(|c: char| c.is_alphabetic()).len();
         let (unit, after) = after.split_at(letters);
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             return Err(rule(&format!("'{number}' has no unit")));
         }
         if !UNITS.iter().any(|(name, _)| *name == unit) {
-            return Err(rule(&format!("'{unit}' is no unit")));
+            return Err(rule(&format!("unknown unit '{unit}'")));
         }
         let Some((_, millis)) = units.find(|(name, _)| *name == unit) else {
             return Err(rule(&format!("'{unit}' is out of order or given twice")));
@@ -50,25 +50,42 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 const LONGEST: u64 = 1000 * 86_400_000;
 
 fn rule(broken: &str) -> String {
-    format!(
-        "{broken}; write whole numbers with the units d, h, m, s, ms from large to small, like 30s or 1m30s"
-    )
+    format!("{broken} (write it like 30s, 1m30s or 2h; units: d, h, m, s, ms)")
 }
 
-/// A duration as a person reads it, to two units.
+/// A duration with the text that the user typed.
+#[derive(Clone, Debug)]
+pub(crate) struct Typed {
+    pub(crate) length: Duration,
+    pub(crate) text: String,
+}
+
+/// Reads a duration, and keeps its text for messages.
+///
+/// # Errors
+///
+/// Those of [`parse`].
+pub(crate) fn typed(text: &str) -> Result<Typed, String> {
+    Ok(Typed { length: parse(text)?, text: text.to_owned() })
+}
+
+/// A duration as a person reads it: its largest unit and the one below it.
 pub(crate) fn show(duration: Duration) -> String {
     let mut millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis >= 1_000 {
         millis -= millis % 1_000;
     }
-    let mut parts = Vec::new();
-    for (name, length) in UNITS {
-        if millis >= length && parts.len() < 2 {
-            parts.push(format!("{}{name}", millis / length));
-            millis %= length;
+    let Some(largest) = UNITS.iter().position(|(_, length)| millis >= *length) else {
+        return "0s".to_owned();
+    };
+    let mut text = String::new();
+    for (name, length) in UNITS.into_iter().skip(largest).take(2) {
+        if millis >= length {
+            text.push_str(&format!("{}{name}", millis / length));
         }
+        millis %= length;
     }
-    if parts.is_empty() { "0s".to_owned() } else { parts.concat() }
+    text
 }
 
 #[cfg(test)]
@@ -100,12 +117,12 @@ mod tests {
             ("1.5s", "no unit"),
             ("1s1m", "out of order"),
             ("1s1s", "twice"),
-            ("1w", "no unit"),
+            ("1w", "unknown unit"),
             ("1 s", "no unit"),
             ("1s ", "whole number"),
             ("1001d", "1000 days"),
             ("99999999999999999999s", "1000 days"),
-            ("1µs", "no unit"),
+            ("1µs", "unknown unit"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
@@ -121,6 +138,8 @@ mod tests {
             (90_000, "1m30s"),
             (93_784_005, "1d2h"),
             (3_600_000, "1h"),
+            (21_607_000, "6h"),
+            (67_000, "1m7s"),
         ] {
             assert_eq!(show(Duration::from_millis(millis)), text);
         }

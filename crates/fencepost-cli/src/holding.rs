@@ -196,7 +196,7 @@ impl Holding {
 
     /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then.
     pub(crate) async fn release(self, limit: Duration) -> Outcome {
-        let names = self.names().replace('\n', "', '");
+        let names = self.names().replace('\n', ", ");
         match tokio::time::timeout(limit, self.release_all()).await {
             Ok(Ok(())) => Outcome::Released,
             Ok(Err(error)) => {
@@ -206,7 +206,7 @@ impl Holding {
             Err(_) => {
                 let (names, limit) = (show::visible(&names), duration::show(limit));
                 error!(
-                    "'{names}': the engine has not confirmed the release within {limit}; the lock ends with its lease"
+                    "{names}: the engine did not confirm the release within {limit}; the lock is freed when its lease ends"
                 );
                 Outcome::Unconfirmed
             }
@@ -234,15 +234,19 @@ impl HeldLocks for Holding {
         poll_fn(|cx| {
             for (guard, lost) in &mut waits {
                 if let Poll::Ready(why) = lost.as_mut().poll(cx) {
-                    let name = guard.name();
-                    return Poll::Ready(match self.last_renewal_error() {
+                    let why = match self.last_renewal_error() {
                         Some(trouble) if matches!(why, Loss::Expired | Loss::SessionEnded) => {
-                            format!("'{name}': {why}: {trouble}")
+                            format!("{why}: {trouble}")
                         }
                         _ => match guard.loss_detail() {
-                            Some(detail) => format!("'{name}': {why} ({})", show::visible(&detail)),
-                            None => format!("'{name}': {why}"),
+                            Some(detail) => format!("{why} ({})", show::visible(&detail)),
+                            None => why.to_string(),
                         },
+                    };
+                    // One name is in the line already.
+                    return Poll::Ready(match &*self.0 {
+                        [_] => why,
+                        _ => format!("{}: {why}", show::visible(guard.name().as_str())),
                     });
                 }
             }

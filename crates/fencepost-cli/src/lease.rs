@@ -12,8 +12,7 @@ const LONGEST: u64 = 4096;
 /// A lease on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// The lease, or '-' to read it from standard input. Other users can see arguments: leave this out, and set
-    /// FENCEPOST_LEASE instead
+    /// The lease that 'acquire' printed, or '-' to read it from standard input. Other users can see arguments, so prefer FENCEPOST_LEASE
     #[arg(value_name = "LEASE", env = "FENCEPOST_LEASE", hide_env_values = true)]
     lease: String,
 }
@@ -35,7 +34,7 @@ pub(crate) fn failure(error: Error) -> Failure {
 
 /// The other possible reason for an unknown lease.
 pub(crate) const ELSEWHERE: &str =
-    "; or the lease belongs to another engine: give the -b or FENCEPOST_BACKEND that it was acquired with";
+    "; or the lease belongs to another engine: use the -b or FENCEPOST_BACKEND of its 'acquire'";
 
 /// Returns the argument, or standard input if the argument is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Failure> {
@@ -54,7 +53,7 @@ pub(crate) fn text(argument: &str) -> Result<String, Failure> {
 pub(crate) fn parse(text: &str) -> Result<DetachedLease, Failure> {
     text.parse().map_err(|_| {
         Failure::usage(
-            "this is not a lease: give the whole text that 'fencepost acquire' printed, best in FENCEPOST_LEASE",
+            "this is not a lease; set FENCEPOST_LEASE to the whole text that 'fencepost acquire' printed",
         )
     })
 }

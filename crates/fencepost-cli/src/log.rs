@@ -40,9 +40,9 @@ macro_rules! info {
 /// The form of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// A line of text, with the time
+    /// Lines of text, each with the time and the lock's name
     Text,
-    /// A JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn set_up(args: &GlobalArgs) -> Result<(), Failure> {
         (None, Ok("text")) => Some(Format::Text),
         (None, Ok("") | Err(_)) => None,
         (None, Ok(_)) => {
-            return Err(Failure::usage("FENCEPOST_LOG is neither text nor json; write one of them"));
+            return Err(Failure::usage("FENCEPOST_LOG is neither text nor json; use one of them"));
         }
     };
     let _ = CHOICE.set(Choice { format, verbose: args.verbose, quiet: args.quiet });
@@ -254,12 +254,16 @@ pub(crate) fn line(level: Level, message: &str, fields: &[(&str, Value)]) {
 
 fn text_line(now: Duration, subject: &Subject, message: &str) -> String {
     let mut text = format!("{} fencepost", utc(now));
-    // Errors of the library begin with the name, which stands before them here.
-    let message = match &*subject.names {
-        [name] => message.strip_prefix(&format!("{name}: ")).unwrap_or(message),
-        _ => message,
+    // A line names its lock once.
+    let (message, is_named) = match &*subject.names {
+        [name] => {
+            let name = visible(name);
+            let is_named = subject.tokens.is_empty() && message.starts_with(&format!("{name} "));
+            (message.strip_prefix(&format!("{name}: ")).unwrap_or(message), is_named)
+        }
+        names => (message, names.is_empty()),
     };
-    if !subject.names.is_empty() {
+    if !is_named {
         text.push_str(&format!(" '{}'", visible(&subject.names.join("', '"))));
     }
     if !subject.tokens.is_empty() {
@@ -305,6 +309,13 @@ mod tests {
         let time = Duration::from_secs(951_782_400);
         let mut subject = Subject { names: vec!["a\n".to_owned()], tokens: Vec::new(), reported: false };
         assert_eq!(text_line(time, &subject, "waits"), "2000-02-29T00:00:00Z fencepost 'a\\u{a}': waits");
+        for (message, line) in [
+            ("a: no answer", "2000-02-29T00:00:00Z fencepost 'a': no answer"),
+            ("a is busy", "2000-02-29T00:00:00Z fencepost: a is busy"),
+        ] {
+            subject = Subject { names: vec!["a".to_owned()], ..subject };
+            assert_eq!(text_line(time, &subject, message), line);
+        }
         subject = Subject { names: vec!["a".to_owned(), "b".to_owned()], tokens: vec![7, 8], ..subject };
         assert_eq!(text_line(time, &subject, "x"), "2000-02-29T00:00:00Z fencepost 'a', 'b' token 7, 8: x");
         let line = json_line(time, Level::Info, &subject, "x", &[("code", 3.into())]);

@@ -29,7 +29,7 @@ pub(crate) fn phrase(run: &Run, runs: &Runs) -> String {
 fn outcome(run: &Run, runs: &Runs) -> String {
     let lost = if run.lost { ", the lock was lost" } else { "" };
     match (run.ended_micros, run.exit_code) {
-        _ if runs.running.as_ref() == Some(run) => "under way".to_owned(),
+        _ if runs.running.as_ref() == Some(run) => "still running".to_owned(),
         (None, _) => "ended without a report".to_owned(),
         (Some(_), Some(code)) => format!("exit code {code}{lost}"),
         (Some(_), None) => format!("ended without an exit code{lost}"),
@@ -39,13 +39,17 @@ fn outcome(run: &Run, runs: &Runs) -> String {
 /// The lines of `show` below the state of the lock. `runs`: what the engine keeps of it, if it `keeps` any.
 pub(crate) fn lines(runs: Option<&Runs>, keeps: bool) -> Vec<String> {
     let Some(runs) = runs else {
-        return if keeps { Vec::new() } else { vec!["  last run: not kept by this engine".to_owned()] };
+        return if keeps {
+            Vec::new()
+        } else {
+            vec!["  last run: this engine does not record runs".to_owned()]
+        };
     };
     let line = |what: &str, run: &Run| format!("  {what}: {}", phrase(run, runs));
     let last = runs.last.as_ref();
     let good = runs.good.as_ref().filter(|good| Some(*good) != last);
     let last = last.map(|run| line("last run", run));
-    last.into_iter().chain(good.map(|run| line("last good run", run))).collect()
+    last.into_iter().chain(good.map(|run| line("last successful run", run))).collect()
 }
 
 /// The runs for programs.

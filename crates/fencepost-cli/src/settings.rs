@@ -99,7 +99,7 @@ impl Settings {
         let ttl = match variable("FENCEPOST_TTL")? {
             Some(text) => {
                 let value = duration::parse(&text)
-                    .map_err(|rule| Failure::usage(format!("FENCEPOST_TTL is no duration: {rule}")))?;
+                    .map_err(|rule| Failure::usage(format!("FENCEPOST_TTL: {rule}")))?;
                 Sourced { value, source: Source::Variable("FENCEPOST_TTL") }
             }
             None => layers.first(|file| file.ttl).unwrap_or(Sourced { value: TTL, source: Source::Default }),
@@ -149,7 +149,7 @@ fn flag(text: &str) -> Result<bool, Failure> {
     match text {
         "1" | "true" => Ok(true),
         "" | "0" | "false" => Ok(false),
-        _ => Err(Failure::usage("FENCEPOST_ACROSS_HOSTS is neither 1 nor 0; write 1 to demand it")),
+        _ => Err(Failure::usage("FENCEPOST_ACROSS_HOSTS is neither 1 nor 0; use one of them")),
     }
 }
 

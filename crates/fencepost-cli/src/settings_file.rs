@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text).map(Some).map_err(wrong),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(wrong(format!("the settings cannot be read: {error}"))),
+        Err(error) => Err(wrong(format!("the settings file cannot be read: {error}"))),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 fn parse(text: &str) -> Result<File, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
-        format!("line {} is no TOML: write KEY = \"VALUE\"", before.matches('\n').count() + 1)
+        format!("line {} is not TOML; write KEY = \"VALUE\"", before.matches('\n').count() + 1)
     })?;
     let mut file = File::default();
     for (key, value) in table {
@@ -54,28 +54,28 @@ fn parse(text: &str) -> Result<File, String> {
             "backend" => file.backend = Some(string("backend", value)?),
             "label" => file.label = Some(string("label", value)?),
             "across_hosts" => {
-                let value = value.as_bool().ok_or("across_hosts is true or false, without quotes")?;
+                let value = value.as_bool().ok_or("across_hosts must be true or false, without quotes")?;
                 file.across_hosts = Some(value);
             }
             "ttl" => {
                 let ttl = duration::parse(&string("ttl", value)?);
-                file.ttl = Some(ttl.map_err(|rule| format!("ttl is no duration: {rule}"))?);
+                file.ttl = Some(ttl.map_err(|rule| format!("ttl: {rule}"))?);
             }
             "backends" => {
                 let Value::Table(table) = value else {
-                    return Err("[backends] has a line for each backend: NAME = \"URL\"".to_owned());
+                    return Err("[backends] must have a line for each backend: NAME = \"URL\"".to_owned());
                 };
                 for (name, url) in table {
                     if !is_name(&name) || name == LOCAL {
                         return Err(format!(
-                            "{name:?} can be no backend's name: use letters, digits, - and _, and not '{LOCAL}'"
+                            "{name:?} is not a valid backend name; use letters, digits, - and _, and not '{LOCAL}'"
                         ));
                     }
                     let url = string(&name, url)?;
                     file.backends.insert(name, url);
                 }
             }
-            _ => return Err(format!("{key:?} is no setting; the settings are {KEYS}")),
+            _ => return Err(format!("unknown setting {key:?}; the settings are {KEYS}")),
         }
     }
     Ok(file)
@@ -85,8 +85,8 @@ fn parse(text: &str) -> Result<File, String> {
 fn string(key: &str, value: Value) -> Result<String, String> {
     match value {
         Value::String(text) if !text.is_empty() => Ok(text),
-        Value::String(_) => Err(format!("{key} is empty; give it a value, or leave it out")),
-        _ => Err(format!("{key} is a text: write {key} = \"VALUE\"")),
+        Value::String(_) => Err(format!("{key} is empty; set a value, or leave it out")),
+        _ => Err(format!("{key} must be a text: {key} = \"VALUE\"")),
     }
 }
 
@@ -112,19 +112,19 @@ mod tests {
     #[test]
     fn rubbish_is_refused_and_no_value_is_repeated() {
         for (text, why) in [
-            ("bakend = \"hunter2\"", "\"bakend\" is no setting"),
-            ("backend = 3", "backend is a text"),
+            ("bakend = \"hunter2\"", "unknown setting \"bakend\""),
+            ("backend = 3", "backend must be a text"),
             ("backend = \"\"", "backend is empty"),
-            ("backend = [\"hunter2\"]", "backend is a text"),
+            ("backend = [\"hunter2\"]", "backend must be a text"),
             ("across_hosts = \"hunter2\"", "true or false"),
             ("ttl = \"30\"", "no unit"),
-            ("ttl = 30", "ttl is a text"),
+            ("ttl = 30", "ttl must be a text"),
             ("backends = \"hunter2\"", "a line for each backend"),
-            ("[backends]\nlocal = \"redis://a\"", "no backend's name"),
-            ("[backends]\n\"a b\" = \"redis://a\"", "no backend's name"),
-            ("[backends]\na = { url = \"hunter2\" }", "a is a text"),
-            ("ttl = \"1m\"\nbackend = redis://:hunter2@a", "line 2 is no TOML"),
-            ("ttl = \"1m\"\n\nttl = \"2m\"", "line 3 is no TOML"),
+            ("[backends]\nlocal = \"redis://a\"", "not a valid backend name"),
+            ("[backends]\n\"a b\" = \"redis://a\"", "not a valid backend name"),
+            ("[backends]\na = { url = \"hunter2\" }", "a must be a text"),
+            ("ttl = \"1m\"\nbackend = redis://:hunter2@a", "line 2 is not TOML"),
+            ("ttl = \"1m\"\n\nttl = \"2m\"", "line 3 is not TOML"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(why) && !error.contains("hunter2"), "{text}: {error}");

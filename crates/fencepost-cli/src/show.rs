@@ -56,18 +56,35 @@ pub(crate) fn who(claim: &ClaimInfo) -> String {
     visible(&claim.holder.to_string())
 }
 
-/// A claim as one phrase: who, how, since when, what for.
-pub(crate) fn phrase(claim: &ClaimInfo) -> String {
-    let mut text = format!("{}, {}", who(claim), mode(claim.mode));
-    if let Some(since) = since(claim) {
-        text.push_str(&format!(" for {since}"));
+/// A holder as one phrase: `held by`, and [`phrase`]. A lease that belongs to no process has only its taker.
+pub(crate) fn held(claim: &ClaimInfo) -> String {
+    if !claim.detached {
+        return format!("held by {}", phrase(claim));
     }
-    if let Some(reason) = &claim.reason {
-        text.push_str(&format!(", reason: {}", visible(reason)));
+    let (label, host) = (&claim.holder.label, &claim.holder.host);
+    // Of `user@host/program` the program has ended.
+    let taker = label.rsplit_once('/').map(|(place, _)| place);
+    let taker = taker.filter(|place| place.ends_with(&format!("@{host}"))).unwrap_or(label);
+    format!("lease taken by {}, no process{}", visible(taker), details(claim))
+}
+
+/// A claim as one phrase: who, since when, how, what for.
+pub(crate) fn phrase(claim: &ClaimInfo) -> String {
+    format!("{}{}", who(claim), details(claim))
+}
+
+fn details(claim: &ClaimInfo) -> String {
+    let mut text = String::new();
+    if let Some(since) = since(claim) {
+        let comma = if claim.detached { "," } else { "" };
+        text.push_str(&format!("{comma} for {since}"));
+    }
+    if claim.mode != Mode::Exclusive {
+        text.push_str(&format!(", {}", mode(claim.mode)));
     }
     if let Some(max_hold) = claim.max_hold {
         let overdue = if claim.is_overdue() { " (overdue)" } else { "" };
-        text.push_str(&format!(", at most {}{overdue}", age(max_hold)));
+        text.push_str(&format!(", limit {}{overdue}", age(max_hold)));
     }
     if let Some(count) = claim.entered.filter(|count| *count > 1) {
         text.push_str(&format!(", entered {count} times"));
@@ -75,11 +92,11 @@ pub(crate) fn phrase(claim: &ClaimInfo) -> String {
     if claim.evicted {
         text.push_str(", evicted");
     }
-    if claim.detached {
-        text.push_str(", by a lease");
-    }
     if claim.endless {
-        text.push_str(", without end: nothing keeps it alive");
+        text.push_str(", never expires: it has no lease");
+    }
+    if let Some(reason) = &claim.reason {
+        text.push_str(&format!(", reason: {}", visible(reason)));
     }
     text
 }
@@ -220,8 +237,19 @@ mod tests {
         let mut claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), Mode::Exclusive);
         for (entered, text) in [(None, ""), (Some(1), ""), (Some(3), ", entered 3 times")] {
             claim.entered = entered;
-            assert_eq!(phrase(&claim), format!("me (host h, pid 7), exclusive{text}"));
+            assert_eq!(phrase(&claim), format!("me (host h, pid 7){text}"));
             assert_eq!(claim_json(&claim)["entered"].as_u64(), entered.map(u64::from));
+        }
+    }
+
+    #[test]
+    fn a_lease_has_a_taker_and_no_process() {
+        for (label, taker) in [("ann@h/fencepost", "ann@h"), ("deploy", "deploy"), ("a/b", "a/b")] {
+            let mut claim = ClaimInfo::new(HolderInfo::new(label, "h", 7), Mode::Exclusive);
+            claim.detached = true;
+            assert_eq!(held(&claim), format!("lease taken by {taker}, no process"));
+            claim.detached = false;
+            assert_eq!(held(&claim), format!("held by {label} (host h, pid 7)"));
         }
     }
 

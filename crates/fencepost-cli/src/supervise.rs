@@ -18,11 +18,12 @@ use crate::guardian::{
     now,
 };
 use crate::holding::Pin;
+use crate::log;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
 
 /// Why nothing was run after a pause between the grant and the program's start.
-const LATE: &str = "the lease was over before the program could start";
+const LATE: &str = "the lease ended before the program could start";
 
 /// A lock that is held: what the supervisor must know of it.
 pub(crate) trait HeldLocks {
@@ -39,13 +40,13 @@ pub(crate) trait HeldLocks {
 /// The action on the program when the lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnLost {
-    /// SIGTERM, then SIGKILL after the grace
+    /// Send TERM, then KILL after --grace
     Term,
-    /// SIGKILL at once
+    /// Send KILL at once
     Kill,
-    /// Stop it as 'term' does, wait for the lock again as -n and -w say, also if the engine is away, and start again
+    /// Stop it like 'term', wait for the lock again (-n and -w apply), also while the engine is unavailable, and start again
     Restart,
-    /// Let it run on without the lock, with a warning
+    /// Let it continue without the lock, and print a warning
     Ignore,
 }
 
@@ -139,6 +140,7 @@ pub(crate) async fn supervise(
         },
         limit: job.limit,
         foreground,
+        verbose: log::is_verbose(),
         blocked: signals.blocked().to_vec(),
         // The mark in its file ends a pinned grant.
         abandoned: job.abandoned.filter(|_| job.pin.over.is_none()),
@@ -213,7 +215,7 @@ impl Watch {
                 error!("{LATE}: nothing was run");
             }
             Event::Failed(errno) => {
-                error!("cannot make a process: {}", io::Error::from_raw_os_error(errno));
+                error!("cannot start a process: {}", io::Error::from_raw_os_error(errno));
                 self.status = Some(Status::Code(125));
             }
             Event::Stopped(signal) => self.stopped(signal),
@@ -225,7 +227,7 @@ impl Watch {
                 error!("the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {
-                error!("held as long as --max-hold allows: stopping the program");
+                error!("stopping the program: --max-hold has passed");
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),
             Event::Signaled(signal) => self.ended(Status::Signal(signal)),
@@ -279,7 +281,7 @@ impl Watch {
         self.warned = true;
         let order = match self.on_lost {
             OnLost::Ignore => {
-                error!("the lock is lost ({why}); the program runs on without it (--on-lost ignore)");
+                error!("the lock is lost ({why}); the program continues without it (--on-lost ignore)");
                 return;
             }
             OnLost::Term | OnLost::Restart => Order::Stop,
@@ -300,7 +302,7 @@ impl Watch {
         let late = now().saturating_add(nanos(self.deadline)) >= self.end;
         if late && self.on_lost != OnLost::Ignore {
             // The guardian was stopped or starves. Its death takes the program along, and we do the rest.
-            self.lost.get_or_insert_with(|| "the guardian does not answer".to_owned());
+            self.lost.get_or_insert_with(|| "the guardian process does not respond".to_owned());
             self.link.destroy();
         }
     }

@@ -11,11 +11,11 @@ use crate::verbs::check::Verdict;
 /// Writes the file in one step: its reader sees the old text or the new one.
 pub(crate) fn write(file: &Path, name: &Name, verdict: &Verdict, runs: Option<&Runs>) -> io::Result<()> {
     let Some(last) = file.file_name() else {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it names no file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file name"));
     };
     // A rename would replace a device, or a link such as /dev/stdout.
     if fs::symlink_metadata(file).is_ok_and(|known| !known.is_file()) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     // A collector reads names that end in .prom: this one does not.
     let new = file.with_file_name(format!(".{}.{}.new", last.to_string_lossy(), std::process::id()));
@@ -35,7 +35,7 @@ fn text(name: &Name, verdict: &Verdict, runs: Option<&Runs>) -> String {
     let metrics = [
         (
             "check_status",
-            "Result of fencepost check: 0 ok, 1 held too long, 2 no good run, 3 unknown.",
+            "Result of fencepost check: 0 ok, 1 held too long, 2 no successful run, 3 unknown.",
             Some(verdict.status.code().to_string()),
         ),
         (

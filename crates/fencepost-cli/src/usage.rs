@@ -7,43 +7,34 @@ use crate::cli::Cli;
 
 /// Options of other lock commands, and what does the same here.
 const OPTIONS: [(&[&str], &str); 15] = [
-    (&["--timeout", "--wait-time", "--lock-timeout", "--wait-timeout"], "the waiting time is --wait DUR"),
-    (&["--nonblock", "--nb", "--non-blocking", "--no-block", "--nowait", "--try"], "not to wait is -n"),
+    (&["--timeout", "--wait-time", "--lock-timeout", "--wait-timeout"], "use --wait DUR"),
+    (&["--nonblock", "--nb", "--non-blocking", "--no-block", "--nowait", "--try"], "use -n"),
     (
         &["--lease", "--lease-time", "--expire", "--expiry", "--expires", "--session-ttl", "--lock-ttl"],
-        "the lease is --ttl DUR",
+        "use --ttl DUR",
     ),
-    (&["--conflict-exit-code", "--exit-code", "--busy-code"], "the code for a busy lock is -E CODE"),
-    (&["--exclusive", "-x"], "a lock is exclusive unless -s shares it"),
-    (&["--command", "--cmd", "--exec", "-c"], "the program stands behind two dashes: -- COMMAND [ARG]..."),
-    (
-        &["--url", "--engine", "--server", "--host", "--redis", "--endpoint", "--endpoints"],
-        "the engine is -b URL",
-    ),
-    (&["--name", "--key", "--lock", "--resource"], "the name stands by itself: NAME"),
-    (
-        &["--limit", "--max", "--count", "--concurrency", "--slots", "-k"],
-        "at most N at a time is --permits N",
-    ),
-    (&["--kill-after", "--grace-period"], "the time between TERM and KILL is --grace DUR"),
-    (&["--max-time", "--max-runtime", "--run-timeout"], "the longest time under the lock is --max-hold DUR"),
-    (
-        &["--min-hold", "--lock-at-least", "--at-least-for"],
-        "the shortest time under the lock is --at-least DUR",
-    ),
-    (&["--force", "-f"], "evict frees a lock at once with --now, and does not ask with --yes"),
-    (&["--debug", "--trace"], "more lines are -v"),
-    (&["--log-format", "--format"], "the form of the log is --log text or --log json"),
+    (&["--conflict-exit-code", "--exit-code", "--busy-code"], "use -E CODE"),
+    (&["--exclusive", "-x"], "a lock is exclusive unless -s is given"),
+    (&["--command", "--cmd", "--exec", "-c"], "put the program after --: -- PROGRAM [ARG]..."),
+    (&["--url", "--engine", "--server", "--host", "--redis", "--endpoint", "--endpoints"], "use -b URL"),
+    (&["--name", "--key", "--lock", "--resource"], "give the name without an option"),
+    (&["--limit", "--max", "--count", "--concurrency", "--slots", "-k"], "use --permits N"),
+    (&["--kill-after", "--grace-period"], "use --grace DUR"),
+    (&["--max-time", "--max-runtime", "--run-timeout"], "use --max-hold DUR"),
+    (&["--min-hold", "--lock-at-least", "--at-least-for"], "use --at-least DUR"),
+    (&["--force", "-f"], "use 'evict --now' to free a lock at once, and --yes to skip the question"),
+    (&["--debug", "--trace"], "use -v"),
+    (&["--log-format", "--format"], "use --log text or --log json"),
 ];
 
-/// Verbs of other lock commands, and ours.
+/// Verbs of other lock commands, and the advice for each.
 const VERBS: [(&[&str], &str); 6] = [
-    (&["exec", "with", "do"], "run"),
-    (&["lock", "get", "take"], "run, or acquire for a lock of no process"),
-    (&["unlock", "free", "drop"], "release"),
-    (&["list", "locks"], "ls"),
-    (&["status", "info", "inspect"], "show"),
-    (&["kill", "break", "steal", "force-unlock", "rm"], "evict"),
+    (&["exec", "with", "do"], "; did you mean 'run'?"),
+    (&["lock", "get", "take"], ": use 'run' for a program, 'acquire' for a script"),
+    (&["unlock", "free", "drop"], ": use 'evict' for somebody's lock, 'release' for your own lease"),
+    (&["list", "locks"], "; did you mean 'ls'?"),
+    (&["status", "info", "inspect"], "; did you mean 'show'?"),
+    (&["kill", "break", "steal", "force-unlock", "rm"], "; did you mean 'evict'?"),
 ];
 
 /// Returns the message for a wrong command line: what is wrong, what to do, and how the verb is used. `None`: help was asked for, or
@@ -82,46 +73,48 @@ fn unknown(error: &Error, verb: Option<&str>, command: &clap::Command, arguments
     let Some(option) = text(error, ContextKind::InvalidArg) else { return "an unknown option".to_owned() };
     let plain = option.split('=').next().unwrap_or_default();
     if !plain.starts_with('-') {
-        return format!("{} is one word too many; quote a name that has spaces", quoted(&option));
+        return format!("unexpected argument {}; quote a name that contains spaces", quoted(&option));
     }
     let place = |word: &str| arguments.iter().position(|argument| argument == word);
     let Some(verb) = verb else {
-        return format!("{plain} is no option of every verb; options of a verb stand behind it");
+        return format!(
+            "unknown option {plain}; put the options of a command after it: fencepost COMMAND {plain}"
+        );
     };
     if place(&option) < place(verb) && place(&option).is_some() {
-        return format!(
-            "{plain} is no option of every verb; write it behind the verb: fencepost {verb} {plain}"
-        );
+        return format!("put {plain} after the command: fencepost {verb} {plain}");
     }
     if plain[1..].starts_with(|c: char| c.is_ascii_digit()) {
-        return format!(
-            "{plain} begins with a dash, so it is an option, and there is none; no value is negative"
-        );
+        return format!("unknown option {plain}; a value cannot be negative");
     }
     if let Some((_, advice)) = OPTIONS.iter().find(|(names, _)| names.contains(&plain)) {
-        return format!("there is no option {plain}; {advice}");
+        return format!("unknown option {plain}; {advice}");
     }
-    let suggestion = text(error, ContextKind::SuggestedArg).map(|found| format!("did you mean {found}?"));
+    let suggestion = text(error, ContextKind::SuggestedArg).map(|found| format!("; did you mean {found}?"));
     let other = || {
         let has = |other: &&clap::Command| {
             let mut options = other.get_arguments().filter_map(clap::Arg::get_long);
             options.any(|long| plain.strip_prefix("--") == Some(long))
         };
         let other = command.get_subcommands().find(has)?.get_name();
-        Some(format!("'fencepost {other}' has one"))
+        Some(format!(" here; 'fencepost {other}' has it"))
     };
-    let advice = suggestion.or_else(other).unwrap_or_else(|| format!("'fencepost help {verb}' names all"));
-    format!("there is no option {plain}; {advice}")
+    let advice =
+        suggestion.or_else(other).unwrap_or_else(|| format!(" (all options: fencepost help {verb})"));
+    format!("unknown option {plain}{advice}")
 }
 
 fn subcommand(error: &Error) -> Option<String> {
     let verb = text(error, ContextKind::InvalidSubcommand)?;
-    let known = VERBS.iter().find(|(names, _)| names.contains(&&*verb)).map(|(_, ours)| (*ours).to_owned());
-    let advice = match known.or_else(|| text(error, ContextKind::SuggestedSubcommand)) {
-        Some(ours) => format!("the verb is {ours}"),
-        None => "'fencepost help' names all; a program stands behind 'run NAME --'".to_owned(),
+    let known =
+        VERBS.iter().find(|(names, _)| names.contains(&&*verb)).map(|(_, advice)| (*advice).to_owned());
+    let similar = || {
+        text(error, ContextKind::SuggestedSubcommand).map(|similar| format!("; did you mean '{similar}'?"))
     };
-    Some(format!("{} is no verb; {advice}", quoted(&verb)))
+    let advice = known.or_else(similar).unwrap_or_else(|| {
+        " (all commands: fencepost help). To run a program: fencepost run NAME -- PROGRAM".to_owned()
+    });
+    Some(format!("unknown command {}{advice}", quoted(&verb)))
 }
 
 fn missing(error: &Error, verb: Option<&str>, arguments: &[String]) -> String {
@@ -131,25 +124,16 @@ fn missing(error: &Error, verb: Option<&str>, arguments: &[String]) -> String {
     };
     let verb = verb.unwrap_or_default();
     match verb {
-        "run" if missing.contains("NAME") => {
-            "the lock's name is missing; it stands before the two dashes".to_owned()
-        }
-        "run" if missing.contains("--once-per") => {
-            "--retry needs --once-per DUR; give both, or leave out --retry".to_owned()
-        }
-        "run" if arguments.iter().any(|word| word == "--") => {
-            "the program is missing; it stands behind the two dashes".to_owned()
-        }
-        "run" => "the program is missing; it stands behind two dashes: NAME -- COMMAND".to_owned(),
+        "run" if missing.contains("NAME") => "no lock name given; put it before --".to_owned(),
+        "run" if missing.contains("--once-per") => "--retry works only with --once-per DUR".to_owned(),
+        "run" if arguments.iter().any(|word| word == "--") => "no program given after --".to_owned(),
+        "run" => "no program given; put it after --".to_owned(),
         "release" | "extend" => format!(
-            "the lease is missing; put what 'fencepost acquire' has printed into FENCEPOST_LEASE, or pass it to '{verb} -' on standard input"
+            "no lease given; set FENCEPOST_LEASE to what 'fencepost acquire' printed, or pipe it into 'fencepost {verb} -'"
         ),
-        "evict" if missing.contains("--token") => {
-            "--token T is missing; 'fencepost show NAME' prints the token of each holder".to_owned()
-        }
-        "doctor" => "--yes answers the question of --init; give both".to_owned(),
-        "completions" => "the shell is missing".to_owned(),
-        _ => "the lock's name is missing".to_owned(),
+        "doctor" => "--yes works only with --init".to_owned(),
+        "completions" => "no shell given".to_owned(),
+        _ => "no lock name given".to_owned(),
     }
 }
 
@@ -162,9 +146,9 @@ fn conflict(error: &Error) -> Option<String> {
     };
     let other = other.split(' ').next().unwrap_or_default().to_owned();
     Some(if option == other {
-        format!("{option} is given twice; give it once")
+        format!("{option} is given twice")
     } else {
-        format!("{option} and {other} cannot be used together; leave one out")
+        format!("{option} and {other} cannot be used together")
     })
 }
 
@@ -177,8 +161,8 @@ fn value(error: &Error) -> Option<String> {
     };
     Some(match (value.is_empty(), valid.is_empty()) {
         (true, _) => format!("{option} needs a value"),
-        (false, true) => format!("{option} cannot be {}", quoted(&value)),
-        (false, false) => format!("{option} cannot be {}; it is one of {valid}", quoted(&value)),
+        (false, true) => format!("{option} {} is not valid", quoted(&value)),
+        (false, false) => format!("{option} {}: use one of {valid}", quoted(&value)),
     })
 }
 

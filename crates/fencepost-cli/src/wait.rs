@@ -33,6 +33,11 @@ impl Wait {
         Self { no_wait, evict_overdue, unfair, bound, start: now() }
     }
 
+    /// Returns the waiting time that the user gave.
+    pub(crate) fn bound(&self) -> Option<Duration> {
+        self.bound
+    }
+
     /// Returns what is left of it. `None`: it has no end.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.bound.map(|bound| self.rest(bound))

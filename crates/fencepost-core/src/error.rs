@@ -134,7 +134,8 @@ impl Error {
     /// The message for a request whose time limit is over.
     pub(crate) const NO_ANSWER: &str = "the engine did not answer in time";
 
-    fn lost_as(resource: impl Into<Arc<str>>, loss: Loss, said: &dyn fmt::Display) -> Error {
+    /// Makes the error of a lost grant, with the reason in other words than those of `loss`.
+    pub(crate) fn lost_as(resource: impl Into<Arc<str>>, loss: Loss, said: &dyn fmt::Display) -> Error {
         let mut error = Error::new(
             ErrorKind::Lost,
             format!("the lock was lost: {said}; stop the work it protected, somebody else may hold it now"),
@@ -355,13 +356,12 @@ impl fmt::Display for Error {
         if ours.is_some_and(|source| source.0.engine == inner.engine) {
             return Ok(());
         }
-        // The text of another error of this engine ends with the engine's name already.
-        if let Some(engine) = inner.engine.map(|engine| format!(" [{engine}]"))
-            && !source.as_ref().unwrap_or(&inner.message).ends_with(&engine)
-        {
-            f.write_str(&engine)?;
+        // The engine is named once: the message may name it, or the text of another error of this engine.
+        let text = format!("{} {}", inner.message, source.unwrap_or_default()).to_lowercase();
+        match inner.engine {
+            Some(engine) if !text.contains(engine) => write!(f, " [{engine}]"),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -34,7 +34,7 @@ impl Name {
         };
         let shown: String = name.chars().take(40).collect();
         Err(Error::invalid(format!(
-            "{shown:?} cannot name a lock: {rule}; a name is 1 to 255 bytes of UTF-8 without control characters or \
+            "{shown:?} is not a valid lock name: {rule}; a name is 1 to 255 bytes of UTF-8 without control characters or \
              white space at its ends"
         )))
     }

@@ -127,7 +127,8 @@ async fn a_fixed_lease_ends_and_the_next_one_gets_in() {
     let guard = mutex.lock().ttl(Duration::from_millis(250)).no_renewal().await.unwrap();
     let next = mutex.lock().wait(secs(20)).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Loss::Expired));
-    assert!(guard.ensure_held().unwrap_err().is_lost());
+    let error = guard.ensure_held().unwrap_err();
+    assert!(error.is_lost() && error.to_string().contains("its fixed lease of 250ms is over"), "{error}");
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(guard.release().await.unwrap_err().is_lost());
     next.ensure_held().unwrap();

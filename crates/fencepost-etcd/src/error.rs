@@ -209,7 +209,7 @@ impl Failure {
             .reason(Reason::Member)
             .uncertain(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Internal => {
-                Failure::new(Unreachable, format!("{member} did not reply; try again, and check that etcd listens at this port"))
+                Failure::new(Unreachable, format!("no reply from etcd at {member}; check that it is running, and the port"))
                     .reason(Reason::Member)
                     .uncertain()
             }
@@ -221,15 +221,14 @@ impl Failure {
     /// The request's time is over.
     pub(crate) fn timeout(member: &str) -> Failure {
         let message =
-            format!("{member} did not reply in time; try again, and check that etcd listens at this port");
+            format!("no reply in time from etcd at {member}; check that it is running, and the port");
         Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member).uncertain()
     }
 
     /// There is no connection, so nothing was sent.
     fn unconnected(member: &str) -> Failure {
-        let message = format!(
-            "no connection to {member}; check that etcd runs there, and whether it wants TLS (etcds:)"
-        );
+        let message =
+            format!("cannot connect to etcd at {member} (is it running, and does it require TLS: etcds:?)");
         Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member)
     }
 

@@ -75,7 +75,7 @@ impl Failure {
     /// Makes the failure of a server with which there is no connection. `product`: the name of the server's software.
     pub fn unconnected(server: &str, product: &str, cause: impl fmt::Display) -> Failure {
         let message = format!(
-            "no connection to {server}; check that {product} listens there, and whether it wants TLS (sslmode=verify-full)"
+            "cannot connect to {product} at {server} (is it running, and does it require TLS: sslmode=verify-full?)"
         );
         Failure::new(ErrorKind::Unreachable, message).because(cause)
     }

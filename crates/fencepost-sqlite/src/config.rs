@@ -50,9 +50,7 @@ impl Config {
             return Err(invalid("a database in memory is seen by one process only; use memory: instead"));
         }
         if path.ends_with('/') || path.contains('\0') {
-            return Err(invalid(
-                "the path names a folder; name a file in it, as in sqlite:/var/lib/locks.db",
-            ));
+            return Err(invalid("the path is a folder; give a file, as in sqlite:/var/lib/locks.db"));
         }
         let durability = match address.option("durability") {
             None | Some("normal") => Durability::Normal,

@@ -19,17 +19,17 @@ pub(crate) fn examine(database: &Database) -> Result<Report, Failure> {
     let found = filesystem::detect(path).map_err(io::Error::from)?;
     Ok(vec![
         Finding::ok("file", format!("{}, {} kB", path.display(), bytes.div_ceil(1024))),
-        Finding::ok("reach", "between the processes of this machine that run as the same user"),
+        Finding::ok("reach", "locks work between processes of the same user on this machine"),
         filesystem(&found),
         match &*journal {
-            "wal" => Finding::ok("journal", "wal: who looks waits for no writer"),
-            other => Finding::note("journal", format!("{other}: who looks waits for writers")),
+            "wal" => Finding::ok("journal", "wal: listing locks does not wait for writers"),
+            other => Finding::note("journal", format!("{other}: listing locks waits for writers")),
         },
         match synchronous {
-            2.. => Finding::ok("durability", "full: every grant is on the disk before it is made known"),
+            2.. => Finding::ok("durability", "full: every grant is on disk before it is reported"),
             _ => Finding::ok(
                 "durability",
-                "normal: a power loss may undo the last grants, which no process survives; a detached lease may be forgotten",
+                "normal: after a power failure, the leases of 'acquire' from the last moments may be lost",
             ),
         },
     ]
@@ -38,14 +38,11 @@ pub(crate) fn examine(database: &Database) -> Result<Report, Failure> {
 
 fn filesystem(found: &Filesystem) -> Finding {
     match found {
-        Filesystem::Local(name) => Finding::ok("filesystem", format!("{name}, which is this machine's own")),
-        Filesystem::Fuse => Finding::warning(
-            "filesystem",
-            "a FUSE filesystem: nobody can tell from here whether its locks hold",
-        )
-        .advice("put the file on a local disk"),
+        Filesystem::Local(name) => Finding::ok("filesystem", format!("{name}, on this machine")),
+        Filesystem::Fuse => Finding::warning("filesystem", "FUSE: unknown whether file locks work there")
+            .advice("put the file on a local disk"),
         Filesystem::Network(name) => {
-            let says = format!("{name}: its locks do not hold between machines, and two may hold one lock");
+            let says = format!("{name}: file locks do not work between machines, so two may hold one lock");
             Finding::problem("filesystem", says).advice("put the file on a local disk, or use redis:")
         }
     }

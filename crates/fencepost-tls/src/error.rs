@@ -43,8 +43,8 @@ impl TlsError {
         TlsError::new(
             ErrorKind::Unreachable,
             format!(
-                "{address} takes connections and does not answer in TLS; look whether it speaks TLS at this port: a URL with \
-                 {tls} is for TLS, one with {plain} goes without"
+                "{address} accepts connections, but does not answer in TLS; check the port: a URL with {tls} is for TLS, one \
+                 with {plain} goes without"
             ),
         )
     }

@@ -97,7 +97,7 @@ pub(crate) fn no_session(hosts: &[String], last: Option<&zk::Error>, trouble: Op
         return Error::from(trouble).on(ENGINE);
     }
     let message = format!(
-        "no session could be made with {}; check that ZooKeeper runs there, and whether it needs TLS (zookeepers:)",
+        "cannot connect to ZooKeeper at {} (is it running, and does it require TLS: zookeepers:?)",
         hosts.join(", ")
     );
     let error = Error::new(ErrorKind::Unreachable, message).on(ENGINE);

@@ -14,6 +14,9 @@ use crate::exit::{Failure, UNREACHABLE};
 /// The longest time for connecting and all releases. After that the locks end with their leases.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The longest time for connecting: less than [`LIMIT`], so that the reason is known.
+const CONNECTING: Duration = Duration::from_secs(8);
+
 /// The engine and the locks that a guardian releases in place of its wrapper. `Debug` shows none of it.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Abandoned {
@@ -46,7 +49,7 @@ impl Abandoned {
     }
 
     async fn release_all(&self) -> Result<(), Failure> {
-        let options = Options { wait: Some(LIMIT), release: Some(LIMIT), ..Options::default() };
+        let options = Options { wait: Some(CONNECTING), release: Some(LIMIT), ..Options::default() };
         let locks = connect_to(&self.url, options).await?;
         let mut first = Ok(());
         for lease in self.leases.iter().rev() {

@@ -46,7 +46,7 @@ impl Child {
 /// closed by the program's start, and gets a byte if the lease is over.
 pub(crate) fn main(program: &[OsString]) -> u8 {
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
-        error!("cannot tie the program to the life of its guardian: {error}");
+        error!("cannot start the program: {error}");
         return 125;
     }
     let start = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
@@ -92,17 +92,17 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     match error.kind() {
         io::ErrorKind::NotFound => {
             error!(
-                "cannot run '{name}': not found. Check the spelling and PATH; for a script, check \
-                 that the interpreter in its first line exists."
+                "cannot run '{name}': not found. Check the spelling and PATH; for a script, check the interpreter in \
+                 its first line"
             );
             127
         }
         io::ErrorKind::PermissionDenied if std::path::Path::new(&program[0]).is_dir() => {
-            error!("cannot run '{name}': it is a directory. Name the program in it.");
+            error!("cannot run '{name}': it is a directory");
             126
         }
         io::ErrorKind::PermissionDenied => {
-            error!("cannot run '{name}': not executable. Try 'chmod +x {name}'.");
+            error!("cannot run '{name}': not executable. Try: chmod +x {name}");
             126
         }
         _ => {
@@ -113,6 +113,6 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
 }
 
 fn misused() -> u8 {
-    error!("{CHILD} is for fencepost's own use: try 'fencepost run --help'");
+    error!("{CHILD} is internal: see 'fencepost run --help'");
     125
 }

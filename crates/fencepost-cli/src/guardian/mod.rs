@@ -42,6 +42,7 @@ pub(crate) use fault::fault_point;
 pub(crate) use link::{IdleGuardian, Link, Plan};
 pub(crate) use protocol::{Begin, Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
+use tree::names_of_descendants;
 pub(crate) use tree::{own_children, signal_descendants};
 
 use child::Child;
@@ -50,6 +51,7 @@ use protocol::{Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
 use crate::log;
+use crate::show::visible;
 
 /// The hidden subcommand of the guardian.
 pub(crate) const GUARDIAN: &str = "__guardian";
@@ -87,7 +89,7 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
     match Guardian::start(program).and_then(|guardian| guardian.map_or(Ok(()), Guardian::watch)) {
         Ok(()) => 0,
         Err(error) => {
-            error!("the guardian failed: {error}");
+            error!("the guardian process failed: {error}");
             125
         }
     }
@@ -212,7 +214,10 @@ impl Guardian {
         if let Some(abandoned) = self.begin.abandoned.take().filter(|_| !self.attached)
             && let Err(failure) = abandoned.release()
         {
-            note(&format!("the lock is not released and ends with its lease: {}", failure.message));
+            note(&format!(
+                "the lock could not be released, and is freed when its lease ends: {}",
+                failure.message
+            ));
         }
         self.say(Event::Gone);
         Ok(())
@@ -261,8 +266,10 @@ impl Guardian {
             Step::Wait => {}
             Step::End(why) => {
                 self.forsaken |= why == Some(Why::DetachedLease);
-                if let Some(why) = why {
-                    self.say(Event::Ending(why));
+                match why {
+                    Some(why) => self.say(Event::Ending(why)),
+                    None if self.begin.verbose => report(&names_of_descendants()),
+                    None => {}
                 }
                 self.end(now);
             }
@@ -318,7 +325,7 @@ impl Guardian {
             self.kill(now(), ROUNDS);
         }
         note(&format!(
-            "the process {} of 'fencepost run' was killed: killed the program and all that it had started",
+            "'fencepost run' (process {}) was killed: killed the program and its descendants",
             self.wrapper
         ));
     }
@@ -352,10 +359,34 @@ impl Guardian {
 
 /// Says a line on standard error if that takes it at once: the guardian does not wait for a reader.
 fn note(line: &str) {
+    if is_read() {
+        error!("{line}");
+    }
+}
+
+/// Whether standard error takes a line at once.
+fn is_read() -> bool {
     let stderr = io::stderr();
     let mut at = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-    if poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
-        error!("{line}");
+    poll(&mut at, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// The most names in the line about descendants.
+const NAMED: usize = 10;
+
+/// Says which descendants are ended after the program.
+fn report(names: &[String]) {
+    let processes = match names.len() {
+        // They have just ended by themselves.
+        0 => return,
+        1 => "1 process".to_owned(),
+        count => format!("{count} processes"),
+    };
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    let shown = visible(&names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
+    let text = format!("the program exited; ending {processes} that it left running: {shown}{more}");
+    if is_read() {
+        log::line(log::Level::Info, &text, &[("event", "descendants".into()), ("processes", names.into())]);
     }
 }
 

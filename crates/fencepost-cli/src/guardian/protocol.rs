@@ -33,6 +33,8 @@ pub(crate) struct Begin {
     pub(crate) limit: Option<u64>,
     /// The program gets the terminal's foreground when it starts.
     pub(crate) foreground: bool,
+    /// The guardian prints which descendants it ends after the program.
+    pub(crate) verbose: bool,
     /// The signals that the wrapper has blocked and its caller had not.
     pub(crate) blocked: Vec<i32>,
     /// The file in which the end of the grant is written when the wrapper cannot release it.
@@ -304,6 +306,7 @@ mod tests {
             notice: Some(4),
             limit: None,
             foreground: false,
+            verbose: true,
             blocked: vec![15],
             over: Some(b"/a\xff".to_vec()),
             abandoned: Some(Abandoned { url: "redis://host".to_owned(), leases: vec!["fp1-".to_owned()] }),

@@ -15,16 +15,19 @@ struct Process {
     pid: i32,
     parent: i32,
     group: i32,
+    /// It has ended, and waits to be reaped.
+    zombie: bool,
 }
 
 impl Process {
     /// Reads a line of /proc/PID/stat. The name stands in brackets and may itself hold brackets and blanks.
     fn parse(stat: &str) -> Option<Self> {
         let pid = stat.split(' ').next()?.parse().ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(1);
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let zombie = fields.next()? == "Z";
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
-        Some(Self { pid, parent, group })
+        Some(Self { pid, parent, group, zombie })
     }
 }
 
@@ -56,6 +59,15 @@ fn below(all: &[Process], root: i32, except: &HashSet<i32>) -> Vec<Process> {
         }
     }
     found
+}
+
+/// Returns the names of the live processes below this one, as `ps` shows them.
+pub(super) fn names_of_descendants() -> Vec<String> {
+    let all = snapshot();
+    let live = below(&all, getpid().as_raw(), &HashSet::new()).into_iter().filter(|process| !process.zombie);
+    live.filter_map(|process| fs::read_to_string(format!("/proc/{}/comm", process.pid)).ok())
+        .map(|name| name.trim_end().to_owned())
+        .collect()
 }
 
 /// The direct children of this process.
@@ -110,13 +122,14 @@ mod tests {
     #[test]
     fn stat_is_read_past_hostile_names() {
         let process = Process::parse("12 (a) b (c) S 7 12 3 0 -1").unwrap();
-        assert_eq!(process, Process { pid: 12, parent: 7, group: 12 });
+        assert_eq!(process, Process { pid: 12, parent: 7, group: 12, zombie: false });
+        assert!(Process::parse("12 (a) Z 7 12 3 0 -1").unwrap().zombie);
         assert_eq!(Process::parse("13 (x"), None);
     }
 
     #[test]
     fn the_walk_goes_down_and_leaves_out() {
-        let process = |pid, parent| Process { pid, parent, group: pid };
+        let process = |pid, parent| Process { pid, parent, group: pid, zombie: false };
         let all = [process(1, 0), process(2, 1), process(3, 2), process(4, 3), process(5, 2), process(6, 1)];
         let pids = |except: &[i32]| {
             let mut found: Vec<i32> =

@@ -9,16 +9,16 @@ use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{ModeArgs, OUTPUT, TIME, WaitArgs, check_reason};
 use crate::connect::{CLEANUP, Options, connect, finish, notice};
 use crate::duration;
-use crate::exit::{DEFECT, Failure, OWN};
+use crate::exit::{BUSY, DEFECT, Failure, OWN};
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 use crate::wait::{Wait, unless_ended};
 
-/// Take a lock that belongs to no process, and print its lease.
+/// Take a lock for a script and print its lease (give it to 'release').
 ///
-/// The lease is a secret: any process that has it and reaches the engine can extend and release the lock. The lock ends
-/// with its time unless it is extended.
+/// The lock does not depend on this process: it is held until 'release', or until --ttl is over unless 'extend' sets a later end. The
+/// lease is a secret: every process that has it can extend and release the lock.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost acquire [OPTIONS] NAME",
@@ -28,15 +28,15 @@ use crate::wait::{Wait, unless_ended};
   fencepost extend --ttl 10m
   fencepost release
 
-There is no --degrade here, and FENCEPOST_DEGRADE changes nothing: a lease that belongs to no process cannot move between \
-                  engines. Use 'fencepost run' or 'fencepost hold' with it."
+FENCEPOST_DEGRADE has no effect here, and there is no --degrade: a printed lease cannot move to another engine. Use \
+                  'fencepost run' or 'fencepost hold' for that."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// How long the lock is held unless it is extended: 30s, unless the settings say otherwise
+    /// Hold the lock for DUR, unless it is extended or released [env: FENCEPOST_TTL] [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     /// Only `closed`, which is what happens without it
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Print JSON: lease, name, token, ttl_ms
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The lock's name
+    /// Name of the lock
     name: String,
 }
 
@@ -54,8 +54,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     Name::new(&args.name)?;
     check_reason(args.mode.reason.as_deref())?;
     if args.degrade.as_ref().is_some_and(|policy| policy != "closed") {
-        let message = "acquire takes no --degrade, because a lease that belongs to no process cannot move between engines; use \
-                       'fencepost run' or 'fencepost hold' with it, or leave it out";
+        let message = "'acquire' has no --degrade, because a printed lease cannot move to another engine; use 'fencepost run' or \
+                       'fencepost hold', or leave it out";
         return Err(Failure::usage(message));
     }
     notice(settings)?;
@@ -79,7 +79,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
             let guard = guard.ok_or_else(|| Failure::new(DEFECT, "a grant without a guard"))?;
             guard.detach().await.map_err(Failure::from)
         }
-        Ok(Answer::Busy(message) | Answer::Already(message)) => Err(busy(message, &wait)),
+        Ok(Answer::Busy(found)) => Err(busy(&found, &wait)),
+        Ok(Answer::Already(message)) => Err(Failure::new(BUSY, message)),
         Err(failure) => Err(failure),
     };
     let printed = match outcome {
@@ -105,8 +106,8 @@ async fn print(locks: &Client, lease: &DetachedLease, json: bool) -> Result<(), 
     let Err(error) = show::write(&format!("{text}\n")) else { return Ok(()) };
     let released = locks.release(lease).await;
     let what = match released {
-        Ok(()) => "the lock was released again".to_owned(),
-        Err(error) => format!("the lock could not be released either ({error}) and ends with its lease"),
+        Ok(()) => "the lock was released".to_owned(),
+        Err(error) => format!("the lock could not be released ({error}) and is freed when its lease ends"),
     };
     Err(Failure::new(OWN, format!("cannot print the lease: {error}; {what}")))
 }

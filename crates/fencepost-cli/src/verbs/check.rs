@@ -8,47 +8,50 @@ use serde_json::json;
 
 use crate::cli::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect, missing_file};
-use crate::duration;
+use crate::duration::{self, Typed};
 use crate::exit::Failure;
 use crate::runs;
 use crate::settings::Settings;
 use crate::show;
 use crate::textfile;
 
-/// Check that a lock's work ran well, and not too long ago.
+/// Check that a job has succeeded recently, for monitoring.
 ///
-/// Prints one line and answers by the exit code, as monitoring plugins do.
+/// Prints one line, and exits with the codes of monitoring plugins. Give --max-age, --max-held or both.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost check [OPTIONS] NAME",
     after_help = "Examples:
   fencepost check nightly --max-held 2h
-  fencepost check nightly --max-age 26h || echo look at it
+  fencepost check nightly --max-age 26h || echo failed or late
 
 Exit codes:
-  0  it ended well within --max-age, and nobody has held the lock for longer than --max-held
-  1  it is held for longer than --max-held
-  2  no run ended well within --max-age, or the last one failed
-  3  unknown: the engine does not answer, or keeps no runs
+  0  OK: a run succeeded within --max-age, and the lock is not held for longer than --max-held
+  1  WARNING: the lock is held for longer than --max-held
+  2  CRITICAL: no run succeeded within --max-age, or the last run failed
+  3  UNKNOWN: the engine does not reply, or does not record runs
   64 wrong usage"
 )]
 pub(crate) struct Args {
-    /// A run must have ended with exit code 0 within this time
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    max_age: Option<Duration>,
-    /// Nobody may have held the lock for longer
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
-    max_held: Option<Duration>,
-    /// How long the engine may take to answer
+    /// Require a run that ended with exit code 0 within the last DUR
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    max_age: Option<Typed>,
+    /// Require that nobody has held the lock for longer than DUR
+    #[arg(long, value_name = "DUR", value_parser = duration::typed)]
+    max_held: Option<Typed>,
+    /// Wait at most DUR for the engine's reply
     #[arg(long, value_name = "DUR", default_value = "10s", value_parser = duration::parse)]
     timeout: Duration,
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Write the result as metrics to FILE too: for the textfile folder of a node exporter, which reads names that end in .prom
+    /// Add performance data to the line, for Nagios: age and held, in seconds
+    #[arg(long, help_heading = OUTPUT, conflicts_with = "json")]
+    nagios: bool,
+    /// Also write the result as metrics to FILE, for the textfile collector of a node exporter (the name must end in .prom)
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     textfile: Option<PathBuf>,
-    /// The lock's name
+    /// Name of the lock
     name: String,
 }
 
@@ -83,6 +86,7 @@ impl Status {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) status: Status,
+    /// A sentence that begins with the lock's name.
     text: String,
     /// How long ago the last good run ended.
     pub(crate) age: Option<Duration>,
@@ -100,16 +104,21 @@ impl Verdict {
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
     if args.max_age.is_none() && args.max_held.is_none() {
-        return Err(Failure::usage("say what to check: give --max-age DUR, --max-held DUR, or both"));
+        return Err(Failure::usage("nothing to check: give --max-age DUR, --max-held DUR, or both"));
     }
-    let limits = Limits { age: args.max_age, held: args.max_held };
+    let limits = &Limits { age: args.max_age, held: args.max_held };
     let looked = tokio::time::timeout(args.timeout, look(&name, settings, limits)).await;
     let (verdict, info) = match looked {
         Ok(Ok((info, kept))) => (judge(&info, kept, limits), Some(info)),
-        Ok(Err(failure)) => (Verdict::unknown(failure.to_string()), None),
+        Ok(Err(failure)) => {
+            let why = failure.to_string();
+            // An error of the library begins with the name.
+            let why = why.strip_prefix(&format!("{}: ", show::visible(name.as_str()))).unwrap_or(&why);
+            (Verdict::unknown(format!("{name}: {why}")), None)
+        }
         Err(_) => {
             let limit = duration::show(args.timeout);
-            (Verdict::unknown(format!("the engine has not answered within {limit}")), None)
+            (Verdict::unknown(format!("{name}: the engine did not reply within {limit}")), None)
         }
     };
     let runs = info.as_ref().and_then(|info| info.runs.as_ref());
@@ -119,25 +128,28 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             let file = args.textfile.unwrap_or_default();
             let error = format!("cannot write {}: {error}", file.display());
             match verdict.status {
-                Status::Ok => Verdict::unknown(error),
+                Status::Ok => Verdict::unknown(format!("{name}: {error}")),
                 _ => Verdict { text: format!("{}; {error}", verdict.text), ..verdict },
             }
         }
         _ => verdict,
     };
-    let line = if args.json { json(&name, &verdict, runs) } else { line(&name, &verdict, limits) };
+    let line = match args.json {
+        true => json(&name, &verdict, runs),
+        false => line(&verdict, args.nagios.then_some(limits)),
+    };
     show::line(&line)?;
     Ok(verdict.status.code())
 }
 
 /// Asks the engine. Also returns whether it keeps runs.
-async fn look(name: &Name, settings: &Settings, limits: Limits) -> Result<(Info, bool), Failure> {
+async fn look(name: &Name, settings: &Settings, limits: &Limits) -> Result<(Info, bool), Failure> {
     // With a wrong path the lock would look free. With `--max-age` the check warns anyway: no run is known.
     if limits.age.is_none()
         && let Some(file) = missing_file(settings)?
     {
         return Err(Failure::usage(format!(
-            "{} does not exist: nothing was ever locked there",
+            "{} does not exist: no lock was ever taken there",
             file.display()
         )));
     }
@@ -149,34 +161,35 @@ async fn look(name: &Name, settings: &Settings, limits: Limits) -> Result<(Info,
 }
 
 /// The limits that the user sets.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Limits {
-    age: Option<Duration>,
-    held: Option<Duration>,
+    age: Option<Typed>,
+    held: Option<Typed>,
 }
 
-fn judge(info: &Info, kept: bool, limits: Limits) -> Verdict {
+fn judge(info: &Info, kept: bool, limits: &Limits) -> Verdict {
     let runs = info.runs.as_ref();
     let age = runs.and_then(|runs| Some(runs.age(runs.good.as_ref()?.ended_micros?)));
     let longest = info.holders().max_by_key(|holder| held_for(holder, runs));
     let held = longest.map_or(Duration::ZERO, |holder| held_for(holder, runs));
-    let (status, text) = match limits.age.map(|limit| judge_runs(runs, kept, age, limit)) {
+    let name = &info.name;
+    let (status, text) = match limits.age.as_ref().map(|limit| judge_runs(name, runs, kept, age, limit)) {
         Some((status, text)) if status != Status::Ok => {
             let holder =
-                longest.map(|holder| format!("; held for {} by {}", duration::show(held), show::who(holder)));
+                longest.map(|holder| format!("; held by {} for {}", show::who(holder), duration::show(held)));
             (status, text + &holder.unwrap_or_default())
         }
-        good => match (limits.held, longest) {
-            (Some(limit), Some(holder)) if held > limit => {
-                let (held, limit) = (duration::show(held), duration::show(limit));
-                (Status::Warning, format!("held for {held}, longer than {limit}, by {}", show::who(holder)))
+        good => match (&limits.held, longest, good) {
+            (Some(limit), Some(holder), _) if held > limit.length => {
+                let (held, limit, who) = (duration::show(held), &limit.text, show::who(holder));
+                (Status::Warning, format!("{name} has been held for {held}, longer than {limit}, by {who}"))
             }
-            (_, holder) => {
-                let state = holder.map(|_| format!("held for {}", duration::show(held)));
-                let state = state.or(good.is_none().then(|| "is free".to_owned()));
-                let texts = good.map(|(_, text)| text).into_iter().chain(state);
-                (Status::Ok, texts.collect::<Vec<_>>().join("; "))
+            (_, Some(_), Some((_, text))) => {
+                (Status::Ok, format!("{text}; held for {}", duration::show(held)))
             }
+            (_, None, Some((_, text))) => (Status::Ok, text),
+            (_, Some(_), None) => (Status::Ok, format!("{name} has been held for {}", duration::show(held))),
+            (_, None, None) => (Status::Ok, format!("{name} is free")),
         },
     };
     Verdict { status, text, age, held: Some(held) }
@@ -191,46 +204,56 @@ fn held_for(holder: &ClaimInfo, runs: Option<&Runs>) -> Duration {
     }
 }
 
-fn judge_runs(runs: Option<&Runs>, kept: bool, age: Option<Duration>, limit: Duration) -> (Status, String) {
-    let limit_text = duration::show(limit);
+fn judge_runs(
+    name: &Name,
+    runs: Option<&Runs>,
+    kept: bool,
+    age: Option<Duration>,
+    limit: &Typed,
+) -> (Status, String) {
+    let none = |why: &str| {
+        let limit = &limit.text;
+        (Status::Critical, format!("{name} has had no successful run for {limit}: {why}"))
+    };
     let Some(runs) = runs else {
         return match kept {
-            true => (Status::Critical, format!("no good run within {limit_text}: no run is known")),
-            false => {
-                (Status::Unknown, "this engine keeps no runs; check it with --max-held alone".to_owned())
-            }
+            true => none("none is recorded"),
+            false => (
+                Status::Unknown,
+                format!("{name}: this engine does not record runs; use --max-held without --max-age"),
+            ),
         };
     };
     let is_bad = |run: &&Run| !run.is_good();
     if let Some(last) = runs.last.as_ref().filter(is_bad) {
-        return (Status::Critical, format!("the last run failed: {}", runs::phrase(last, runs)));
+        return (Status::Critical, format!("{name}: the last run failed: {}", runs::phrase(last, runs)));
     }
     let latest = runs.now_micros.saturating_add(CLOCK_STEP);
     match (age, &runs.good) {
         (_, Some(good)) if good.ended_micros > Some(latest) => {
-            let why = "the last one ended in the future; the clock was set back";
-            (Status::Critical, format!("no good run within {limit_text}: {why}"))
+            none("the last one ended in the future, because the engine's clock was set back")
         }
-        (Some(age), Some(good)) if age <= limit => {
-            (Status::Ok, format!("ended well {} ago: {}", duration::show(age), runs::phrase(good, runs)))
+        (Some(age), Some(good)) if age <= limit.length => {
+            let (age, run) = (duration::show(age), runs::phrase(good, runs));
+            (Status::Ok, format!("{name} succeeded {age} ago: {run}"))
         }
-        (Some(age), _) => {
-            let age = duration::show(age);
-            (Status::Critical, format!("no good run within {limit_text}: the last one ended {age} ago"))
-        }
-        (None, _) => (Status::Critical, format!("no good run within {limit_text}: none has ended yet")),
+        (Some(age), _) => none(&format!("the last one ended {} ago", duration::show(age))),
+        (None, _) => none("none has ended yet"),
     }
 }
 
-/// One line with performance data, as monitoring plugins print it
+/// One line; with limits it has performance data, as monitoring plugins print it
 /// (<https://www.monitoring-plugins.org/doc/guidelines.html>, "Plugin Output").
-fn line(name: &Name, verdict: &Verdict, limits: Limits) -> String {
+fn line(verdict: &Verdict, limits: Option<&Limits>) -> String {
+    let text = format!("{}: {}", verdict.status.word(), verdict.text);
+    let Some(limits) = limits else { return show::visible(&text) };
     // A bar separates the performance data.
-    let text = format!("{}: '{name}' {}", verdict.status.word(), verdict.text).replace('|', "/");
-    let seconds =
-        |limit: Option<Duration>| limit.map_or_else(String::new, |limit| limit.as_secs_f64().to_string());
-    let age = verdict.age.map(|age| format!("age={}s;;{}", age.as_secs(), seconds(limits.age)));
-    let held = verdict.held.map(|held| format!("held={}s;{}", held.as_secs(), seconds(limits.held)));
+    let text = text.replace('|', "/");
+    let seconds = |limit: &Option<Typed>| {
+        limit.as_ref().map_or_else(String::new, |limit| limit.length.as_secs_f64().to_string())
+    };
+    let age = verdict.age.map(|age| format!("age={}s;;{}", age.as_secs(), seconds(&limits.age)));
+    let held = verdict.held.map(|held| format!("held={}s;{}", held.as_secs(), seconds(&limits.held)));
     let data: Vec<String> = [age, held].into_iter().flatten().collect();
     let line = if data.is_empty() { text } else { format!("{text} | {}", data.join(" ")) };
     show::visible(&line)

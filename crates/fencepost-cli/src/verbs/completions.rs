@@ -15,7 +15,7 @@ use crate::show;
   fencepost completions bash > ~/.local/share/bash-completion/completions/fencepost"
 )]
 pub(crate) struct Args {
-    /// The shell
+    /// Name of the shell
     shell: Shell,
 }
 

@@ -10,10 +10,10 @@ use crate::reach::{Reach, reach, redacted};
 use crate::settings::{Settings, Sourced};
 use crate::show;
 
-/// Show the settings that apply, and where each comes from.
+/// Show the settings in effect, and where each comes from.
 ///
-/// An option goes before a variable, a variable before the user's file, and the user's file before /etc/fencepost.toml. Passwords are
-/// not shown.
+/// An option overrides a variable, a variable overrides the user's file, and the user's file overrides /etc/fencepost.toml. Passwords are
+/// hidden.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost config [OPTIONS]",
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, settings: &Settings) -> Result<u8, Failure> {
         .collect();
     show::print(&show::table(&["SETTING", "VALUE", "FROM"], &cells))?;
     for (path, found) in &settings.files {
-        let state = if *found { "read" } else { "not there" };
+        let state = if *found { "read" } else { "not found" };
         show::line(&format!("{}: {state}", show::visible(&path.display().to_string())))?;
     }
     Ok(0)

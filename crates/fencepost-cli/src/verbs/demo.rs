@@ -9,11 +9,10 @@ use crate::exit::{Failure, NO, OWN};
 use crate::settings::{Settings, Source, Sourced};
 use crate::show;
 
-/// Show how known lock recipes fail, and what holds.
+/// Run a demo: how common lock recipes fail, and what works.
 ///
-/// Without a name it lists the demos. A demo keeps its files in a temporary folder, and runs for less than a minute. Its locks live in
-/// a SQLite file in that folder, or in the engine that -b names. Some demos start a Redis of their own instead, if redis-server is
-/// installed.
+/// Without a name it lists the demos. A demo takes less than a minute, and keeps its files and locks in a temporary folder. With -b its
+/// locks are in that engine. Some demos start a Redis of their own instead, if redis-server is installed.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost demo [OPTIONS] [NAME]",
@@ -23,19 +22,19 @@ use crate::show;
   fencepost demo segments --short --json
 
 Exit codes:
-  0  the story came out as told
-  1  it did not
-  64 wrong usage
-  125 the demo could not be run to its end"
+  0    the demo showed what it should
+  1    it did not
+  64   wrong usage
+  125  the demo could not be completed"
 )]
 pub(crate) struct Args {
-    /// Run the short form, which takes at most 5 s
+    /// Run the short form, at most 5 s
     #[arg(long)]
     short: bool,
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The demo's name
+    /// Name of the demo [default: list all]
     name: Option<String>,
 }
 
@@ -54,7 +53,7 @@ pub(crate) fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let backend = if is_given { Some(connect::url(settings)?) } else { None };
     if backend.as_deref().is_some_and(|url| url.starts_with("memory:")) {
         return Err(Failure::usage(
-            "a demo has several processes, and memory: reaches one process; give another engine",
+            "a demo has several processes, and memory: works within one process; use another engine",
         ));
     }
     let options = Options { short: args.short, json: args.json, backend };

@@ -19,11 +19,11 @@ const NAME: &str = "fencepost/doctor";
 /// How long a lock of both engines is waited for. The layer waits for one probe interval first.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Examine the engine: its configuration and health, and what they mean for locks.
+/// Check whether the engine is set up well for locks.
 ///
-/// Prints a line for each finding: its severity (ok, note, warning or problem), and what to do about it. Acquires and releases a
-/// lock of its own, 'fencepost/doctor'. A problem keeps locks from working, or loses them in everyday operation. With the URL of a
-/// fallback (--degrade) it examines both engines, and whether the one can stand in for the other.
+/// Prints one line per finding: ok, note, warning or problem, and what to do about it. Takes and releases a lock named 'fencepost/doctor',
+/// and changes nothing else. A problem means that locks do not work, or can be lost in normal operation. With --degrade URL it checks
+/// both engines, and whether the second can replace the first.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost doctor [OPTIONS]",
@@ -32,16 +32,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
   fencepost doctor -b redis://127.0.0.1 --degrade sqlite:second.db
   fencepost doctor --json | jq '.findings[] | select(.severity != \"ok\")'
 
-Exits with 0 without a problem, 78 with one, 69 if the engine cannot be used at all now, 77 if it refuses the user."
+Exits with 0 if there is no problem, 78 if there is one, 69 if the engine cannot be used now, 77 if it denies access."
 )]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// For redlock (-b redlock:URL,URL,URL): vouch that no node has lost a grant, or that nobody holds a lock. The nodes then grant at once
+    /// Put the nodes of Redlock into use at once (-b redlock:URL,URL,URL). Safe only if no node has lost data, or if no lock is held now
     #[arg(long)]
     init: bool,
-    /// With --init: do not ask
+    /// With --init: do not ask for confirmation
     #[arg(short, long, requires = "init")]
     yes: bool,
     #[command(flatten)]
@@ -81,6 +81,8 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         print(&args, &report)?;
     }
     match failure {
+        // A problem in the report is not printed again.
+        Some(failure) if report.worst() == Severity::Problem => Ok(failure.code),
         Some(failure) => Err(failure),
         None => Ok(if report.worst() == Severity::Problem { CONFIG } else { 0 }),
     }
@@ -112,16 +114,15 @@ async fn examine(init: bool, url: &str) -> (Report, Option<Failure>) {
 async fn together(primary: &str, fallback: &str) -> Finding {
     let options = Options { degrade: Some(Degrade::fallback(fallback)), ..Options::default() };
     let finding = match connect_to(primary, options).await {
-        Err(failure) => {
-            Finding::problem("fallback", format!("it cannot stand in for the primary: {failure}"))
-        }
+        Err(failure) => Finding::problem("fallback", format!("it cannot replace the primary: {failure}")),
         Ok(locks) => {
             let finding = match both(&locks).await {
-                Ok(()) => {
-                    Finding::ok("fallback", "a lock was taken at both engines; their tokens can be compared")
-                }
+                Ok(()) => Finding::ok(
+                    "fallback",
+                    "a lock was taken in both engines, and their tokens can be compared",
+                ),
                 Err(error) => {
-                    Finding::problem("fallback", format!("no lock could be taken at both engines: {error}"))
+                    Finding::problem("fallback", format!("no lock could be taken in both engines: {error}"))
                         .advice("check that the clocks of both engines agree")
                 }
             };
@@ -184,7 +185,7 @@ mod redis {
 async fn examined(init: bool, url: &str, locks: &Client) -> Result<Report, Failure> {
     if init {
         redis::redlock::vouch(url, locks.runtime().clone()).await?;
-        info!("vouched for all nodes");
+        info!("all nodes are in use");
     }
     Ok(locks.examine().await?)
 }
@@ -194,26 +195,26 @@ fn check(url: &str) -> Result<(), Failure> {
     if scheme(url) == redis::redlock::SCHEME {
         return Ok(());
     }
-    Err(Failure::usage("--init vouches for the nodes of a quorum: give it -b redlock:URL,URL,URL"))
+    Err(Failure::usage("--init is for Redlock; use it with -b redlock:URL,URL,URL"))
 }
 
 /// Asks on the terminal. Without a terminal it fails.
 fn confirm() -> Result<(), Failure> {
     say!(
-        "A node that is new, was restarted or emptied grants nothing until the longest lease has ended, because it may have \
-         lost a grant.\nWith --init you vouch that no node has lost a grant, or that nobody holds a lock now. If that is wrong, \
-         two programs may hold the same lock."
+        "A node that is new, restarted or empty grants no locks until the longest lease has ended, because it may have lost \
+         some.\n--init puts all nodes into use at once. Confirm that no node has lost data, or that no lock is held now. If that is \
+         wrong, two programs may hold the same lock."
     );
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Failure::usage("there is no terminal to ask on: say --yes to vouch without being asked"));
+        return Err(Failure::usage("cannot ask for confirmation without a terminal; use --yes"));
     }
     let mut err = std::io::stderr();
-    let _ = write!(err, "Vouch for all nodes? [y/N] ").and_then(|()| err.flush());
+    let _ = write!(err, "Put all nodes into use? [y/N] ").and_then(|()| err.flush());
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::new(NO, "nothing was done")),
+        _ => Err(Failure::new(NO, "nothing was changed")),
     }
 }
 

@@ -12,45 +12,45 @@ use crate::exit::{Failure, NO};
 use crate::settings::Settings;
 use crate::show;
 
-/// Take the lock from a holder that is named by its token, or overdue.
+/// Take a lock away from its holder.
 ///
-/// The holder is refused further renewals and told; the next grant follows its release or the end of its lease. With --now the lock
-/// is free at once although the holder may still be at work: that breaks mutual exclusion.
+/// The holder's lease is no longer renewed, and the holder is told to stop. The lock is free when it stops, or when its lease ends. On a
+/// terminal, 'evict NAME' shows the only holder and asks. Otherwise give --token, so that a later holder is never evicted by mistake.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost evict [OPTIONS] --token T NAME\n       fencepost evict [OPTIONS] --overdue NAME",
+    override_usage = "fencepost evict [OPTIONS] NAME\n       fencepost evict [OPTIONS] --token T NAME\n       fencepost evict [OPTIONS] --overdue NAME",
     after_help = "Examples:
   fencepost show backup
   fencepost evict backup --token 7 --reason 'host is gone'
   fencepost evict backup --overdue --yes || echo none is overdue
 
-Writes an audit line to standard error. Exits with 1 if no holder has that token any more, or none is overdue."
+Prints an audit line on standard error. Exits with 1 if no holder has that token, or none is overdue."
 )]
 pub(crate) struct Args {
-    /// The token of the grant to end, as 'fencepost show' prints it
-    #[arg(long, value_name = "T", value_parser = token, required_unless_present = "overdue")]
+    /// Evict the holder with token T, as 'fencepost show' prints it. Required with --yes, with several holders, and without a terminal
+    #[arg(long, value_name = "T", value_parser = token)]
     token: Option<Token>,
-    /// Only holders that have held for longer than their own --max-hold (or max_hold) allows: they hang, are stopped or are dead
+    /// Evict only holders that are past their own --max-hold: they hang, are stopped or are dead
     #[arg(long)]
     overdue: bool,
-    /// Free the lock at once, although the evicted holder may still be at work
+    /// Free the lock at once. Unsafe: the evicted holder may still be working
     #[arg(long)]
     now: bool,
-    /// Do not ask
+    /// Do not ask for confirmation (with --token or --overdue)
     #[arg(short, long)]
     yes: bool,
-    /// Why, in up to 1024 bytes: for the holder and the audit line
+    /// Why you evict, up to 1024 bytes: told to the holder, and printed in the audit line
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Print JSON: name, token, now, reason and the holder that was evicted
+    /// Print JSON: name, token, now, reason and the evicted holder
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The lock's name
+    /// Name of the lock
     name: String,
 }
 
 fn token(text: &str) -> Result<Token, String> {
-    let rule = "a token is a whole number, as 'fencepost show NAME' prints it";
+    let rule = "use the number that 'fencepost show NAME' prints";
     text.parse().map_err(|_| rule.to_owned())
 }
 
@@ -58,6 +58,12 @@ fn token(text: &str) -> Result<Token, String> {
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     Name::new(&args.name)?;
     check_reason(args.reason.as_deref())?;
+    if args.token.is_none() && !args.overdue && (args.yes || !on_terminal()) {
+        return Err(Failure::usage(
+            "no token given; use --token T with the token that 'fencepost show NAME' prints, so that a later holder is not evicted \
+             by mistake",
+        ));
+    }
     let locks = connect(settings, Options::default()).await?;
     let outcome = evict(&args, &locks).await;
     close(&locks, CLEANUP).await;
@@ -67,6 +73,15 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::visible(&args.name);
+    let count = info.holders().count();
+    if args.token.is_none() && !args.overdue && count != 1 {
+        return Err(match count {
+            0 => Failure::new(NO, format!("{name} is free")),
+            _ => Failure::usage(format!(
+                "{name} has {count} holders; choose one with --token T ('fencepost show' prints their tokens)"
+            )),
+        });
+    }
     let (mut found, mut failed) = (0, None);
     // Where clients tell their tokens, that of a client that does not reply is shown as zero. It may be the one that is meant.
     let known = info.holders().any(|claim| claim.token == args.token);
@@ -87,13 +102,10 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     match args.token {
         _ if found > 0 => Ok(()),
         Some(token) if !args.overdue => {
-            let message = format!("no holder of '{name}' has token {token} (any more): see 'fencepost show'");
+            let message = format!("{name} has no holder with token {token}, see 'fencepost show'");
             Err(Failure::new(NO, message))
         }
-        _ => Err(Failure::new(
-            NO,
-            format!("no holder of '{name}' is known to be overdue: see 'fencepost show'"),
-        )),
+        _ => Err(Failure::new(NO, format!("{name} has no overdue holder, see 'fencepost show'"))),
     }
 }
 
@@ -127,15 +139,19 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
     Ok(())
 }
 
+fn on_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
 /// Asks on the terminal; without one there is nobody to ask.
 fn confirm(args: &Args, holder: &ClaimInfo, token: Token) -> Result<(), Failure> {
-    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
-        return Err(Failure::usage("there is no terminal to ask on: say --yes to evict without being asked"));
+    if !on_terminal() {
+        return Err(Failure::usage("cannot ask for confirmation without a terminal; use --yes"));
     }
     let name = show::visible(&args.name);
-    say!("'{name}' (token {token}) is held by {}", show::phrase(holder));
+    say!("{name}: {}, token {token}", show::held(holder));
     if args.now {
-        say!("With --now the next holder starts while this one may still be at work.");
+        say!("With --now the next holder starts while this one may still be working.");
     }
     eprint!("Evict it? [y/N] ");
     let _ = std::io::stderr().flush();
@@ -143,6 +159,6 @@ fn confirm(args: &Args, holder: &ClaimInfo, token: Token) -> Result<(), Failure>
     let _ = std::io::stdin().lock().read_line(&mut answer);
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::new(NO, "nothing was done")),
+        _ => Err(Failure::new(NO, "nothing was changed")),
     }
 }

@@ -9,7 +9,9 @@ use crate::exit::Failure;
 use crate::lease::{LeaseArgs, failure};
 use crate::settings::Settings;
 
-/// Make a lease end later: so long from now.
+/// Set a lease to end DUR from now.
+///
+/// DUR is --ttl. A lease is never shortened.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost extend [OPTIONS] [LEASE]",
@@ -17,7 +19,7 @@ use crate::settings::Settings;
   FENCEPOST_LEASE=$lease fencepost extend --ttl 10m"
 )]
 pub(crate) struct Args {
-    /// How long from now the lock is held; as long as at first if left out
+    /// Hold the lock for DUR from now [default: the --ttl of 'acquire']
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
     #[command(flatten)]

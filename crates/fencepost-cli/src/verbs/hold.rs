@@ -10,7 +10,7 @@ use crate::acquire::{Answer, Request, busy, warn};
 use crate::cli::{DegradeArgs, ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
 use crate::connect::{Options, connect, degrade, finish, notice};
 use crate::duration;
-use crate::exit::{Failure, LOST};
+use crate::exit::{BUSY, Failure, LOST};
 use crate::holding::Holding;
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
@@ -19,9 +19,9 @@ use crate::signals::Signals;
 use crate::supervise::HeldLocks;
 use crate::wait::{End, Wait, unless_ended};
 
-/// Hold a lock until standard input ends or a signal comes.
+/// Hold a lock until standard input ends or a signal arrives.
 ///
-/// Prints a line with name and token once it is held. Exits with 0 at the end of input, 128+N for signal N, 76 if the lock was lost.
+/// Prints the name and the token when the lock is held. Exits with 0 at the end of input, 128+N for signal N, 76 if the lock was lost.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost hold [OPTIONS] NAME...",
@@ -34,17 +34,17 @@ pub(crate) struct Args {
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// The lease, renewed at a third of it: 30s, unless the settings say otherwise
+    /// Lease: how long the lock stays held after this host dies [env: FENCEPOST_TTL] [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
-    /// Do not look at standard input: hold until a signal comes
+    /// Ignore standard input: hold until a signal arrives
     #[arg(long)]
     no_stdin: bool,
     #[command(flatten)]
     degrade: DegradeArgs,
     #[command(flatten)]
     release: ReleaseArgs,
-    /// The lock's name, or several
+    /// Name of the lock, or several names
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
@@ -77,7 +77,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let mut end = End::new(&args.release);
     let outcome = match request.get(signals).await {
         Ok(Answer::Held(holding)) => hold(&args, holding, &mut end, signals).await,
-        Ok(Answer::Busy(message) | Answer::Already(message)) => Err(busy(message, &wait)),
+        Ok(Answer::Busy(found)) => Err(busy(&found, &wait)),
+        Ok(Answer::Already(message)) => Err(Failure::new(BUSY, message)),
         Err(failure) => Err(failure),
     };
     finish(&locks, outcome, end.cleanup()).await

@@ -8,10 +8,10 @@ use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 
-/// List what is held or waited for, by name.
+/// List the locks that are held or waited for.
 ///
-/// Each holder has a line: how it holds, for how long, how much of its lease is left, how many wait, who it is and what for. The
-/// table fits 80 columns; what is cut ends with …, and -l shows all.
+/// One line per holder: mode, time held, time left of the lease, number of waiters, holder and reason. The table fits 80 columns; longer
+/// text is cut (…), and -l shows everything.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost ls [OPTIONS] [PREFIX]",
@@ -21,13 +21,13 @@ use crate::show;
   fencepost ls stock/ --json | jq '.[].name'"
 )]
 pub(crate) struct Args {
-    /// Show all: tokens, hosts and process ids, and nothing is cut
+    /// Show everything: also tokens, hosts and process ids
     #[arg(short, long, help_heading = OUTPUT, conflicts_with = "json")]
     long: bool,
     /// Print JSON: an array of locks with holders and waiters
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Only names that begin with this
+    /// List only names that begin with PREFIX
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         if args.json {
             show::line("[]")?;
         }
-        info!("{} does not exist: nothing was ever locked there", file.display());
+        info!("{} does not exist: no lock was ever taken there", file.display());
         return Ok(0);
     }
     let locks = connect(settings, Options::default()).await?;
@@ -58,9 +58,9 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         let list: Vec<_> = found.iter().map(show::info_json).collect();
         show::line(&serde_json::Value::from(list).to_string())?;
     } else if found.is_empty() && args.prefix.is_empty() {
-        info!("nothing is held or waited for");
+        info!("no locks are held");
     } else if found.is_empty() {
-        info!("nothing that begins with '{}' is held or waited for", show::visible(&args.prefix));
+        info!("no locks that begin with '{}' are held", show::visible(&args.prefix));
     } else if args.long {
         show::print(&show::table(&LONG, &rows(&found, true)))?;
     } else {

@@ -6,16 +6,17 @@ use crate::cli::Cli;
 use crate::exit::Failure;
 use crate::show;
 
-/// Print a manual page: of the command, or of one verb.
+/// Print a manual page, for fencepost or one of its commands.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost man [VERB]",
+    override_usage = "fencepost man [COMMAND]",
     after_help = "Examples:
   fencepost man | man -l - | head
   fencepost man run > fencepost-run.1"
 )]
 pub(crate) struct Args {
-    /// The verb
+    /// Name of a command
+    #[arg(value_name = "COMMAND")]
     verb: Option<String>,
 }
 
@@ -24,10 +25,9 @@ pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
     let mut command = Cli::command();
     command.build();
     if let Some(verb) = &args.verb {
-        command = command
-            .find_subcommand(verb)
-            .cloned()
-            .ok_or_else(|| Failure::usage(format!("'{verb}' is no verb: see 'fencepost help'")))?;
+        command = command.find_subcommand(verb).cloned().ok_or_else(|| {
+            Failure::usage(format!("unknown command '{verb}' (all commands: fencepost help)"))
+        })?;
         command = command.display_name(format!("fencepost-{verb}")).bin_name(format!("fencepost {verb}"));
     }
     let usage = command.render_usage().to_string();

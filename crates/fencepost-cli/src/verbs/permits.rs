@@ -9,10 +9,9 @@ use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 
-/// Show, set or reset the limit of a lock's permits, for all clients
+/// Show, set or reset a lock's limit of holders, for all clients.
 ///
-/// The engine stores the limit. It counts for each claim for permits, whichever number the client gives with --permits. Holders keep
-/// their permits.
+/// The engine stores the limit. It overrides the N that clients give with --permits. Holders keep their permits.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost permits [OPTIONS] NAME",
@@ -22,16 +21,16 @@ use crate::show;
   fencepost permits gpu --reset"
 )]
 pub(crate) struct Args {
-    /// Let at most N hold the lock at a time, for all clients
+    /// Allow N holders at a time, for all clients
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "reset")]
     set: Option<u32>,
-    /// Forget the limit: the number that each client gives counts again
+    /// Remove the limit: each client's --permits N counts again
     #[arg(long)]
     reset: bool,
     /// Print JSON: name and stored_permits
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The lock's name
+    /// Name of the lock
     name: String,
 }
 
@@ -45,7 +44,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     if args.json {
         show::line(&json!({ "name": args.name, "stored_permits": stored }).to_string())?;
     } else {
-        show::line(&format!("'{}': {}", show::visible(&args.name), phrase(stored)))?;
+        show::line(&format!("{}: {}", show::visible(&args.name), phrase(stored)))?;
     }
     Ok(0)
 }
@@ -72,6 +71,6 @@ pub(crate) async fn stored(locks: &Client, name: &Name) -> Result<Option<u32>, E
 pub(crate) fn phrase(stored: Option<u32>) -> String {
     match stored {
         Some(permits) => format!("at most {permits} permits, for all clients"),
-        None => "no limit is stored; the number that each client gives counts".to_owned(),
+        None => "no limit is stored; each client's --permits N counts".to_owned(),
     }
 }

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 
-/// Show who waits for a lock, in order.
+/// List who waits for a lock, in order.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost queue [OPTIONS] NAME",
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Print JSON: an array of waiters
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The lock's name
+    /// Name of the lock
     name: String,
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         })
         .collect();
     if rows.is_empty() {
-        info!("nobody waits for '{}'", show::visible(&args.name));
+        info!("nobody waits for {}", show::visible(&args.name));
     } else {
         show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows))?;
     }

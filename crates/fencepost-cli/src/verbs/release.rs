@@ -9,7 +9,7 @@ use crate::settings::Settings;
 
 /// End a lease and free its lock.
 ///
-/// Exits with 76 if the lease had ended before: somebody else may have held the lock meanwhile.
+/// Exits with 76 if the lease had ended before: another holder may have had the lock meanwhile.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost release [OPTIONS] [LEASE]",
@@ -17,7 +17,7 @@ use crate::settings::Settings;
   FENCEPOST_LEASE=$lease fencepost release --report 0"
 )]
 pub(crate) struct Args {
-    /// The exit code of the work that the lease protected. 'show' and 'check' print it; 0 is good
+    /// Report the exit code of the work, for 'show' and 'check': 0 is success
     #[arg(long, value_name = "CODE")]
     report: Option<u8>,
     #[command(flatten)]

@@ -35,83 +35,83 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Run a program while a lock is held.
 ///
-/// Waits for the lock, runs the program, and releases the lock when nothing that the program started is left. Several names are
-/// locked all or none.
+/// Waits for the lock, and runs the program. When the program exits, the processes that it leaves behind are ended (TERM, then KILL
+/// after --grace), and the lock is released. Several names are locked all or none.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost run [OPTIONS] NAME... -- COMMAND [ARG]...",
+    override_usage = "fencepost run [OPTIONS] NAME... -- PROGRAM [ARG]...",
     after_help = "Examples:
   fencepost run backup -- ./backup.sh
   fencepost run -w 30s --permits 4 gpu -- python train.py
   # cron on three hosts, one of them runs it:
   fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh
 
-The program sees FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if it was granted without the engine (--degrade). With several names, FENCEPOST_NAME and \
-                  FENCEPOST_TOKEN have a line for each, sorted by name.
+The program's environment has FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if \
+                  the lock was granted without the engine (--degrade). With several names, FENCEPOST_NAME and FENCEPOST_TOKEN \
+                  have one line per name, sorted by name.
 
 Exit codes:
-  the program's  it ran to its end; 128+N if signal N ended it
-  64             wrong usage, also a wait for a lock under which the command itself runs
-  69             the engine cannot be reached
-  70             a defect of fencepost
+  the program's  the program's own exit code; 128+N if signal N ended it
+  64             wrong usage, or waiting for a lock under which this command runs
+  69             cannot connect to the engine
+  70             a bug in fencepost
   75             the lock is busy (-E changes it)
   76             the lock was lost
-  77             the engine refuses the user
+  77             the engine denies access
   78             wrong configuration
-  125            fencepost failed
-  126            the program cannot be run
-  127            there is no such program
-  137, 143       --max-hold ended the program by KILL or TERM"
+  125            fencepost itself failed
+  126            the program cannot be executed
+  127            the program was not found
+  137, 143       --max-hold ended the program with KILL or TERM"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
     mode: ModeArgs,
-    /// The lease: for so long the lock stays taken if everything of fencepost on this host dies at once; 30s unless the settings say
-    /// otherwise, at least 2s. On
-    /// ZooKeeper it then stays taken until the session ends (?session= in the URL)
+    /// Lease: how long the lock stays held after this host dies, at least 2s [env: FENCEPOST_TTL] [default: 30s]. On ZooKeeper: until
+    /// the session ends (session= in the URL)
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     ttl: Option<Duration>,
-    /// Stop the program after so long
+    /// Stop the program after DUR: TERM, then KILL after --grace
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     max_hold: Option<Duration>,
-    /// Keep the lock so long even if the program ends earlier
+    /// Hold the lock for at least DUR, even if the program ends sooner (for hosts whose clocks differ)
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = TIME)]
     at_least: Option<Duration>,
-    /// Run a job once for each firing, although several hosts start it. DUR is the period of the job
+    /// Run a job once per period, even if several hosts start it. DUR is the period: 1d for a daily job
     #[arg(long, value_name = "DUR", value_parser = duration::parse, conflicts_with_all = ["shared", "write", "permits"], help_heading = TIME)]
     once_per: Option<Duration>,
-    /// With --once-per: run a firing again whose run failed, or whose host died
+    /// With --once-per: run the job again if its run in this period failed, or its host died
     #[arg(long, requires = "once_per", help_heading = TIME)]
     retry: bool,
     /// Exit with CODE instead of 75 when the lock is busy
     #[arg(short = 'E', long, value_name = "CODE", value_parser = code, conflicts_with = "skip_ok", help_heading = WAITING)]
     busy_exit: Option<u8>,
-    /// Exit with 0 when the lock is busy: somebody else does the work. Means -n where no -w is given
+    /// Exit with 0 when the lock is busy, because another host does the work. Implies -n without -w
     #[arg(long, help_heading = WAITING)]
     skip_ok: bool,
-    /// The action on the program when the lock is lost
+    /// Choose the action on the program when the lock is lost
     #[arg(long, value_enum, value_name = "ACTION", default_value = "term", help_heading = LOSS)]
     on_lost: OnLost,
-    /// The time between SIGTERM and SIGKILL: 5s, and at most a third of the lease
+    /// Wait DUR between TERM and KILL, at most a third of --ttl [default: 5s, or a third of --ttl if that is less]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = LOSS)]
     grace: Option<Duration>,
     #[command(flatten)]
     degrade: DegradeArgs,
     #[command(flatten)]
     release: ReleaseArgs,
-    /// The lock's name, or several
+    /// Name of the lock, or several names
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Program to run, and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 /// Reads an exit code.
 fn code(text: &str) -> Result<u8, String> {
-    text.parse().map_err(|_| "an exit code is a whole number from 0 to 255".to_owned())
+    text.parse().map_err(|_| "use a whole number from 0 to 255".to_owned())
 }
 
 /// Whether another round follows.
@@ -126,7 +126,7 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     if ttl < SHORTEST {
         let ttl = duration::show(ttl);
         return Err(Failure::usage(format!(
-            "a lease of {ttl} is too short: one of 2s or more can be renewed in time; give a longer --ttl"
+            "--ttl {ttl} is too short to renew the lease in time; use 2s or more"
         )));
     }
     for name in &args.names {
@@ -134,7 +134,8 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     }
     check_reason(args.mode.reason.as_deref())?;
     if args.once_per.is_some() && (args.names.len() > 1 || args.on_lost == OnLost::Restart) {
-        let message = "--once-per is for one name, and without --on-lost restart; use --retry to run a failed firing again";
+        let message =
+            "--once-per takes one name, and no --on-lost restart; use --retry to run a failed job again";
         return Err(Failure::usage(message));
     }
     if let (Some(at_least), Some(limit)) = (args.at_least, args.max_hold)
@@ -142,12 +143,12 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     {
         let (at_least, limit) = (duration::show(at_least), duration::show(limit));
         return Err(Failure::usage(format!(
-            "--at-least {at_least} is longer than --max-hold {limit}; give a shorter --at-least"
+            "--at-least {at_least} is longer than --max-hold {limit}; use a shorter --at-least"
         )));
     }
     if args.skip_ok && args.wait.wait.is_none() {
         if args.wait.evict_overdue {
-            return Err(Failure::usage("--skip-ok does not wait; give -w DUR for --evict-overdue"));
+            return Err(Failure::usage("--skip-ok does not wait, so --evict-overdue needs -w DUR"));
         }
         args.wait.no_wait = true;
     }
@@ -155,7 +156,7 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     if let Some(wish) = args.grace.filter(|wish| *wish > third) {
         let (wish, third) = (duration::show(wish), duration::show(third));
         return Err(Failure::usage(format!(
-            "--grace {wish} is longer than {third}, a third of the lease; give a longer --ttl or a shorter --grace"
+            "--grace {wish} is longer than {third}, a third of the lease; use a longer --ttl or a shorter --grace"
         )));
     }
     notice(settings)?;
@@ -178,7 +179,7 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
             return Err(failure);
         }
         if !std::mem::replace(&mut said, true) {
-            warning!("{failure}; asking again until it answers (--on-lost restart)");
+            warning!("{failure}; retrying until the engine replies (--on-lost restart)");
         }
         unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
     }
@@ -240,15 +241,15 @@ async fn round(
     let outcome = match answer {
         Ok(Answer::Held(holding)) => held(args, prepared, holding, &mut end, signals).await,
         Ok(Answer::Already(message)) => {
-            info!("{message}; nothing was run (--once-per)");
+            info!("{message}; skipped (--once-per)");
             Ok(Round::Done(0))
         }
-        Ok(Answer::Busy(message)) if args.skip_ok => {
-            info!("{message}; nothing was run (--skip-ok)");
+        Ok(Answer::Busy(found)) if args.skip_ok => {
+            info!("{}; skipped (--skip-ok)", found.text);
             Ok(Round::Done(0))
         }
-        Ok(Answer::Busy(message)) => {
-            let failure = busy(message, wait);
+        Ok(Answer::Busy(found)) => {
+            let failure = busy(&found, wait);
             Err(Failure { code: args.busy_exit.unwrap_or(failure.code), ..failure })
         }
         Err(failure) => Err(failure),
@@ -315,7 +316,7 @@ async fn held(
         Err(error) => {
             holding.report(OWN);
             holding.release(end.left()).await;
-            return Err(Failure::new(OWN, format!("cannot start the program's guardian: {error}")));
+            return Err(Failure::new(OWN, format!("cannot start the guardian process: {error}")));
         }
     };
     if let (Some(at_least), None, false) = (args.at_least, &lost, asked_to_end) {
@@ -337,7 +338,7 @@ async fn held(
             Outcome::Lost
         }
     };
-    let killed = "the program's guardian was killed: the program and all it had started were killed with it";
+    let killed = "the guardian process was killed, and the program and its descendants with it";
     let status = match status {
         Some(status) => status,
         None if was_lost => {

@@ -11,8 +11,8 @@ use crate::show;
 
 /// Print the statements that prepare a database for locks, or run them.
 ///
-/// The comments say what each object is for, and which rights a user needs. Without --apply nothing is sent. With it the user of the URL
-/// runs the statements, in one transaction on PostgreSQL and one by one on MySQL and MariaDB. Objects that exist already stay as they are.
+/// Comments explain each object and the rights that a user needs. --apply runs the statements as the user of the URL: in one transaction on
+/// PostgreSQL, one by one on MySQL and MariaDB. Objects that exist already stay as they are.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost schema [OPTIONS]",
@@ -20,12 +20,34 @@ use crate::show;
   fencepost schema -b postgres://me@db/app > schema.sql
   fencepost schema -b postgres://me@db/app --apply
 
-Exits with 0, 64 if the engine needs no preparation, 77 if the user may not do this."
+Exits with 64 if the engine needs no schema, 77 if the user lacks the rights."
 )]
 pub(crate) struct Args {
-    /// Run the statements, and do not print them
+    /// Run the statements instead of printing them
     #[arg(long, help_heading = OUTPUT)]
     apply: bool,
+}
+
+/// Counts the objects that the statements create, by kind: `3 tables, 1 view`.
+fn objects(schema: &str) -> String {
+    let kinds = ["schema", "table", "view", "sequence", "function", "index"];
+    let count = |kind: &str| {
+        let creates = |line: &&str| {
+            let words = line.split_whitespace().take_while(|word| *word != "--");
+            let mut words = words.skip_while(|word| !word.ends_with("CREATE")).map(str::to_ascii_lowercase);
+            words.find(|word| kinds.contains(&&**word)).as_deref() == Some(kind)
+        };
+        schema.lines().filter(creates).count()
+    };
+    let counted = kinds.iter().map(|kind| (*kind, count(kind))).filter(|(_, count)| *count > 0);
+    let texts: Vec<String> = counted
+        .map(|(kind, count)| match count {
+            1 => format!("1 {kind}"),
+            _ if kind == "index" => format!("{count} indexes"),
+            _ => format!("{count} {kind}s"),
+        })
+        .collect();
+    texts.join(", ")
 }
 
 /// Runs the verb.
@@ -33,7 +55,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let url = connect::url(settings)?;
     if args.apply {
         Client::builder().apply_schema(&registry(), &url).await?;
-        info!("the schema is there");
+        info!("schema ready: {} (nothing else was changed)", objects(&registry().schema(&url)?));
     } else {
         show::print(&registry().schema(&url)?)?;
     }

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::show;
 use crate::verbs::permits;
 
-/// Show who holds a lock, who waits for it and who ran last, or how a lease stands.
+/// Show who holds a lock, who waits and how the last run ended, or the state of a lease.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost show [OPTIONS] NAME|LEASE",
@@ -21,7 +21,7 @@ use crate::verbs::permits;
   fencepost show --exit-code backup > state.txt || echo it is free
   echo \"$lease\" | fencepost show -
 
-For a lease that has ended the exit code is 76."
+Exits with 76 if the argument is a lease that has ended."
 )]
 pub(crate) struct Args {
     /// Print JSON
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Exit with 0 if the lock is held, with 1 if it is free
     #[arg(long, help_heading = OUTPUT)]
     exit_code: bool,
-    /// The lock's name; or a lease, '-' to read it from standard input, nothing to take it from FENCEPOST_LEASE
+    /// Name of the lock, or a lease ('-' reads it from standard input) [default: the lease in FENCEPOST_LEASE]
     // Not by clap: a lease in the environment must not hide that a name is missing from the help.
     #[arg(value_name = "NAME|LEASE")]
     what: Option<String>,
@@ -41,13 +41,13 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let what = match args.what {
         Some(what) => lease::text(&what)?,
         None => std::env::var("FENCEPOST_LEASE")
-            .map_err(|_| Failure::usage("give the lock's name, or a lease in FENCEPOST_LEASE"))?,
+            .map_err(|_| Failure::usage("no lock name given, and no lease in FENCEPOST_LEASE"))?,
     };
     // A text that looks like a lease is one, perhaps with a typing error. It is a secret, so it is not shown as a name.
     let lease = if what.starts_with("fp1-") { Some(lease::parse(&what)?) } else { None };
     if lease.is_some() && args.exit_code {
         return Err(Failure::usage(
-            "--exit-code is for a lock's name: for a lease the exit code is 0 if it holds, and 76 if it has ended",
+            "--exit-code is for a lock's name; a lease always sets it: 0 if it is held, 76 if it has ended",
         ));
     }
     let name = match &lease {
@@ -80,7 +80,7 @@ fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Resu
     let name = show::visible(info.name.as_str());
     let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
     if info.claims.is_empty() {
-        show::line(&format!("'{name}' is free{last}"))?;
+        show::line(&format!("{name} is free{last}"))?;
     } else {
         show::line(&format!("{}{last}", show::bold(&name)))?;
     }
@@ -88,18 +88,18 @@ fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Resu
         show::line(&format!("  {}", permits::phrase(permits)))?;
     }
     for claim in info.holders() {
-        let mut text = format!("  held by {}", show::phrase(claim));
+        let mut text = format!("  {}", show::held(claim));
         if let Some(token) = claim.token {
             text.push_str(&format!("; token {token}"));
         }
         if let Some(left) = claim.expires_in {
             let unless = if claim.detached { "extended" } else { "renewed" };
-            text.push_str(&format!("; {} left unless {unless}", show::age(left)));
+            text.push_str(&format!("; lease ends in {} unless {unless}", show::age(left)));
         }
         show::line(&text)?;
     }
     for (place, claim) in info.waiters().enumerate() {
-        show::line(&format!("  {}. waits: {}", place + 1, show::phrase(claim)))?;
+        show::line(&format!("  {}. waiting: {}", place + 1, show::phrase(claim)))?;
     }
     for line in runs::lines(info.runs.as_ref(), keeps) {
         show::line(&line)?;
@@ -128,11 +128,11 @@ fn show_lease(lease: &DetachedLease, info: &Info, json: bool) -> Result<u8, Fail
                 let left =
                     claim.expires_in.map_or_else(String::new, |left| format!(", {} left", show::age(left)));
                 let evicted = if claim.evicted { ", evicted" } else { "" };
-                show::line(&format!("'{name}' is held by this lease: token {token}{left}{evicted}"))?;
+                show::line(&format!("{name} is held by this lease: token {token}{left}{evicted}"))?;
             }
             None => {
                 let elsewhere = lease::ELSEWHERE;
-                show::line(&format!("the lease of '{name}' (token {token}) has ended{elsewhere}"))?;
+                show::line(&format!("{name}: this lease has ended (token {token}){elsewhere}"))?;
             }
         }
     }

@@ -16,9 +16,9 @@ use crate::time::utc;
 
 /// Print grants, releases, waits and evictions as they happen, until interrupted.
 ///
-/// It looks every second: what comes and goes between two looks is not seen. An end says how long the lock was held, and how it ended:
-/// released, expired, evicted, or only ended where the engine does not tell a release from a death. A holder that releases before the
-/// next look, because it was evicted, shows as released. When the locks cannot be looked at it says so, and goes on.
+/// Polls the engine every second (--every), so a lock that is held for less may be missed. The line for an end says how long the lock was
+/// held, and how it ended: released, expired or evicted; or ended, if the engine cannot tell a release from a crash. An evicted holder
+/// that stops before the next poll is shown as released. While the engine is unavailable, the error is printed once.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost watch [OPTIONS] [NAME]",
@@ -27,13 +27,13 @@ use crate::time::utc;
   fencepost watch backup --json"
 )]
 pub(crate) struct Args {
-    /// Print JSON: an object a line, with time, event, name and claim
+    /// Print JSON, one object per line: time, event, name and claim
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// The time between two looks
+    /// Poll every DUR, at least 10ms
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::parse)]
     every: Duration,
-    /// Only this lock
+    /// Watch only this lock [default: all locks]
     name: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         Name::new(name)?;
     }
     if args.every < Duration::from_millis(10) {
-        return Err(Failure::usage("--every is 10ms at least"));
+        return Err(Failure::usage("--every must be at least 10ms"));
     }
     let locks = connect(settings, Options::default()).await?;
     let (mut before, mut seen, mut blind) = (Claims::new(), Instant::now(), false);
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         match look {
             Ok(found) => {
                 if std::mem::take(&mut blind) {
-                    info!("the locks are seen again");
+                    info!("the engine replies again");
                 }
                 let now = claims(found);
                 for event in changes(&before, &now, seen.elapsed()) {
@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             // The next look may see again. Said once, however long it lasts.
             Err(error) if error.is_transient() || error.is_unreachable() => {
                 if !std::mem::replace(&mut blind, true) {
-                    error!("{error}; the watch goes on");
+                    error!("{error}; retrying");
                 }
             }
             Err(error) => return Err(error.into()),
@@ -163,6 +163,7 @@ impl Event<'_> {
                 self.held().map_or_else(String::new, |held| format!(" for {at_most}{}", show::age(held)));
             return format!("{time} {how:<8} {name}{token} held{held} by {}", show::who(self.claim));
         }
-        format!("{time} {:<8} {name}{token} {}", self.what, show::phrase(self.claim))
+        let holder = if self.claim.holds() { show::held(self.claim) } else { show::phrase(self.claim) };
+        format!("{time} {:<8} {name}{token} {holder}", self.what)
     }
 }

@@ -13,7 +13,13 @@ fn busy_names_holder_host_pid_age_and_reason() {
     let said = place.output(["run", "-n", "backup", "--", "echo", "ran"]);
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let pid = holder.kid.pid().to_string();
-    said.expect(75).complains(&["'backup' is busy", &host, &pid, "exclusive for", "nightly job", "-w"]);
+    said.expect(75).complains(&[
+        "fencepost: backup is busy: held by ",
+        &host,
+        &pid,
+        ") for ",
+        "nightly job. Wait for it with -w DUR",
+    ]);
     assert_eq!(said.out, "");
 }
 
@@ -23,7 +29,10 @@ fn the_code_for_busy_can_be_chosen() {
     let _holder = place.running(&[], "backup", HOLD);
     place.output(["run", "-n", "-E", "9", "backup", "--", "true"]).expect(9).complains(&["busy"]);
     place.output(["run", "-n", "-E", "0", "backup", "--", "true"]).expect(0);
-    place.output(["run", "-n", "--skip-ok", "backup", "--", "false"]).expect(0).complains(&["--skip-ok"]);
+    place
+        .output(["run", "-n", "--skip-ok", "backup", "--", "false"])
+        .expect(0)
+        .complains(&["; skipped (--skip-ok)"]);
     place.output(["run", "-n", "--skip-ok", "-E", "3", "backup", "--", "true"]).expect(64);
 }
 
@@ -34,7 +43,7 @@ fn a_bounded_wait_ends_and_says_who_holds() {
     let start = Instant::now();
     let said = place.output(["run", "-w", "300ms", "backup", "--", "true"]);
     assert!(start.elapsed() >= Duration::from_millis(300));
-    said.expect(75).complains(&["'backup' is busy", &holder.kid.pid().to_string()]);
+    said.expect(75).complains(&["backup is still busy after 300ms: held by ", &holder.kid.pid().to_string()]);
     // Nothing of it is left in the queue.
     place.waiters("backup", 0);
 }
@@ -72,7 +81,7 @@ fn readers_share_and_permits_count() {
     let place = Place::new();
     let _reader = place.running(&["-s"], "prices", HOLD);
     place.output(["run", "-n", "-s", "prices", "--", "true"]).expect(0);
-    place.output(["run", "-n", "prices", "--", "true"]).expect(75).complains(&["shared for"]);
+    place.output(["run", "-n", "prices", "--", "true"]).expect(75).complains(&[", shared. Wait"]);
     let _one = place.running(&["--permits", "2"], "printers", HOLD);
     let _two = place.running(&["--permits", "2"], "printers", HOLD);
     place

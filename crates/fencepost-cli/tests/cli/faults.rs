@@ -111,7 +111,7 @@ pub(crate) fn watch_goes_on(place: &Place, server: &mut dyn Faults) {
                 server.stop().unwrap()
             }
             let line = said.line();
-            assert!(line.contains("goes on"), "{line}");
+            assert!(line.contains("; retrying"), "{line}");
             if killed {
                 server.restart().unwrap()
             } else {
@@ -134,13 +134,13 @@ pub(crate) fn restart_waits(place: &Place, options: &[&str], server: &mut dyn Fa
     let mut said = running.kid.err();
     server.kill().unwrap();
     eventually("the program is stopped", LONG, || (!running.pipe.is_open()).then_some(()));
-    while !said.line().contains("asking again") {}
+    while !said.line().contains("retrying until the engine replies") {}
     server.restart().unwrap();
     assert_eq!(running.pipe.line(), "up");
     assert!(running.pipe.line().parse::<u64>().unwrap() > first);
     // Again, and for no longer than a signal allows.
     server.kill().unwrap();
-    while !said.line().contains("asking again") {}
+    while !said.line().contains("retrying until the engine replies") {}
     running.kid.send(Signal::SIGTERM);
     running.kid.said().expect(143);
     assert!(!running.pipe.is_open());

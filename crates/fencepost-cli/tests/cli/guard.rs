@@ -52,7 +52,11 @@ fn a_guardian_says_why_it_killed() {
     running.kid.send(Signal::SIGKILL);
     running.pipe.closed(LONG);
     let said = running.kid.err().all();
-    assert!(said.contains(&format!("process {wrapper}")) && said.contains("killed the program"), "{said:?}");
+    assert!(
+        said.contains(&format!("process {wrapper}"))
+            && said.contains("killed the program and its descendants"),
+        "{said:?}"
+    );
     // A full pipe that nobody reads does not hold the guardian up.
     let script = format!("head -c 65536 /dev/zero >&2; {}", stubborn());
     let mut running = place.running(&[], "full", &script);
@@ -132,7 +136,7 @@ fn a_killed_guardian_takes_everything_along() {
     let waiter = next(&place, "hello");
     send(running.kid.guardian(), Signal::SIGKILL);
     let Running { kid, pipe } = running;
-    kid.said().expect(125).complains(&["guardian was killed"]);
+    kid.said().expect(125).complains(&["guardian process was killed"]);
     assert!(!pipe.is_open(), "something is left although the command has ended");
     assert_eq!(waiter.said().expect(0).out, "next\n");
 }
@@ -267,7 +271,7 @@ fn on_lost_decides_what_happens_to_the_program() {
     });
     assert!(running.kid.child().try_wait().unwrap().is_none());
     running.kid.send(Signal::SIGUSR1);
-    running.kid.said().expect(4).complains(&["runs on without it"]);
+    running.kid.said().expect(4).complains(&["continues without it"]);
 }
 
 #[test]

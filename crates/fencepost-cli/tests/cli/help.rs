@@ -52,7 +52,7 @@ fn options_stand_in_groups() {
         ("Waiting:", &["--no-wait", "--wait", "--busy-exit", "--skip-ok"][..]),
         ("Sharing:", &["--shared", "--write", "--permits", "--replicas"]),
         ("Time:", &["--ttl", "--max-hold", "--at-least", "--once-per", "--retry", "--release-wait"]),
-        ("While the engine is away:", &["--degrade"]),
+        ("While the engine is unavailable:", &["--degrade"]),
         ("When the lock is lost:", &["--on-lost", "--grace"]),
         ("Output:", &["--reason", "--log", "--verbose", "--quiet"]),
         ("Where the locks live:", &["--backend", "--across-hosts"]),
@@ -80,7 +80,7 @@ fn the_synopsis_can_be_typed() {
         assert_eq!(synopsis.replace("\\-", "-"), usage);
     }
     let run = help(&place, "run");
-    assert!(run.contains("Usage: fencepost run [OPTIONS] NAME... -- COMMAND [ARG]...\n"), "{run}");
+    assert!(run.contains("Usage: fencepost run [OPTIONS] NAME... -- PROGRAM [ARG]...\n"), "{run}");
 }
 
 #[test]

@@ -39,16 +39,16 @@ fn age(place: &Place, seconds: i64) {
 #[test]
 fn show_tells_who_ran_last() {
     let place = Place::new();
-    assert_eq!(place.output(["show", "nightly"]).expect(0).out, "'nightly' is free\n");
+    assert_eq!(place.output(["show", "nightly"]).expect(0).out, "nightly is free\n");
     let free = place.show("nightly");
     assert_eq!((&free["runs"], &free["runs_kept"]), (&Value::Null, &Value::Bool(true)));
     run(&place, "nightly", 0);
     let text = place.output(["show", "nightly"]).expect(0).out.clone();
     let (first, rest) = text.split_once('\n').unwrap();
-    assert!(first.starts_with("'nightly' is free"), "{text}");
+    assert!(first.starts_with("nightly is free"), "{text}");
     assert!(rest.starts_with("  last run: exit code 0, ") && rest.contains("/sh (host "), "{text}");
     assert!(rest.contains("Z to 20") && rest.contains("reason: nightly"), "{text}");
-    assert!(!rest.contains("last good run"), "it is the last one: {text}");
+    assert!(!rest.contains("last successful run"), "it is the last one: {text}");
     let good = place.show("nightly")["runs"]["good"].clone();
     run(&place, "nightly", 3);
     let shown = place.show("nightly");
@@ -58,7 +58,10 @@ fn show_tells_who_ran_last() {
     assert!(last["since_micros"].as_u64() <= last["ended_micros"].as_u64(), "{shown}");
     assert_eq!(shown["runs"]["good"], good);
     let text = place.output(["show", "nightly"]).expect(0).out.clone();
-    assert!(text.contains("last run: exit code 3") && text.contains("last good run: exit code 0"), "{text}");
+    assert!(
+        text.contains("last run: exit code 3") && text.contains("last successful run: exit code 0"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -82,24 +85,21 @@ fn a_check_answers_by_its_exit_code() {
     let out = check(&place, &["--max-held", "2h"]).expect(3).out.clone();
     assert!(out.starts_with("UNKNOWN: ") && out.contains("does not exist"), "{out}");
     let said = check(&place, &["--max-age", "26h"]);
-    assert_eq!(
-        said.expect(2).out,
-        "CRITICAL: 'nightly' no good run within 1d2h: no run is known | held=0s;\n"
-    );
+    assert_eq!(said.expect(2).out, "CRITICAL: nightly has had no successful run for 26h: none is recorded\n");
     run(&place, "nightly", 0);
     age(&place, 3_600);
-    let said = check(&place, &["--max-age", "26h", "--max-held", "2h"]);
+    let said = check(&place, &["--max-age", "26h", "--max-held", "2h", "--nagios"]);
     let out = &said.expect(0).out;
-    assert!(out.starts_with("OK: 'nightly' ended well 1h ago: exit code 0, "), "{out}");
+    assert!(out.starts_with("OK: nightly succeeded 1h ago: exit code 0, "), "{out}");
     assert!(out.ends_with(" | age=3600s;;93600 held=0s;7200\n"), "{out}");
     let out = check(&place, &["--max-age", "59m"]).expect(2).out.clone();
     assert!(
-        out.starts_with("CRITICAL: 'nightly' no good run within 59m: the last one ended 1h ago | "),
+        out == "CRITICAL: nightly has had no successful run for 59m: the last one ended 1h ago\n",
         "{out}"
     );
     run(&place, "nightly", 3);
     let out = check(&place, &["--max-age", "26h"]).expect(2).out.clone();
-    assert!(out.starts_with("CRITICAL: 'nightly' the last run failed: exit code 3, "), "{out}");
+    assert!(out.starts_with("CRITICAL: nightly: the last run failed: exit code 3, "), "{out}");
     run(&place, "nightly", 0);
     check(&place, &["--max-age", "26h"]).expect(0);
     // A host that skips the job has run nothing.
@@ -109,9 +109,9 @@ fn a_check_answers_by_its_exit_code() {
     assert!(out.contains("; held for "), "{out}");
     age(&place, 7_201);
     let out = check(&place, &["--max-age", "1h"]).expect(2).out.clone();
-    assert!(out.contains(" ago; held for 2h") && out.contains(" by "), "{out}");
-    let out = check(&place, &["--max-age", "26h", "--max-held", "2h"]).expect(1).out.clone();
-    assert!(out.starts_with("WARNING: 'nightly' held for 2h"), "{out}");
+    assert!(out.contains(" ago; held by ") && out.ends_with(" for 2h\n"), "{out}");
+    let out = check(&place, &["--max-age", "26h", "--max-held", "2h", "--nagios"]).expect(1).out.clone();
+    assert!(out.starts_with("WARNING: nightly has been held for 2h"), "{out}");
     assert!(out.contains(", longer than 2h, by ") && out.contains(" held=720"), "{out}");
     check(&place, &["--max-held", "2h"]).expect(1);
     check(&place, &["--max-held", "3h"]).expect(0);
@@ -144,7 +144,7 @@ fn a_clock_that_was_set_back_makes_no_run_young() {
 fn a_check_that_learns_nothing_says_so() {
     let place = Place::at("redis://127.0.0.1:1");
     let out = check(&place, &["--max-age", "26h"]).expect(3).out.clone();
-    assert!(out.starts_with("UNKNOWN: 'nightly' "), "{out}");
+    assert!(out.starts_with("UNKNOWN: nightly: cannot connect to Redis at "), "{out}");
     let place = Place::at("memory:");
     check(&place, &["--max-age", "26h"]).expect(2);
 }
@@ -167,7 +167,10 @@ fn a_run_that_ends_badly_is_seen() {
         "{out}"
     );
     let text = place.output(["show", "nightly"]).expect(0).out.clone();
-    assert!(text.contains("last run: ended without a report") && text.contains("last good run:"), "{text}");
+    assert!(
+        text.contains("last run: ended without a report") && text.contains("last successful run:"),
+        "{text}"
+    );
     // A signal ends the program.
     let mut held = place.running(&[], "nightly", HOLD);
     held.kid.send(Signal::SIGTERM);
@@ -214,7 +217,7 @@ fn a_check_writes_metrics_for_a_node_exporter() {
     // A file that cannot be written is no success, and nothing half written is left.
     let folder = place.path("no/such/folder.prom");
     let options = ["--max-held", "1h", "--textfile", folder.to_str().unwrap()];
-    assert!(check(&place, &options).expect(3).out.starts_with("UNKNOWN: 'nightly' cannot write "));
+    assert!(check(&place, &options).expect(3).out.starts_with("UNKNOWN: nightly: cannot write "));
     // It hides no failure.
     let options = ["--max-age", "1h", "--textfile", folder.to_str().unwrap()];
     let out = check(&place, &options).expect(2).out.clone();
@@ -225,7 +228,7 @@ fn a_check_writes_metrics_for_a_node_exporter() {
     symlink(&file, &link).unwrap();
     for file in [socket, link] {
         let options = ["--max-held", "1h", "--textfile", file.to_str().unwrap()];
-        assert!(check(&place, &options).expect(3).out.contains("it is no regular file"));
+        assert!(check(&place, &options).expect(3).out.contains("it is not a regular file"));
         assert!(!file.symlink_metadata().unwrap().is_file());
     }
     // The engine does not answer: that is a result, too.
@@ -266,7 +269,7 @@ fn redis_keeps_runs_too() {
     check(&place, &["--max-age", "26h", "--max-held", "2h"]).expect(0);
     run(&place, "nightly", 3);
     let out = check(&place, &["--max-age", "26h"]).expect(2).out.clone();
-    assert!(out.starts_with("CRITICAL: 'nightly' the last run failed: exit code 3, "), "{out}");
+    assert!(out.starts_with("CRITICAL: nightly: the last run failed: exit code 3, "), "{out}");
     let lease = place.output(["acquire", "--ttl", "60s", "nightly"]).expect(0).out.trim().to_owned();
     let mut release = place.fencepost(["release", "--report", "0"]);
     Kid::of(release.env("FENCEPOST_LEASE", &lease)).said().expect(0);

@@ -73,8 +73,8 @@ fn a_place_where_nothing_was_ever_locked_is_said_to_be_missing() {
     }
     place.output(["ls", "-b", "sqlite:no/such.db"]).expect(78).complains(&["folder", "does not exist"]);
     place.output(["run", "a", "--", "true"]).expect(0);
-    place.output(["ls"]).expect(0).complains(&["nothing is held"]);
-    place.output(["ls", "b/"]).expect(0).complains(&["begins with 'b/'"]);
+    place.output(["ls"]).expect(0).complains(&["no locks are held"]);
+    place.output(["ls", "b/"]).expect(0).complains(&["no locks that begin with 'b/' are held"]);
 }
 
 /// The next end that `watch --json` prints.

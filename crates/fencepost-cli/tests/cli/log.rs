@@ -57,7 +57,7 @@ fn the_variable_chooses_the_form_and_reaches_the_program() {
     assert_eq!(said.expect(75).out, "json\n");
     let lines = json_lines(&said);
     let busy = lines.iter().find(|line| line["exit_code"] == 75 && line["level"] == "error").unwrap();
-    assert!(busy["message"].as_str().unwrap().contains("'a' is busy: held by"), "{busy}");
+    assert!(busy["message"].as_str().unwrap().contains("a is busy: held by"), "{busy}");
     assert_eq!((&busy["name"], &busy["token"]), (&"a".into(), &Value::Null));
     let said = Kid::of(place.fencepost(["ls"]).env("FENCEPOST_LOG", "xml")).said();
     said.expect(64).complains(&["neither text nor json"]);
@@ -72,7 +72,7 @@ fn a_wait_is_logged_with_the_holder_and_so_is_its_end() {
         let mut waiter = Kid::of(&mut place.fencepost([options, &["run", "a", "--", "true"]].concat()));
         let mut lines = waiter.err();
         let waits = lines.line();
-        assert!(waits.contains("waiting for 'a', held by ") && waits.contains("nightly job"), "{waits}");
+        assert!(waits.contains("waiting: held by ") && waits.contains("nightly job"), "{waits}");
         assert!(waits.contains("; place 1 in the queue"), "{waits}");
         assert_eq!(has_time(&waits), time, "{waits}");
         holder.kid.send(Signal::SIGTERM);
@@ -91,7 +91,10 @@ fn quiet_prints_errors_only() {
     // It waited long enough to be reported without -q, and an error is printed.
     let (mut err, code) = (waiter.err(), waiter.end().code());
     let text = err.rest();
-    assert!(code == Some(75) && text.lines().count() == 1 && text.contains("'a' is busy"), "{text}");
+    assert!(
+        code == Some(75) && text.lines().count() == 1 && text.contains("a is still busy after 1s: held by "),
+        "{text}"
+    );
     assert_eq!(place.output(["-q", "run", "--skip-ok", "a", "--", "true"]).expect(0).err, "");
     assert_eq!(place.output(["ls", "-q", "nothing/"]).expect(0).err, "");
     // The loss of a lock is an error.
@@ -108,7 +111,7 @@ fn skip_ok_does_not_wait() {
     let place = Place::new();
     let _holder = place.running(&[], "a", HOLD);
     let said = place.output(["run", "--skip-ok", "a", "--", "echo", "ran"]);
-    said.expect(0).complains(&["'a' is busy: held by", "--skip-ok"]);
+    said.expect(0).complains(&["fencepost: a is busy: held by", "; skipped (--skip-ok)"]);
     assert_eq!(said.out, "");
     // With a time it waits for so long.
     let start = std::time::Instant::now();
@@ -132,6 +135,26 @@ fn a_line_of_the_guardian_has_time_name_and_token() {
     };
     assert!(line["message"].as_str().unwrap().contains("was killed"), "{line}");
     assert_eq!((&line["name"], &line["token"]), (&"a".into(), &token));
+}
+
+#[test]
+fn verbose_names_the_processes_that_are_ended_after_the_program() {
+    let place = Place::new();
+    // The child is named `sh` until it becomes `sleep`.
+    let script = "sleep 1000 & while [ \"$(cat /proc/$!/comm)\" != sleep ]; do :; done; exit 3";
+    let said = place.output(["run", "-v", "a", "--", "sh", "-c", script]);
+    let text = "the program exited; ending 1 process that it left running: sleep\n";
+    assert_eq!(said.expect(3).err.matches(text).count(), 1, "{said:?}");
+    let json = place.output(["run", "--log", "json", "a", "--", "sh", "-c", script]);
+    let lines = json_lines(json.expect(3));
+    let line = lines.iter().find(|line| line["event"] == "descendants").unwrap();
+    assert_eq!(
+        (&line["processes"], &line["level"]),
+        (&serde_json::json!(["sleep"]), &"info".into()),
+        "{line}"
+    );
+    assert_eq!(place.output(["run", "a", "--", "sh", "-c", script]).expect(3).err, "");
+    assert!(!place.output(["run", "-v", "a", "--", "true"]).expect(0).err.contains("left running"));
 }
 
 /// Runs a command on a terminal, where the status line stands instead.

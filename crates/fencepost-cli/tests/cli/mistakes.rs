@@ -54,7 +54,7 @@ fn masked(text: &str) -> String {
                 _ if word.len() == 20 && word.ends_with('Z') && word.contains('T') => "TIME".to_owned(),
                 "token" | "pid" if digits > 6 || before == "pid" => format!("N{tail}"),
                 "for" if digits > 0 && line.contains("held by") => {
-                    format!("AGE{}", &word[word.trim_end_matches([',', ';']).len()..])
+                    format!("AGE{}", &word[word.trim_end_matches([',', ';', '.']).len()..])
                 }
                 _ if word.contains("@HOST/") => format!("USER{}", &word[word.find('@').unwrap_or(0)..]),
                 _ => word.to_owned(),

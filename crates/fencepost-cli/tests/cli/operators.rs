@@ -41,10 +41,10 @@ fn listings_show_holders_and_waiters() {
     let text = place.output(["ls", "-l"]).expect(0).out.clone();
     assert!(text.contains("stock/1") && text.contains(&holder.kid.pid().to_string()), "{text}");
     let text = place.output(["show", "stock/1"]).expect(0).out.clone();
-    assert!(text.contains("nightly") && text.contains("1. waits") && text.contains("2. waits"), "{text}");
+    assert!(text.contains("nightly") && text.contains("1. waiting") && text.contains("2. waiting"), "{text}");
     let text = place.output(["queue", "stock/1"]).expect(0).out.clone();
     assert!(text.find("first").unwrap() < text.find("second").unwrap(), "{text}");
-    assert_eq!(place.output(["show", "nobody"]).expect(0).out, "'nobody' is free\n");
+    assert_eq!(place.output(["show", "nobody"]).expect(0).out, "nobody is free\n");
     assert_eq!(place.output(["queue", "nobody"]).expect(0).out, "");
 }
 
@@ -64,7 +64,7 @@ fn a_limit_of_permits_counts_for_all() {
     place.output(["run", "-n", "--permits", "4", "gpu", "--", "true"]).expect(0);
     place.output(["permits", "gpu", "--reset"]).expect(0);
     assert_eq!(place.show("gpu")["stored_permits"], Value::Null);
-    place.output(["permits", "gpu", "--set", "0"]).expect(64).complains(&["from 1 on"]);
+    place.output(["permits", "gpu", "--set", "0"]).expect(64).complains(&["use a whole number, 1 or more"]);
     place.output(["permits", "gpu", "--set", "1", "--reset"]).expect(64);
     place.output(["-b", "memory:", "permits", " "]).expect(64);
 }
@@ -100,7 +100,9 @@ fn evict_names_its_victim_by_token_and_asks_first() {
         .expect(1)
         .complains(&["fencepost show"]);
     place.output(["evict", "hello", "--token", &token.to_string()]).expect(64).complains(&["--yes"]);
-    place.output(["evict", "hello"]).expect(64).complains(&["--token"]);
+    for arguments in [&["evict", "hello"][..], &["evict", "hello", "--yes"]] {
+        place.output(arguments).expect(64).complains(&["no token given; use --token T"]);
+    }
     assert_eq!(place.show("hello")["holders"][0]["evicted"], Value::Bool(false));
     // At once: the next one need not wait for the holder's end.
     let said = place.output(["evict", "hello", "--token", &token.to_string(), "--yes", "--now"]);
@@ -124,13 +126,13 @@ fn evict_takes_the_lock_from_a_holder_that_is_overdue() {
     let shown = place.show("hello")["holders"][0].clone();
     assert_eq!((shown["max_hold_ms"].as_u64(), shown["reason"].as_str()), (Some(4_000), Some("hangs")));
     if shown["overdue"] == false {
-        assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 4s"));
+        assert!(place.output(["show", "hello"]).expect(0).out.contains(", limit 4s"));
     }
     eventually("it is overdue", LONG, || {
         place.show("hello")["holders"][0]["overdue"].as_bool()?.then_some(())
     });
     assert!(place.output(["ls"]).expect(0).out.contains("overdue"));
-    assert!(place.output(["show", "hello"]).expect(0).out.contains(", at most 4s (overdue)"));
+    assert!(place.output(["show", "hello"]).expect(0).out.contains(", limit 4s (overdue)"));
     place.output(["evict", "hello", "--overdue", "--token", "1", "--yes"]).expect(1).complains(&["overdue"]);
     let said = place.output(["evict", "hello", "--overdue", "--yes", "--now", "--json"]);
     let evicted: Value = serde_json::from_str(&said.expect(0).complains(&["audit:", "at once"]).out).unwrap();
@@ -164,7 +166,7 @@ fn a_run_that_waits_evicts_a_holder_that_is_overdue() {
         let lost = async { tokio::time::timeout(LONG, guard.lost()).await };
         assert_eq!(runtime.block_on(lost), Ok(Loss::Evicted));
         drop(guard);
-        waiting.said().expect(0).complains(&["audit:", "evicted: 'hello' token", "limit of 0.001 s"]);
+        waiting.said().expect(0).complains(&["audit:", "evicted: hello token", "limit of 0.001 s"]);
     }
 }
 

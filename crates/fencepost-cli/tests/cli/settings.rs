@@ -179,9 +179,9 @@ fn settings_apply_to_a_run() {
 fn broken_settings_are_refused() {
     let place = Place::new();
     for (text, why) in [
-        ("nonsense = 1\n", "\"nonsense\" is no setting; the settings are backend"),
-        ("backend = \"redis://:hunter2@h\nttl = 3\n", "line 1 is no TOML"),
-        ("ttl = \"soon\"\n", "ttl is no duration"),
+        ("nonsense = 1\n", "unknown setting \"nonsense\"; the settings are backend"),
+        ("backend = \"redis://:hunter2@h\nttl = 3\n", "line 1 is not TOML"),
+        ("ttl = \"soon\"\n", ".toml: ttl: expected a whole number"),
     ] {
         for write in [users, machines] {
             let place = Place::new();
@@ -208,7 +208,7 @@ fn a_backend_without_a_name_and_the_names_that_there_are() {
         bare(&place, &["ls"]).env("FENCEPOST_BACKEND", "hunter2"),
     ] {
         let said = said(command);
-        said.expect(64).complains(&["neither a URL", "prod, local"]);
+        said.expect(64).complains(&["neither a URL", "known names: prod, local"]);
         assert!(!said.err.contains("hunter2"), "{said:?}");
     }
 }

@@ -197,7 +197,7 @@ fn who_waits_on_a_terminal_sees_the_holder_and_the_place() {
     let place = Place::new();
     let holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
     let mut desk = Desk::new(&place, &[fencepost(), "run", "hello", "--", "echo", "mine"]);
-    desk.shows("waiting for 'hello', held by");
+    desk.shows("waiting for hello: held by");
     desk.shows(&holder.kid.pid().to_string());
     desk.shows("place 1 in the queue");
     desk.type_in("\x03");
@@ -219,6 +219,56 @@ fn evict_asks_on_a_terminal() {
     desk.type_in("y\n");
     assert_eq!(desk.kid.end().code(), Some(0));
     holder.kid.said().expect(76);
+}
+
+#[test]
+fn evict_on_a_terminal_needs_no_token_of_an_only_holder() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    // It shows the holder, and does nothing without a yes.
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello"]);
+    desk.shows(&format!("pid {}", holder.kid.pid()));
+    desk.shows(&format!("token {token}"));
+    desk.shows("[y/N] ");
+    desk.type_in("\n");
+    desk.shows("nothing was changed");
+    assert_eq!(desk.kid.end().code(), Some(1));
+    // Without a question it could be a later holder.
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello", "--yes"]);
+    desk.shows("use --token T");
+    assert_eq!(desk.kid.end().code(), Some(64));
+    assert_eq!(place.show("hello")["holders"][0]["evicted"], false);
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello"]);
+    desk.shows("[y/N] ");
+    desk.type_in("y\n");
+    assert_eq!(desk.kid.end().code(), Some(0));
+    holder.kid.said().expect(76);
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello"]);
+    desk.shows("hello is free");
+    assert_eq!(desk.kid.end().code(), Some(1));
+    // Of several holders one is chosen by its token.
+    let readers = [(); 2].map(|()| place.running(&["-s"], "hello", "echo up >&9; exec sleep 1000"));
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello"]);
+    desk.shows("hello has 2 holders; choose one with --token T");
+    assert_eq!(desk.kid.end().code(), Some(64));
+    drop(readers);
+}
+
+/// The answer may come late: the holder that was shown is evicted, and not the one after it.
+#[test]
+fn evict_on_a_terminal_spares_a_later_holder() {
+    let place = Place::new();
+    let holder = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    let mut desk = Desk::new(&place, &[fencepost(), "evict", "hello"]);
+    desk.shows("[y/N] ");
+    holder.kid.send(Signal::SIGTERM);
+    holder.kid.said().expect(143);
+    let later = place.running(&[], "hello", "echo up >&9; exec sleep 1000");
+    desk.type_in("y\n");
+    assert_eq!(desk.kid.end().code(), Some(1));
+    assert_eq!(place.show("hello")["holders"][0]["evicted"], false);
+    drop(later);
 }
 
 #[test]

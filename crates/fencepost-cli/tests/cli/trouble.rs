@@ -82,7 +82,7 @@ fn bad_urls_are_not_repeated() {
 fn wrong_usage() {
     let place = Place::new();
     for (arguments, hint) in [
-        (&["run", "hello"][..], "two dashes"),
+        (&["run", "hello"][..], "put it after --"),
         (&["run", "--", "true"], "NAME"),
         (&["run", "--nonsense", "hello", "--", "true"], "--nonsense"),
         (&["run", "-w", "30", "hello", "--", "true"], "like 30s"),
@@ -94,7 +94,7 @@ fn wrong_usage() {
         (&["hold", "--write", "--permits", "2", "hello"], "cannot be used"),
         (&["run", "--permits", "0", "hello", "--", "true"], "0"),
         (&["run", "-E", "256", "hello", "--", "true"], "256"),
-        (&["watch", "--every", "9ms"], "10ms at least"),
+        (&["watch", "--every", "9ms"], "at least 10ms"),
         (&["nonsense"], "nonsense"),
         (&[], "Usage"),
     ] {

@@ -191,6 +191,15 @@ impl Claim {
         Error::lost(self.want.name.clone(), why)
     }
 
+    /// Makes the error of this claim's lost grant.
+    pub(crate) fn lost_error(&self, why: Loss) -> Error {
+        let name = self.want.name.clone();
+        if why == Loss::Expired && !self.renewed {
+            return Error::lost_as(name, why, &format_args!("its fixed lease of {:?} is over", self.ttl()));
+        }
+        Error::lost_by(name, why, &self.validity)
+    }
+
     /// The engine confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the claim lives. Take both
     /// *before* sending: the user may change the lease's length while the request is under way.
     pub fn confirm(&self, sent: Moment, ttl: Duration) -> bool {

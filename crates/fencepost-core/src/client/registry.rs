@@ -130,7 +130,7 @@ impl Registry {
         }
         let known: Vec<_> = self.schemes().map(|scheme| format!("{scheme}:")).collect();
         let known = known.join(", ");
-        format!("{scheme:?} is not an engine that this program knows; it knows {known}")
+        format!("unknown engine {scheme:?} in the URL; known engines: {known}")
     }
 }
 

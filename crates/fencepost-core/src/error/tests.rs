@@ -18,7 +18,7 @@ fn the_message_names_resource_engine_and_effect() {
 fn a_cause_of_several_lines_is_written_in_one() {
     let error = Error::new(ErrorKind::Configuration, "h:1 does not speak as Redis does").on("redis");
     let text = error.because("Parse error at 1\nUnexpected `33`\n").to_string();
-    assert_eq!(text, "h:1 does not speak as Redis does: Parse error at 1; Unexpected `33` [redis]");
+    assert_eq!(text, "h:1 does not speak as Redis does: Parse error at 1; Unexpected `33`");
 }
 
 #[test]
@@ -39,4 +39,11 @@ fn a_main_that_returns_an_error_prints_the_message() {
     let error = Error::new(ErrorKind::Unreachable, "no connection").on("redis").because("refused");
     assert_eq!(format!("{error:?}"), "no connection: refused [redis]");
     assert!(format!("{error:#?}").contains("kind: Unreachable"));
+}
+
+#[test]
+fn an_engine_that_the_message_names_is_not_named_again() {
+    let error = Error::new(ErrorKind::Unreachable, "cannot connect to Redis at h:1").on("redis");
+    assert_eq!(error.to_string(), "cannot connect to Redis at h:1");
+    assert_eq!(error.because("refused").to_string(), "cannot connect to Redis at h:1: refused");
 }

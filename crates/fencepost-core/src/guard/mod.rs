@@ -255,8 +255,7 @@ impl Guard {
         owned.client.check_process()?;
         let lost = |owned: &Owned, why| {
             owned.tell_lost(why);
-            let error = Error::lost_by(owned.claim.want().name.clone(), why, &owned.claim.validity);
-            Err(error.on(owned.client.engine()))
+            Err(owned.claim.lost_error(why).on(owned.client.engine()))
         };
         if let State::Lost(why) = owned.state() {
             owned.clean_up();
@@ -355,7 +354,7 @@ impl Guard {
     }
 
     fn lost_error(&self, why: Loss) -> Error {
-        Error::lost_by(self.name().clone(), why, &self.owned.claim.validity).on(self.owned.client.engine())
+        self.owned.claim.lost_error(why).on(self.owned.client.engine())
     }
 }
 

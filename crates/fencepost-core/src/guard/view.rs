@@ -68,9 +68,7 @@ impl GuardView {
     pub fn ensure_held(&self) -> Result<()> {
         match self.state() {
             State::Held | State::Suspect => Ok(()),
-            State::Lost(why) => {
-                Err(Error::lost_by(self.name().clone(), why, &self.claim.validity).on(self.engine))
-            }
+            State::Lost(why) => Err(self.claim.lost_error(why).on(self.engine)),
         }
     }
 

@@ -96,7 +96,7 @@ impl Backend for Memory {
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        let reach = Finding::note("reach", "these locks are seen by this process alone, and end with it")
+        let reach = Finding::note("reach", "locks are visible in this process only, and end with it")
             .advice("use sqlite: between processes, redis: between machines");
         Reply::ready(Ok(vec![reach].into()))
     }

@@ -58,12 +58,16 @@ impl Client {
     /// How long tokens grow here.
     fn promises(&self) -> Finding {
         match self.capabilities().tokens {
-            Tokens::Durable => Finding::ok("tokens", "they survive whatever the grants themselves survive"),
+            Tokens::Durable => {
+                Finding::ok("tokens", "durable: they keep growing through a crash of the server")
+            }
             Tokens::ClockBounded => Finding::note(
                 "tokens",
-                "they grow, also after a loss of data, unless the clock was set back meanwhile as well",
+                "they keep growing after a loss of data, unless the clock was also set back",
             ),
-            Tokens::None => Finding::warning("tokens", "there are none: nothing can refuse a stale writer"),
+            Tokens::None => {
+                Finding::warning("tokens", "none: late writes of an earlier holder cannot be refused")
+            }
         }
     }
 
@@ -100,8 +104,8 @@ impl Client {
             second.release().await.map(|()| took)
         };
         match handed.await {
-            Ok(took) => Finding::ok("handoff", format!("a lock was handed on in {}", shown(took))),
-            Err(error) => Finding::problem("handoff", format!("no lock could be handed on: {error}")),
+            Ok(took) => Finding::ok("handoff", format!("a lock passed to a waiter in {}", shown(took))),
+            Err(error) => Finding::problem("handoff", format!("no lock could pass to a waiter: {error}")),
         }
     }
 

@@ -149,13 +149,18 @@ fn watch(stream: &TcpStream) {
 
 fn unreachable(error: &io::Error, shown: &str) -> Failure {
     let message = match error.kind() {
-        io::ErrorKind::ConnectionRefused => format!("nothing listens at {shown}; is Redis running there?"),
-        io::ErrorKind::NotFound => format!("there is no socket {shown}; is Redis running?"),
+        io::ErrorKind::ConnectionRefused => {
+            format!("cannot connect to Redis at {shown} (connection refused): is it running?")
+        }
+        io::ErrorKind::NotFound => format!("cannot connect to Redis: no socket at {shown}; is it running?"),
         io::ErrorKind::PermissionDenied => {
-            return Failure::new(ErrorKind::Denied, format!("the socket {shown} is not for this user"))
+            return Failure::new(ErrorKind::Denied, format!("this user may not use the socket {shown}"))
                 .because(error);
         }
-        _ => format!("{shown} cannot be reached"),
+        _ => {
+            return Failure::new(ErrorKind::Unreachable, format!("cannot connect to Redis at {shown}"))
+                .because(error);
+        }
     };
-    Failure::new(ErrorKind::Unreachable, message).because(error)
+    Failure::new(ErrorKind::Unreachable, message)
 }

@@ -132,5 +132,5 @@ impl Examination {
 
 /// A server that could not be looked at.
 fn unreached(failure: &Failure) -> Finding {
-    Finding::problem("server", format!("it cannot be looked at: {}", failure.error()))
+    Finding::problem("server", format!("cannot be examined: {}", failure.error()))
 }

@@ -214,7 +214,10 @@ fn find(config: &Config) -> Result<PathBuf, Failure> {
         Err(_) => {
             return Err(failure(
                 ErrorKind::Configuration,
-                format!("the folder of {} does not exist; make it, or name another", config.path.display()),
+                format!(
+                    "the folder of {} does not exist; create it, or choose another",
+                    config.path.display()
+                ),
             ));
         }
     };

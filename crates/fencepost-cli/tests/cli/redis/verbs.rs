@@ -98,7 +98,7 @@ pub(crate) fn exclusive_and_shared(place: &Place) {
     assert_eq!((held["reason"].as_str(), held["mode"].as_str()), (Some("nightly"), Some("exclusive")));
     let said = place.output(["run", "-n", "backup", "--", "echo", "ran"]);
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
-    said.expect(75).complains(&["'backup' is busy", &host, &holder.kid.pid().to_string(), "nightly"]);
+    said.expect(75).complains(&["backup is busy: held by ", &host, &holder.kid.pid().to_string(), "nightly"]);
     assert_eq!(said.out, "");
     place.output(["run", "-n", "-s", "backup", "--", "true"]).expect(75);
     let listed = place.output(["ls", "-l", "back"]).expect(0).out.clone();
@@ -143,7 +143,7 @@ pub(crate) fn waiting(place: &Place) {
     assert!(queue.find("first").unwrap() < queue.find("second").unwrap(), "{queue}");
     // One who gives up leaves the line at once.
     let third = Kid::of(&mut place.fencepost(["run", "-w", "300ms", "backup", "--", "true"]));
-    third.said().expect(75).complains(&["'backup' is busy"]);
+    third.said().expect(75).complains(&["backup is still busy after 300ms: held by "]);
     place.waiters("backup", 2);
     second.send(Signal::SIGTERM);
     second.said().expect(143);
@@ -176,7 +176,11 @@ pub(crate) fn evicting(place: &Place) {
 fn leases(place: &Place) {
     let lease = place.output(["acquire", "--ttl", "20s", "--reason", "deploy", "site"]).expect(0).out.clone();
     let lease = lease.trim();
-    place.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&["deploy", "by a lease"]);
+    place.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&[
+        "deploy",
+        "site is busy: lease taken by ",
+        ", no process",
+    ]);
     place.output(["extend", "--ttl", "50s", lease]).expect(0);
     let shown: Value = serde_json::from_str(&place.output(["show", "--json", lease]).expect(0).out).unwrap();
     assert!(shown["expires_in_ms"].as_u64().unwrap() > 30_000, "{shown}");
