@@ -156,15 +156,13 @@ async fn endless_keys(client: &Arc<EtcdClient>) -> Finding {
     if !locks.is_empty() {
         return Finding::warning(
             "keys",
-            format!("keys without a lease hold locks without end: {}", listed(&locks)),
+            format!("keys without a lease hold locks forever: {}", listed(&locks)),
         )
         .advice("if nobody needs them: fencepost show NAME, then evict NAME --token T --now");
     }
     if !others.is_empty() {
-        let message = format!(
-            "keys of other programs would hold locks of the same name without end: {}",
-            listed(&others)
-        );
+        let message =
+            format!("keys of other programs would hold locks of the same name forever: {}", listed(&others));
         return Finding::note("keys", message).advice("give the locks a prefix of their own: prefix=locks/");
     }
     Finding::ok("keys", "all keys in the locks' queues have a lease")

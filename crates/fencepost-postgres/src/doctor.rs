@@ -65,7 +65,7 @@ pub(crate) async fn examine_table(
     } else {
         Finding::note(
             "messages",
-            "a pooler in transaction mode delivers none: the first waiter looks every 50 to 100 ms",
+            "a pooler in transaction mode delivers none: the first waiter polls every 50 to 100 ms",
         )
         .advice("connect to the server itself if waiters must be told sooner")
     };

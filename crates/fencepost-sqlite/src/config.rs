@@ -113,7 +113,7 @@ mod tests {
             ("sqlite:file:x?mode=memory", "not an option"),
             ("sqlite:file:x", "memory:"),
             ("sqlite://host/a.db", "no host"),
-            ("sqlite:/var/lib/", "name a file"),
+            ("sqlite:/var/lib/", "the path is a folder; give a file"),
             ("sqlite:a.db?durabilty=full", "durability, filesystem, pinned"),
             ("sqlite:a.db?durability=most", "normal or full"),
         ] {

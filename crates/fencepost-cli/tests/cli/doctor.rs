@@ -71,7 +71,12 @@ fn a_server_that_evicts_is_a_problem() {
     needs!(REDIS);
     let server = Redis::start(&Config::new().memory(50_000_000, "allkeys-lru")).unwrap();
     let said = doctor(&server.url());
-    judged(said.expect(78), "eviction", "problem", "two may hold one");
+    judged(
+        said.expect(78),
+        "eviction",
+        "problem",
+        "the server deletes held locks, so two clients may hold one",
+    );
     judged(&said, "persistence", "warning", "forgets every lock");
     let text = Place::at(&server.url()).output(["doctor"]);
     assert!(text.expect(78).out.contains("set maxmemory-policy noeviction"), "{text:?}");
@@ -171,7 +176,7 @@ fn a_replica_that_lags_and_sentinels() {
     needs!(REDIS);
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
     let said = doctor(&deployment.url());
-    judged(said.expect(0), "replica", "ok", "in step");
+    judged(said.expect(0), "replica", "ok", "in sync");
     let sentinels = found(&said, "sentinel");
     assert_eq!(sentinels.len(), 3);
     for (severity, says) in sentinels {

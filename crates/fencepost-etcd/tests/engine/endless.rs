@@ -71,7 +71,7 @@ async fn a_store_of_others_is_no_list_of_locks() {
     let waiting = stand(&locks, "config", 2).await;
     let listing = locks.list("", &Page::default()).await.unwrap();
     assert_eq!(listing.resources.len(), 1);
-    assert!(told(&locks).await.contains("without end: config by config/port"));
+    assert!(told(&locks).await.contains("of the same name forever: config by config/port"));
     etcd.look().run(&["del", "config/port"]);
     waiting.granted().await.release().await.unwrap();
     locks.close().await;
@@ -84,7 +84,7 @@ async fn a_key_that_is_named_like_the_folder_is_reported() {
     let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
     etcd.look().run(&["put", "locks/stock/", "a folder"]);
     let report = told(&locks).await;
-    assert!(report.contains("without end: stock by locks/stock/"), "{report}");
+    assert!(report.contains("hold locks forever: stock by locks/stock/"), "{report}");
     let waited = locks.mutex("stock").unwrap().lock().wait(Duration::from_secs(2)).await;
     let error = waited.unwrap_err().to_string();
     assert!(error.contains("by the key locks/stock/ without a lease"), "{error}");

@@ -24,7 +24,7 @@ pub(crate) async fn examine(channel: &Channel, server: &str) -> Result<Report, F
         replication(&fact, replicas),
         Finding::note(
             "messages",
-            "the server sends none: the first waiter of another process looks every 50 to 100 ms, others less often",
+            "the server sends none: the first waiter of another process polls every 50 to 100 ms, others less often",
         ),
         connections(&fact),
         findings::lease_clocks(),

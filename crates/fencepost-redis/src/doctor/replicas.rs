@@ -66,8 +66,8 @@ fn replication(replicas: &[Replica], role: Role) -> Finding {
         (0, Role::Alone) => {
             Finding::ok("replication", "no replica: no failover can forget a grant, and no lock is granted while it is down")
         }
-        (0, Role::Master) => Finding::warning("replication", "no replica: nobody takes over when this server goes down")
-            .advice("add one, or accept that its locks stand still meanwhile"),
+        (0, Role::Master) => Finding::warning("replication", "no replica: no server takes over if this one fails")
+            .advice("add one, or accept that no lock is granted meanwhile"),
         (count, _) => Finding::note(
             "replication",
             format!(
@@ -87,24 +87,24 @@ fn cut_off(facts: &Facts, replicas: &[Replica], role: Role) -> Option<Finding> {
     }
     (facts.setting("min-replicas-to-write")? == "0").then(|| {
         let says =
-            "min-replicas-to-write is 0: a master that is cut off goes on granting to who still reaches it";
+            "min-replicas-to-write is 0: a master that is cut off still grants locks to the clients that reach it";
         Finding::note("replication", says)
-            .advice("min-replicas-to-write 1 shortens that to min-replicas-max-lag, from Redis 7.0 on: before, scripts do not heed it")
+            .advice("min-replicas-to-write 1 shortens that to min-replicas-max-lag, from Redis 7.0 on: earlier versions ignore it for scripts")
     })
 }
 
 fn judge(replica: &Replica) -> Finding {
     let Replica { online, behind, silent, .. } = *replica;
     let says = match (online, silent) {
-        (false, _) => "it is being filled: it cannot take over yet".to_owned(),
+        (false, _) => "it is loading its data: it cannot take over yet".to_owned(),
         (true, SILENT..) => format!(
-            "it lags: silent for {silent} s, {behind} bytes behind; a failover to it forgets what it has not got"
+            "it lags: silent for {silent} s, {behind} bytes behind; a failover to it loses the missing data"
         ),
         (true, _) if behind > BEHIND => {
-            format!("it lags: {behind} bytes behind; a failover to it forgets what it has not got")
+            format!("it lags: {behind} bytes behind; a failover to it loses the missing data")
         }
         (true, _) => {
-            return Finding::ok("replica", format!("in step: {behind} bytes behind"))
+            return Finding::ok("replica", format!("in sync: {behind} bytes behind"))
                 .at(&replica.address.to_string());
         }
     };

@@ -41,7 +41,7 @@ pub(super) async fn look(
         findings.push(found.at(&address.to_string()));
     }
     if well > 0 && master.is_none() {
-        findings.push(Finding::problem("sentinel", format!("no sentinel says where {name} is")));
+        findings.push(Finding::problem("sentinel", format!("no sentinel knows the address of {name}")));
     }
     (findings, master)
 }
@@ -87,16 +87,16 @@ impl View {
         }
         if let Some(objection) = &self.objection {
             return Finding::problem("sentinel", format!("{says}; no failover can be made now: {objection}"))
-                .advice("see to the other sentinels");
+                .advice("check the other sentinels");
         }
         if self.master().as_ref() != master {
             return Finding::warning("sentinel", format!("{says}; the others name another master"))
-                .advice("look again; if it stays so, look at this sentinel's network");
+                .advice("check again; if this persists, check this sentinel's network");
         }
         if sentinels < 3 {
             return Finding::warning(
                 "sentinel",
-                format!("{says}; with fewer than three sentinels one that is down ends failovers"),
+                format!("{says}; with fewer than three sentinels, no failover is possible while one is down"),
             )
             .advice("run three on machines of their own");
         }

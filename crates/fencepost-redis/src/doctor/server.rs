@@ -9,9 +9,10 @@ const FULL: u64 = 90;
 
 pub(super) fn judge(facts: &Facts, role: Role) -> Vec<Finding> {
     if !facts.has_info() {
-        let says = "this user may not read INFO: eviction, persistence and replicas are not judged here";
+        let says = "this user may not read INFO: eviction, persistence and replicas are not checked";
         return vec![
-            Finding::warning("rights", says).advice("give it +info and +config|get, or look as another user"),
+            Finding::warning("rights", says)
+                .advice("grant it +info and +config|get, or run doctor as another user"),
         ];
     }
     let mut findings = vec![server(facts), eviction(facts), persistence(facts, role)];
@@ -20,7 +21,7 @@ pub(super) fn judge(facts: &Facts, role: Role) -> Vec<Finding> {
     findings.extend(clients(facts));
     findings.extend(events(facts));
     if !facts.has_settings() {
-        let says = "this user may not read CONFIG: what depends on it is not judged here";
+        let says = "this user may not read CONFIG: findings that depend on it are missing";
         findings.push(Finding::note("rights", says));
     }
     findings
@@ -48,7 +49,7 @@ fn eviction(facts: &Facts) -> Finding {
         "noeviction" if limit == 0 => Finding::ok("eviction", "noeviction, without a limit of memory"),
         "noeviction" => {
             let limit = bytes(limit);
-            let says = format!("noeviction: at its {limit} new locks are refused, held ones stay");
+            let says = format!("noeviction: at {limit} of memory new locks are refused, and held ones stay");
             Finding::ok("eviction", says)
         }
         "" => Finding::note("eviction", "the server does not say whether it evicts keys").advice(advice),
@@ -61,7 +62,7 @@ fn eviction(facts: &Facts) -> Finding {
         _ => {
             let (limit, evicted) = (bytes(limit), facts.number("evicted_keys"));
             let says = format!(
-                "{policy}: at its {limit} the server drops locks that are held, and two may hold one \
+                "{policy}: at {limit} of memory the server deletes held locks, so two clients may hold one \
                  ({evicted} keys evicted so far)"
             );
             Finding::problem("eviction", says).advice(advice)
@@ -161,7 +162,7 @@ fn clients(facts: &Facts) -> Option<Finding> {
     (connected >= limit * FULL / 100).then(|| {
         let says = format!("{connected} of {limit} connections are in use, {refused} were refused so far");
         Finding::warning("clients", says)
-            .advice("raise maxclients: who cannot connect again loses what it holds")
+            .advice("raise maxclients: a client that cannot reconnect loses its locks")
     })
 }
 
@@ -171,7 +172,7 @@ fn events(facts: &Facts) -> Option<Finding> {
         kinds => Finding::note(
             "events",
             format!(
-                "keyspace notifications are on ({kinds}); locks need none, and each of their writes costs more by it"
+                "keyspace notifications are on ({kinds}); locks do not need them, and each write becomes slower"
             ),
         ),
     })
@@ -191,11 +192,7 @@ pub(super) async fn rights(probe: &mut Probe, prefix: &str) -> Vec<Finding> {
         }
     };
     let publish = probe.ask::<i64>(&["PUBLISH", &channel, ""]).await.is_ok();
-    tried(
-        publish,
-        "PUBLISH",
-        "the next in the queue learns that it is its turn only when it asks, up to a second later",
-    );
+    tried(publish, "PUBLISH", "the next waiter learns of its turn only when it asks, up to 1 s later");
     let scan = probe.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
     tried(scan, "SCAN", "locks cannot be listed");
     if findings.is_empty() {

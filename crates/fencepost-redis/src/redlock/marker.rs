@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::script::vote::marker;
 
 /// The advice for an operator who knows better than the marker.
-const INIT: &str = "wait, or say fencepost doctor --init if it has lost nothing or nobody holds anything";
+const INIT: &str = "wait, or run 'fencepost doctor --init' if no data was lost or no lock is held";
 
 pub(crate) async fn look(
     probe: &mut Probe,
