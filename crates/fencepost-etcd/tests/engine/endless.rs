@@ -71,7 +71,7 @@ async fn a_store_of_others_is_no_list_of_locks() {
     let waiting = stand(&locks, "config", 2).await;
     let listing = locks.list("", &Page::default()).await.unwrap();
     assert_eq!(listing.resources.len(), 1);
-    assert!(told(&locks).await.contains("of the same name forever: config by config/port"));
+    assert!(told(&locks).await.contains("hold locks forever: config by config/port"));
     etcd.look().run(&["del", "config/port"]);
     waiting.granted().await.release().await.unwrap();
     locks.close().await;
