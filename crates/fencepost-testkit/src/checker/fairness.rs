@@ -1,7 +1,7 @@
 //! Checks that claims are granted in the order of the queue, and that each is woken in its turn.
 
 use super::story::{Book, End, Place, Spot, Story};
-use super::{Finding, Kind};
+use super::{Finding, Kind, Promises};
 use crate::history::Patience;
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use std::time::Duration;
 ///
 /// The instant of a grant at the engine is not known. It is certainly before the grant of another claim in
 /// two cases. In the first, the two exclude each other, and the other was returned later, still valid, or was
-/// still waiting later. In the second, both may hold at once, and the token of the first is smaller, if `ordered_tokens`.
-pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec<Finding>) {
+/// still waiting later. In the second, both may hold at once, and the token of the first is smaller, if
+/// [`ordered_tokens`](Promises::ordered_tokens).
+pub(super) fn check(stories: &[&Story], promises: &Promises, findings: &mut Vec<Finding>) {
     let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
     order.sort_by_key(|story| story.places[0].from.pos);
     let mut granted: Vec<&Story> = stories.iter().copied().filter(|story| story.grant.is_some()).collect();
@@ -20,8 +21,8 @@ pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec
     for new in granted {
         let Some(grant) = new.grant else { continue };
         // An upgrade goes before all that wait, and a downgrade does not wait. A claim that barges has a turn like others if it has
-        // waited ever since it asked.
-        let has_waited = new.places.len() == 1 && new.unseated <= 1;
+        // waited at the engine ever since it asked.
+        let has_waited = promises.arrivals_seen && new.places.len() == 1 && new.unseated <= 1;
         let waits = new.upgrade.is_none() && new.writer.is_none();
         let line_counts = waits && (!new.barges || has_waited);
         while next < order.len() && order[next].places[0].from.pos < grant.spot.pos {
@@ -29,10 +30,9 @@ pub(super) fn check(stories: &[&Story], ordered_tokens: bool, findings: &mut Vec
             next += 1;
         }
         line.retain(|story| story.answered().is_none_or(|spot| spot.pos > grant.spot.pos));
-        let Some(first) = line
-            .iter()
-            .find(|first| line_counts && first.key != new.key && overtook(new, first, ordered_tokens))
-        else {
+        let Some(first) = line.iter().find(|first| {
+            line_counts && first.key != new.key && overtook(new, first, promises.ordered_tokens)
+        }) else {
             continue;
         };
         findings.push(Finding {

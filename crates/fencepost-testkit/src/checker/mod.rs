@@ -31,6 +31,8 @@ pub struct Promises {
     pub fair: bool,
     /// The tokens of claims that hold together are in the order of the queue.
     pub ordered_tokens: bool,
+    /// A claim that waits stands in the engine's queue, and in none of its client. So a claim that barges has arrived there.
+    pub arrivals_seen: bool,
     /// A claim that is alone in the queue is granted within this time.
     pub prompt: Option<Duration>,
     /// Each wait ends at most this long after its timeout.
@@ -54,6 +56,7 @@ impl Default for Promises {
         Promises {
             fair: false,
             ordered_tokens: true,
+            arrivals_seen: true,
             prompt: None,
             bound: None,
             linger: Duration::ZERO,
@@ -83,7 +86,7 @@ pub fn check(history: &History, promises: &Promises) -> Vec<Finding> {
         busy::check(&stories, &mut findings);
         upgrade::check(&book, &stories, &mut findings);
         if promises.fair {
-            fairness::check(&stories, promises.ordered_tokens, &mut findings);
+            fairness::check(&stories, promises, &mut findings);
         }
         if let Some(prompt) = promises.prompt {
             fairness::check_prompt(&book, &stories, prompt, &mut findings);

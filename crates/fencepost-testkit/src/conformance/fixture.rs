@@ -59,6 +59,11 @@ pub trait Namespace: Send + Sync {
         true
     }
 
+    /// Whether a claim that waits stands in the engine's queue, and in none of its client.
+    fn arrivals_seen(&self) -> bool {
+        true
+    }
+
     /// Returns how long a lock may stay locked after its holder's process was killed. That is the lease,
     /// unless the engine notices sooner.
     fn crash_bound(&self, ttl: Duration) -> Duration {

@@ -228,6 +228,11 @@ impl Stage {
         self.0.namespace.ordered_tokens()
     }
 
+    /// See [`Namespace::arrivals_seen`].
+    pub(super) fn arrivals_seen(&self) -> bool {
+        self.0.namespace.arrivals_seen()
+    }
+
     /// Returns the recorder of the clients' claims.
     pub(super) fn recorder(&self) -> &Recorder {
         &self.0.recorder

@@ -194,6 +194,7 @@ pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Lay
     let history = recorder.history();
     let promises = Promises {
         ordered_tokens: true,
+        arrivals_seen: true,
         fair,
         prompt: Some(setup.prompt),
         bound: Some(Duration::ZERO),

@@ -136,6 +136,11 @@ impl<S: Runs> Namespace for Space<S> {
         Some(Box::new(Holder::start(&self.url(), name, ttl)))
     }
 
+    /// A client lets a few claims for a name into the server's queue. The others wait in the client, and count as waiting, too.
+    fn arrivals_seen(&self) -> bool {
+        false
+    }
+
     fn ordered_tokens(&self) -> bool {
         self.mode.ordered_tokens
     }

@@ -106,6 +106,7 @@ fn tale(text: &str) -> History {
 fn promises() -> Promises {
     Promises {
         ordered_tokens: true,
+        arrivals_seen: true,
         fair: true,
         prompt: Some(Duration::from_millis(20)),
         bound: Some(Duration::from_millis(20)),
