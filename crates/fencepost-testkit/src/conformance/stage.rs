@@ -218,19 +218,14 @@ impl Stage {
         self.0.namespace.faults()
     }
 
+    /// Returns the promises of the engine that are no capabilities.
+    pub(super) fn namespace(&self) -> &dyn Namespace {
+        &*self.0.namespace
+    }
+
     /// See [`Namespace::crash_bound`].
     pub(super) fn crash_bound(&self, ttl: Duration) -> Duration {
         self.0.namespace.crash_bound(ttl)
-    }
-
-    /// See [`Namespace::ordered_tokens`].
-    pub(super) fn ordered_tokens(&self) -> bool {
-        self.0.namespace.ordered_tokens()
-    }
-
-    /// See [`Namespace::arrivals_seen`].
-    pub(super) fn arrivals_seen(&self) -> bool {
-        self.0.namespace.arrivals_seen()
     }
 
     /// Returns the recorder of the clients' claims.

@@ -18,7 +18,7 @@ pub(super) async fn an_unfair_reader_passes_a_writer(stage: Stage) {
     }
     let rwlock = stage.client().await.rwlock("lock").expect("a good name");
     let tried = rwlock.try_read().unfair().await.expect("busy is no error").expect("readers fit");
-    assert!(tried.token() > first.token() || !stage.ordered_tokens());
+    assert!(tried.token() > first.token() || !stage.namespace().ordered_tokens());
     // One that may wait, and one in a set.
     let waited = rwlock.read().unfair().wait(SOON).await.expect("readers fit beside readers");
     let set = client.multi(["lock", "other"]).expect("good names").kind(Kind::Read);

@@ -118,8 +118,8 @@ pub(super) async fn mixed_history(stage: Stage) {
     }
     let promises = Promises {
         fair: capabilities.fair && capabilities.fair_permits,
-        ordered_tokens: stage.ordered_tokens(),
-        arrivals_seen: stage.arrivals_seen(),
+        ordered_tokens: stage.namespace().ordered_tokens(),
+        arrivals_seen: stage.namespace().arrivals_seen(),
         linger: Duration::from_secs(1),
         bound: Some(SOON),
         prompt: Some(SOON),

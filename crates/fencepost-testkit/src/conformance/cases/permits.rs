@@ -79,7 +79,11 @@ pub(super) async fn a_greater_limit_admits_waiters_at_once(stage: Stage) {
     let mut guards = vec![held];
     for waiting in waiting {
         let guard = waiting.granted().await;
-        assert!(guard.token() > before || !stage.ordered_tokens(), "token {} after {before}", guard.token());
+        assert!(
+            guard.token() > before || !stage.namespace().ordered_tokens(),
+            "token {} after {before}",
+            guard.token()
+        );
         before = guard.token();
         guards.push(guard);
     }

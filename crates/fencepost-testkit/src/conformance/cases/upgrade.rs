@@ -63,7 +63,7 @@ async fn assert_reads(stage: &Stage, guard: &Guard, token: Token) {
 }
 
 fn greater(stage: &Stage, now: Token, before: Token) {
-    assert!(now > before || !stage.ordered_tokens(), "token {now} after {before}");
+    assert!(now > before || !stage.namespace().ordered_tokens(), "token {now} after {before}");
 }
 
 pub(super) async fn a_reader_upgrades(stage: Stage) {
