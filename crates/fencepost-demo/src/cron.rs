@@ -89,12 +89,8 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for Round { name, what, .. } in ROUNDS {
         stage.picture.say(&format!("  {name:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nThe line for your crontab, with 24h for a nightly job, is on the page docs/cron.md."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage
+        .end(as_told, "The line for your crontab, with 24h for a nightly job, is on the page docs/cron.md."))
 }
 
 fn play(stage: &Stage, round: &Round) -> Result<Facts, Failure> {

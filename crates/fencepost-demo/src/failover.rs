@@ -66,12 +66,10 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (round, what) in ROUNDS {
         stage.picture.say(&format!("  {round:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nA failover can forget a grant. Check the token, or ask for all replicas: docs/backends/redis.md."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(
+        as_told,
+        "A failover can forget a grant. Check the token, or ask for all replicas: docs/backends/redis.md.",
+    ))
 }
 
 fn told(round: &'static str) -> Facts {

@@ -52,12 +52,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (way, what) in WAYS {
         stage.picture.say(&format!("  {way:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nThe commands for a handoff grow with the waiters if all poll or all are told. With a queue they do not."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "The commands for a handoff grow with the waiters if all poll or all are told. With a queue they do not."))
 }
 
 /// Plays one way of waiting.

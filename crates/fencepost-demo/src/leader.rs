@@ -66,13 +66,8 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     let terms_grow = facts.windows(2).all(|pair| pair[0].term < pair[1].term);
     let (_, stopped) = facts.split_last().ok_or_else(|| Failure::new("nobody was elected"))?;
     let as_told = terms_grow && stopped.iter().all(|facts| facts.stepped_down == Some(true));
-    stage.picture.say(if as_told {
-        "\nEach leader that went on was told of its loss before its next act, and campaigned again. The term is the fencing token:\n\
-         give it to what the leader writes to, for a stop between the look and the act. The demo zombie shows that."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "Each leader that went on was told of its loss before its next act, and campaigned again. The term is the fencing token:\n\
+         give it to what the leader writes to, for a stop between the look and the act. The demo zombie shows that."))
 }
 
 /// A leader that was stopped, or that leads.

@@ -107,12 +107,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (policy, what) in POLICIES {
         stage.picture.say(&format!("  {policy:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nThe fallback went on with one holder, after a pause. The page docs/degrade.md has what each policy costs."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "The fallback went on with one holder, after a pause. The page docs/degrade.md has what each policy costs."))
 }
 
 /// The engine that fails on demand. The registry opens an engine by a function without data.

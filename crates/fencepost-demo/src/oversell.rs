@@ -102,12 +102,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (recipe, what) in RECIPES {
         stage.picture.say(&format!("  {recipe:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nEach copied recipe has sold pieces that do not exist. fencepost and the conditional update have not."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "Each copied recipe has sold pieces that do not exist. fencepost and the conditional update have not."))
 }
 
 /// A sale by one recipe that is under way.

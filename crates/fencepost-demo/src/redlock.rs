@@ -69,12 +69,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (round, what) in ROUNDS {
         stage.picture.say(&format!("  {round:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nA majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "A majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."))
 }
 
 fn told(round: &'static str) -> Facts {

@@ -71,12 +71,8 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         let facts = sale(stage, title, *segments, &size)?;
         as_told &= facts.sold == u64::from(size.pieces) && facts.left == 0;
     }
-    stage.picture.say(if as_told {
-        "\nEach piece was sold once, and none was left over, whatever the number of segments."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage
+        .end(as_told, "Each piece was sold once, and none was left over, whatever the number of segments."))
 }
 
 fn sale(stage: &Stage, title: &'static str, segments: u32, size: &Size) -> Result<Facts, Failure> {

@@ -100,6 +100,13 @@ impl Stage {
         Ok(Part { child })
     }
 
+    /// Says how the story ended, and returns whether that is as told.
+    pub(crate) fn end(&self, as_told: bool, told: &str) -> bool {
+        let text = if as_told { told } else { "This run did not come out as told: see the numbers above." };
+        self.picture.say(&format!("\n{text}"));
+        as_told
+    }
+
     /// The URL of the engine in which fencepost's own locks live.
     pub(crate) fn backend(&self) -> String {
         let own = || format!("sqlite:{}", self.folder().join("fencepost.db").display());

@@ -79,12 +79,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (step, adds, hole) in STEPS {
         stage.picture.say(&format!("  {step:<18} {adds:<40} Hole: {hole}"));
     }
-    stage.picture.say(if as_told {
-        "\nEach step closed the hole of the step before, and its own hole happened. Only the token closes the last one."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "Each step closed the hole of the step before, and its own hole happened. Only the token closes the last one."))
 }
 
 async fn play(stage: &Stage, step: &'static str, tasks: usize) -> Result<Facts, Failure> {

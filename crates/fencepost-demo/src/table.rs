@@ -81,12 +81,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (recipe, what) in RECIPES {
         stage.picture.say(&format!("  {recipe:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nEach step of the table closed a hole and opened another one. The page docs/demos/table.md says what a table needs."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(as_told, "Each step of the table closed a hole and opened another one. The page docs/demos/table.md says what a table needs."))
 }
 
 /// The answers as they are told.

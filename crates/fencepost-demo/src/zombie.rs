@@ -70,12 +70,10 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (round, what, _) in ROUNDS {
         stage.picture.say(&format!("  {round:<18} {what}"));
     }
-    stage.picture.say(if as_told {
-        "\nA lock alone cannot stop a holder that is paused. The token of its grant can: docs/tokens.md."
-    } else {
-        "\nThis run did not come out as told: see the numbers above."
-    });
-    Ok(as_told)
+    Ok(stage.end(
+        as_told,
+        "A lock alone cannot stop a holder that is paused. The token of its grant can: docs/tokens.md.",
+    ))
 }
 
 fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
