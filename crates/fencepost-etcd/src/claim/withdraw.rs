@@ -2,7 +2,8 @@
 //!
 //! A server handles requests concurrently, so a request that creates the key and had no reply may take effect after the claim is withdrawn.
 //! Such a claim leaves a tombstone under the lease of the key. While the lease exists, the tombstone prevents the creation; after that there
-//! is no lease to create the key under. The tombstone ends with the lease.
+//! is no lease to create the key under. The tombstone ends with the lease. Later claims get another lease, so this one ends although the client
+//! goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -32,6 +33,7 @@ pub(crate) async fn withdraw(client: &Arc<EtcdClient>, state: &ClaimState) -> Re
     let delete = DeleteRequest::one(key);
     let mut deleted = None;
     if state.create_unanswered.load(Relaxed) {
+        client.leases.retire(lease.id);
         let tombstone = keys::tombstone(&client.config.prefix, (lease.id, state.number));
         let put = PutRequest::leased(tombstone, Vec::new(), lease.id);
         let success = vec![Op::Delete(delete.clone()).into(), Op::Put(put).into()];

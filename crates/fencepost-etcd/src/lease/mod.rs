@@ -76,6 +76,8 @@ pub(crate) struct Leases {
     cluster: Arc<Cluster>,
     runtime: Runtime,
     shared: Arc<Mutex<HashMap<Duration, Arc<SharedLease>>>>,
+    /// Shared leases that no later claim gets.
+    retired: Arc<Mutex<Vec<Arc<Lease>>>>,
 }
 
 #[derive(Default)]
@@ -92,7 +94,7 @@ impl SharedLease {
 
 impl Leases {
     pub(crate) fn new(cluster: Arc<Cluster>, runtime: Runtime) -> Leases {
-        Leases { cluster, runtime, shared: Arc::default() }
+        Leases { cluster, runtime, shared: Arc::default(), retired: Arc::default() }
     }
 
     fn now(&self) -> Moment {
@@ -201,15 +203,28 @@ impl Leases {
         Ok(reply.ttl.unsigned_abs())
     }
 
+    /// Gives later claims a new shared lease. This one ends with the last claim that has it, and its tombstones end with it.
+    pub(crate) fn retire(&self, id: i64) {
+        let shared: Vec<_> = self.shared.lock().values().cloned().collect();
+        let found = shared.iter().find_map(|shared| shared.lease.lock().take_if(|lease| lease.id == id));
+        let (now, mut retired) = (self.now(), self.retired.lock());
+        retired.retain(|lease| !lease.is_over(now));
+        retired.extend(found);
+    }
+
     /// Returns whether this is one of the shared leases.
     pub(crate) fn has(&self, id: i64) -> bool {
-        self.shared.lock().values().filter_map(|shared| shared.current()).any(|lease| lease.id == id)
+        let is_it = |lease: &Arc<Lease>| lease.id == id;
+        self.retired.lock().iter().any(is_it)
+            || self.shared.lock().values().filter_map(|shared| shared.current()).any(|lease| is_it(&lease))
     }
 
     /// Takes out all shared leases.
     pub(crate) fn take(&self) -> Vec<Arc<Lease>> {
         let all = std::mem::take(&mut *self.shared.lock());
-        all.into_values().filter_map(|shared| shared.current()).collect()
+        let mut leases = std::mem::take(&mut *self.retired.lock());
+        leases.extend(all.into_values().filter_map(|shared| shared.current()));
+        leases
     }
 }
 

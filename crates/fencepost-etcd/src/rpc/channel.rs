@@ -71,6 +71,8 @@ impl Member {
                 .tcp_nodelay(true)
                 .http2_keep_alive_interval(PING_INTERVAL)
                 .keep_alive_timeout(PING_TIMEOUT)
+                // A dropped call resets its stream. h2 counts a late reply to it as an error, and closes the connection at 1,024 of them.
+                .http2_max_local_error_reset_streams(None)
                 .initial_stream_window_size(1 << 20)
                 .initial_connection_window_size(4 << 20)
                 .buffer_size(BUFFER);

@@ -1,14 +1,69 @@
-//! An entry that is dropped while its request is under way.
+//! Requests that are dropped while they are under way.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fencepost_core::{BackendUrl, Claim, ClaimId, Client, HolderInfo, Mode, Name, Registry, Want};
+use fencepost_core::{
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Entry, HolderInfo, Mode, Name, Registry, Want,
+};
+use fencepost_testkit::etcd::Etcd;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::Proxy;
+use futures_util::future::join_all;
 
-use crate::kit::{SOON, eventually, server};
+use crate::kit::{SHORT, SOON, connect, eventually, server};
+
+/// The engine, without the layers above it.
+struct Bare {
+    backend: Arc<dyn Backend>,
+    helper: Client,
+}
+
+impl Bare {
+    async fn open(address: SocketAddr) -> Bare {
+        let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+        let url = BackendUrl::parse(&format!("etcd://{address}")).unwrap();
+        let backend = fencepost_etcd::open(url, helper.runtime().clone()).await.unwrap();
+        Bare { backend, helper }
+    }
+
+    fn enter(&self, id: u128, ttl: Duration) -> Box<dyn Entry> {
+        let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
+        let (holder, runtime) = (HolderInfo::labelled("test"), self.helper.runtime().clone());
+        self.backend.enter(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)))
+    }
+
+    /// Takes the lock and gives it back.
+    async fn cycle(&self, id: u128, ttl: Duration) {
+        let mut entry = self.enter(id, ttl);
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+        entry.withdraw().await.unwrap();
+    }
+
+    /// Drops a request that the server has not received yet.
+    async fn drop_on_the_way(&self, proxy: &mut Proxy, id: u128, ttl: Duration) {
+        // The lease is there from now on.
+        self.cycle(id, ttl).await;
+        proxy.silence().unwrap();
+        let mut entry = self.enter(id + 1, ttl);
+        let answer = tokio::time::timeout(Duration::from_millis(200), entry.attempt()).await;
+        answer.expect_err("the network is silent");
+        drop(entry);
+        proxy.mend().unwrap();
+    }
+
+    async fn close(self) {
+        self.backend.close().await;
+        self.helper.close().await;
+    }
+}
+
+fn tombstones(etcd: &Etcd) -> usize {
+    etcd.look().keys("").iter().filter(|key| key.contains("left/")).count()
+}
 
 /// The request may reach the server behind the deletion of its key.
 #[tokio::test(flavor = "multi_thread")]
@@ -16,28 +71,47 @@ async fn a_request_that_may_still_arrive_finds_a_tombstone() {
     needs!(ETCD);
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
-    let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
-    let url = BackendUrl::parse(&format!("etcd://{}", proxy.address())).unwrap();
-    let backend = fencepost_etcd::open(url, helper.runtime().clone()).await.unwrap();
-    let claim = |id| {
-        let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
-        let (holder, runtime) = (HolderInfo::labelled("test"), helper.runtime().clone());
-        Arc::new(Claim::new(ClaimId::from_u128(id), want, SOON, holder, runtime))
-    };
-    // The lease is there from now on.
-    let mut first = backend.enter(claim(1));
-    first.attempt().await.unwrap();
-    first.withdraw().await.unwrap();
-    drop(first);
-    proxy.silence().unwrap();
-    let mut second = backend.enter(claim(2));
-    let answer = tokio::time::timeout(Duration::from_millis(200), second.attempt()).await;
-    answer.expect_err("the network is silent");
-    drop(second);
-    proxy.mend().unwrap();
-    let tombstones = || etcd.look().keys("").iter().filter(|key| key.contains("left/")).count();
-    eventually("the request finds a tombstone", || async { tombstones() == 1 }).await;
+    let engine = Bare::open(proxy.address()).await;
+    engine.drop_on_the_way(&mut proxy, 1, SOON).await;
+    eventually("the request finds a tombstone", || async { tombstones(&etcd) == 1 }).await;
     assert!(etcd.look().keys("stock/").is_empty());
-    backend.close().await;
-    helper.close().await;
+    engine.close().await;
+}
+
+/// It would stay if later claims renewed its lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_ends_while_the_client_goes_on() {
+    needs!(ETCD);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let engine = Bare::open(proxy.address()).await;
+    engine.drop_on_the_way(&mut proxy, 1, SHORT).await;
+    eventually("the request finds a tombstone", || async { tombstones(&etcd) == 1 }).await;
+    let claims = AtomicU64::new(3);
+    eventually("the tombstone ends", || async {
+        engine.cycle(claims.fetch_add(1, Relaxed).into(), SHORT).await;
+        tombstones(&etcd) == 0
+    })
+    .await;
+    engine.close().await;
+}
+
+/// More than 1,024 replies to dropped requests made the HTTP/2 library close the connection, and with it all other requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_requests_leave_the_connection_open() {
+    needs!(ETCD);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let locks = connect(&format!("etcd://{}", proxy.address())).await;
+    locks.reach().await.unwrap();
+    let before = proxy.passed();
+    proxy.delay(Duration::from_millis(200)).unwrap();
+    for _ in 0..6 {
+        let calls = (0..300).map(|_| tokio::time::timeout(Duration::from_millis(50), locks.reach()));
+        assert!(join_all(calls).await.iter().all(Result::is_err), "the network is slow");
+        // The replies to all of them have come.
+        locks.reach().await.unwrap();
+    }
+    assert_eq!(proxy.passed(), before);
+    locks.close().await;
 }
