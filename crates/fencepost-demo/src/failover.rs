@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use fencepost::Locks;
 use serde::Serialize;
 
 use crate::Demo;
-use crate::holding::{Holding, loses_update};
-use crate::server::{Server, command};
+use crate::holding::{self, Holding, WAIT, ask_by_hand, loses_update};
+use crate::server::Server;
 use crate::shop::Shop;
 use crate::stage::{self, Failure, Stage};
 
@@ -18,12 +17,6 @@ pub(crate) const DEMO: Demo = Demo {
     part: |_| Err(Failure::usage("this demo has no parts")),
 };
 
-/// The lease, which no round outlives.
-const LEASE: Duration = Duration::from_secs(60);
-/// How long a busy machine may take for a request.
-const WAIT: Duration = Duration::from_secs(10);
-/// How long a client waits for a server that is gone.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// The name of the lock.
 const NAME: &str = "fencepost-demo/failover";
 /// The pieces at the start. The first holder sells 1 of them, the second one sells 3.
@@ -115,24 +108,10 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
 /// Asks a server for the lock.
 async fn ask(server: &Server, round: &str) -> Result<Holding, Failure> {
     if round == "set-nx" {
-        let lease = LEASE.as_millis().to_string();
-        let set = command(&["SET", NAME, round, "NX", "PX", &lease]);
-        let set: Option<String> = set.query_async(&mut server.connect().await?).await?;
-        return Ok(set.map_or(Holding::Nothing, |_| Holding::Believed));
+        return ask_by_hand(server, NAME, round).await;
     }
-    let builder = Locks::builder(&server.url()).ttl(LEASE).connect_wait(WAIT).attempt_timeout(WAIT);
-    let builder = builder.close_timeout(PATIENCE).release_timeout(PATIENCE).drop_timeout(PATIENCE);
-    let locks = builder.connect().await?;
     // The second one asks the replica, which has none of its own any more.
     let replicas = u32::from(round != "token" && server.has_replica());
-    let mutex = locks.mutex(NAME)?;
-    // Where the replica follows, a busy machine may make it late: then the client asks again.
     let wait = if round == "replicas" && replicas > 0 { WAIT } else { Duration::ZERO };
-    match mutex.try_lock().wait(wait).replicas(replicas).await {
-        Ok(Some(guard)) => Ok(Holding::Held(Box::new(guard), locks)),
-        Ok(None) => Ok(Holding::Nothing),
-        // Too few replicas have acknowledged the grant.
-        Err(_) if replicas > 0 => Ok(Holding::Nothing),
-        Err(error) => Err(error.into()),
-    }
+    holding::ask(&server.url(), NAME, replicas, wait).await
 }

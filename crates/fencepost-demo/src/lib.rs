@@ -34,6 +34,8 @@ mod server;
 #[cfg(feature = "redis")]
 mod service;
 mod shop;
+#[cfg(feature = "redis")]
+mod splitbrain;
 mod stage;
 #[cfg(feature = "redis")]
 mod steps;
@@ -78,12 +80,14 @@ pub const DEMOS: &[Demo] = &[
     #[cfg(feature = "redis")]
     failover::DEMO,
     #[cfg(feature = "redis")]
+    splitbrain::DEMO,
+    #[cfg(feature = "redis")]
     redlock::DEMO,
 ];
 
 /// The demos that a build without Redis lacks.
 #[cfg(not(feature = "redis"))]
-const OF_REDIS: &[&str] = &["steps", "herd", "failover", "redlock"];
+const OF_REDIS: &[&str] = &["steps", "herd", "failover", "splitbrain", "redlock"];
 
 /// Runs a demo, and returns whether the story came out as told.
 ///

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost::Locks;
 use futures_util::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 
 use crate::Demo;
-use crate::holding::{Holding, loses_update};
+use crate::holding::{self, Holding, LEASE, loses_update};
 use crate::server::{Server, command, vouch};
 use crate::shop::Shop;
 use crate::stage::{self, Failure, Stage};
@@ -24,12 +23,6 @@ pub(crate) const DEMO: Demo = Demo {
 const SERVERS: usize = 5;
 /// The first holder reaches this many of them, which is a majority. The last one of these restarts.
 const REACHED: usize = 3;
-/// The lease, which no round outlives.
-const LEASE: Duration = Duration::from_secs(60);
-/// How long a busy machine may take for a request.
-const WAIT: Duration = Duration::from_secs(10);
-/// How long a client waits at its end.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// The name of the lock.
 const NAME: &str = "fencepost-demo/redlock";
 /// The pieces at the start.
@@ -90,7 +83,7 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
     let closed = try_join_all(servers[REACHED..].iter().map(Closed::new)).await?;
     let first = match by_hand {
         true => ask(&servers[..REACHED], "first").await?,
-        false => lock(&url).await?,
+        false => holding::ask(&url, NAME, 0, Duration::ZERO).await?,
     };
     if !first.holds() {
         return Err(Failure::new("the first one has not got the lock"));
@@ -104,7 +97,7 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
     row.move_to(3, "the second one reaches all servers");
     let second = match by_hand {
         true => ask(&servers, "second").await?,
-        false => lock(&url).await?,
+        false => holding::ask(&url, NAME, 0, Duration::ZERO).await?,
     };
     let two_hold = first.holds() && second.holds();
     let facts = Facts { round, two_hold, lost_update: loses_update(&shop, &first, &second)? };
@@ -148,13 +141,4 @@ async fn ask(servers: &[Server], owner: &str) -> Result<Holding, Failure> {
         votes += usize::from(set.is_some());
     }
     Ok(if votes > SERVERS / 2 { Holding::Believed } else { Holding::Nothing })
-}
-
-/// Asks fencepost.
-async fn lock(url: &str) -> Result<Holding, Failure> {
-    let builder = Locks::builder(url).ttl(LEASE).connect_wait(WAIT).attempt_timeout(WAIT);
-    let builder = builder.close_timeout(PATIENCE).release_timeout(PATIENCE).drop_timeout(PATIENCE);
-    let locks = builder.connect().await?;
-    let guard = locks.mutex(NAME)?.try_lock().await?;
-    Ok(guard.map_or(Holding::Nothing, |guard| Holding::Held(Box::new(guard), locks)))
 }

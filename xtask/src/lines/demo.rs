@@ -85,6 +85,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 600,
     },
     Line {
+        id: "demo-splitbrain",
+        engine: "demo",
+        promise: "`fencepost demo splitbrain`, 20 times: two masters make two holders, and neither replicas(1) nor min-replicas-to-write does",
+        measure: &["demo", "splitbrain", "20"],
+        bound: AtMost(0.0, "runs that did not come out as told"),
+        limit: 600,
+    },
+    Line {
         id: "demo-redlock",
         engine: "demo",
         promise: "`fencepost demo redlock`, 20 times: a restarted server gives two a majority by hand, and not with fencepost",

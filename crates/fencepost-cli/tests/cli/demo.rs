@@ -119,6 +119,16 @@ fn a_failover_makes_two_holders_and_the_token_stops_one() {
 }
 
 #[test]
+fn two_masters_make_two_holders_and_one_alone_grants_nothing() {
+    needs!(REDIS);
+    let rounds = short("splitbrain");
+    let answers = |key: &str| rounds.iter().map(|round| round[key].as_bool().unwrap()).collect::<Vec<_>>();
+    assert_eq!(answers("old_master_grants"), [true, true, false, false]);
+    assert_eq!(answers("two_hold"), [true, true, false, false]);
+    assert_eq!(answers("lost_update"), [true, false, false, false]);
+}
+
+#[test]
 fn a_server_that_restarted_does_not_vote() {
     needs!(REDIS);
     let rounds = short("redlock");

@@ -94,7 +94,7 @@ impl Request<'_> {
                 format!("no grant within the waiting time of {wait:?}, because the engine failed; check it")
             }
             None => format!(
-                "the engine did not answer within {:?}, the limit of a request that does not wait; check it",
+                "no grant within {:?}, the limit of a request that does not wait, because the engine failed; check it",
                 self.client.attempt_timeout + self.client.probing
             ),
         };

@@ -177,10 +177,10 @@ impl Server {
                     last
                 }));
             }
+            if let Some(call) = call {
+                call.fails(&failure);
+            }
             if failure.says_what_to_mend() {
-                if let Some(call) = call {
-                    call.fails(&failure);
-                }
                 progress.last = Some(failure);
             }
             Box::pin(progress.pause(&self.options, until)).await;

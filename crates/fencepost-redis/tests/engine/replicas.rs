@@ -186,3 +186,20 @@ async fn a_crowd_without_replicas_is_answered() {
     })
     .await;
 }
+
+/// It answers at once, so "the engine did not answer" would be false.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_refuses_writes_is_quoted() {
+    needs!(REDIS);
+    let redis = Redis::start(&Config::new()).unwrap();
+    let locks = connect(&redis.url(), LONG).await;
+    redis.look().ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let mutex = locks.mutex("lock").unwrap();
+    let tried = mutex.try_lock().await.map(drop);
+    let waited = mutex.lock().wait(Duration::from_millis(500)).await.map(drop);
+    for error in [tried, waited].map(|answer| answer.expect_err("the server takes no writes")) {
+        let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
+        assert!(said.contains("min-replicas-to-write"), "{said}");
+    }
+    locks.close().await;
+}
