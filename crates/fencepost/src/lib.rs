@@ -199,4 +199,6 @@ mod pages {
     struct SegmentsInChinese;
     #[doc = include_str!("../../../docs/demos/leader.md")]
     struct LeaderDemo;
+    #[doc = include_str!("../../../docs/zh/demos/leader.md")]
+    struct LeaderDemoInChinese;
 }
