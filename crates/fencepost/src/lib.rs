@@ -185,6 +185,8 @@ mod pages {
     struct Degrade;
     #[doc = include_str!("../../../docs/first-steps.md")]
     struct FirstSteps;
+    #[doc = include_str!("../../../docs/zh/first-steps.md")]
+    struct FirstStepsInChinese;
     #[doc = include_str!("../../../docs/leases.md")]
     struct Leases;
     #[doc = include_str!("../../../docs/leader.md")]
