@@ -189,6 +189,8 @@ mod pages {
     struct FirstStepsInChinese;
     #[doc = include_str!("../../../docs/leases.md")]
     struct Leases;
+    #[doc = include_str!("../../../docs/zh/leases.md")]
+    struct LeasesInChinese;
     #[doc = include_str!("../../../docs/leader.md")]
     struct Leader;
     #[doc = include_str!("../../../docs/demos/oversell.md")]
