@@ -193,6 +193,8 @@ mod pages {
     struct LeasesInChinese;
     #[doc = include_str!("../../../docs/leader.md")]
     struct Leader;
+    #[doc = include_str!("../../../docs/zh/leader.md")]
+    struct LeaderInChinese;
     #[doc = include_str!("../../../docs/demos/oversell.md")]
     struct Oversell;
     #[doc = include_str!("../../../docs/zh/demos/oversell.md")]
