@@ -183,6 +183,8 @@ mod pages {
     struct AxumPostgres;
     #[doc = include_str!("../../../docs/degrade.md")]
     struct Degrade;
+    #[doc = include_str!("../../../docs/zh/degrade.md")]
+    struct DegradeInChinese;
     #[doc = include_str!("../../../docs/first-steps.md")]
     struct FirstSteps;
     #[doc = include_str!("../../../docs/zh/first-steps.md")]
