@@ -183,12 +183,20 @@ mod pages {
     struct AxumPostgres;
     #[doc = include_str!("../../../docs/degrade.md")]
     struct Degrade;
+    #[doc = include_str!("../../../docs/zh/degrade.md")]
+    struct DegradeInChinese;
     #[doc = include_str!("../../../docs/first-steps.md")]
     struct FirstSteps;
+    #[doc = include_str!("../../../docs/zh/first-steps.md")]
+    struct FirstStepsInChinese;
     #[doc = include_str!("../../../docs/leases.md")]
     struct Leases;
+    #[doc = include_str!("../../../docs/zh/leases.md")]
+    struct LeasesInChinese;
     #[doc = include_str!("../../../docs/leader.md")]
     struct Leader;
+    #[doc = include_str!("../../../docs/zh/leader.md")]
+    struct LeaderInChinese;
     #[doc = include_str!("../../../docs/demos/oversell.md")]
     struct Oversell;
     #[doc = include_str!("../../../docs/zh/demos/oversell.md")]
@@ -199,4 +207,6 @@ mod pages {
     struct SegmentsInChinese;
     #[doc = include_str!("../../../docs/demos/leader.md")]
     struct LeaderDemo;
+    #[doc = include_str!("../../../docs/zh/demos/leader.md")]
+    struct LeaderDemoInChinese;
 }
