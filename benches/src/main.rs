@@ -106,6 +106,7 @@ fn main() -> ExitCode {
         ["redis-dropped"] => ratio(&redis::cycle::one_task()[1]),
         ["redis-many-tasks"] => ratio(&redis::cycle::many_tasks()),
         ["redis-peers"] => redis::ahead(),
+        ["redis-long-work-peers"] => redis::long_work::overlap(),
         ["redis-held", question, count] => redis::held::locks(number(count), about(question)),
         ["redis-killed-waiters"] => redis::killed::waiters(),
         ["redis-killed-holders"] => redis::killed::holders(),

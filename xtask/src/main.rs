@@ -1,9 +1,10 @@
-//! The commands of the project: `cargo xtask test`, `cargo xtask bench`, `cargo xtask prove`, `cargo xtask dist`.
+//! The commands of the project: `cargo xtask test`, `cargo xtask bench`, `cargo xtask prove`, `cargo xtask dist`, `cargo xtask docs`.
 //!
 //! They need nothing but Rust and the package registry; where a test needs a program of the operating system,
 //! [`packages`] installs it and says so.
 
 mod bench;
+mod book;
 mod deny;
 mod dist;
 mod drivers;
@@ -83,6 +84,8 @@ enum Command {
     },
     /// Build the command as one static, stripped file, target/dist/fencepost
     Dist,
+    /// Build the pages as a book with mdBook, target/xtask/book/book/index.html
+    Docs,
 }
 
 fn main() -> ExitCode {
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Bench { engines, dry } => bench::bench(&engines, dry),
         Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
         Command::Dist => dist::dist(&Workspace::find()),
+        Command::Docs => book::docs(&Workspace::find()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -75,6 +75,7 @@ fn java(workspace: &Workspace, source: &Path, place: &Path) -> Result<(), String
     workspace.program("peers in Java", "mvn", &arguments).run()?;
     let classes = format!("{out}/peers.jar:{out}/lib/*");
     command(place, "redisson", &["java", "-cp", &classes, "Redisson", "plain"])?;
+    command(place, "redisson-long-work", &["java", "-cp", &classes, "LongWork"])?;
     command(place, "redisson-fair", &["java", "-cp", &classes, "Redisson", "fair"])
 }
 

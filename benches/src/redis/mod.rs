@@ -8,6 +8,7 @@ pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod impatient;
 pub(crate) mod killed;
+pub(crate) mod long_work;
 mod monitor;
 mod observer;
 pub(crate) mod owners;

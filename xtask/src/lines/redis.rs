@@ -142,6 +142,14 @@ pub(super) const LINES: &[Line] = &[
         limit: 900,
     },
     Line {
+        id: "redis-long-work-peers",
+        engine: "redis",
+        promise: "3 s of work under a lease of 2 s that nobody renews: how long a second holder works beside the first one",
+        measure: &["redis-long-work-peers"],
+        bound: AtMost(0.0, "ms"),
+        limit: 120,
+    },
+    Line {
         id: "redis-held-client",
         engine: "redis",
         promise: "10,000 locks of 30 s held with renewal: the client's processor",
