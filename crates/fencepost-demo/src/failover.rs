@@ -30,7 +30,7 @@ const ROUNDS: [(&str, &str); 4] = [
         "replicas-cut-off",
         "lock().replicas(1): no replica has the grant, so it does not count, and nobody holds.",
     ),
-    ("replicas", "The same while the replica follows: it has the grant, and the second holder waits."),
+    ("replicas", "The same while the replica follows: it has the grant, and the second one is refused."),
 ];
 
 #[derive(Serialize, PartialEq, Eq)]

@@ -205,6 +205,10 @@ mod pages {
     struct Segments;
     #[doc = include_str!("../../../docs/zh/demos/segments.md")]
     struct SegmentsInChinese;
+    #[doc = include_str!("../../../docs/demos/zombie.md")]
+    struct Zombie;
+    #[doc = include_str!("../../../docs/zh/demos/zombie.md")]
+    struct ZombieInChinese;
     #[doc = include_str!("../../../docs/demos/leader.md")]
     struct LeaderDemo;
     #[doc = include_str!("../../../docs/zh/demos/leader.md")]
