@@ -134,14 +134,7 @@ impl Failure {
             return Failure::new(Configuration, message).because(why).reason(Reason::Member);
         }
         let failure = match status.code() {
-            _ if is_unconnected(status) && (says("tls handshake") || says("InvalidContentType")) => Failure::new(
-                Unreachable,
-                format!(
-                    "{member} accepts connections but does not reply in TLS; check the port, or use etcd: instead of etcds: for a \
-                     server without TLS"
-                ),
-            )
-            .reason(Reason::Member),
+            _ if is_not_tls(status) => Failure::not_tls(member),
             _ if is_unconnected(status) => Failure::unconnected(member),
             _ if says("requested lease not found") => Failure::lease_not_found(),
             _ if says("lease already exists") => {
@@ -225,6 +218,15 @@ impl Failure {
         Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member).uncertain()
     }
 
+    /// The server accepts connections, and its replies are not TLS.
+    pub(crate) fn not_tls(member: &str) -> Failure {
+        let message = format!(
+            "{member} accepts connections but does not reply in TLS; check that it is running, and the port, or use etcd: instead of \
+             etcds: for a server without TLS"
+        );
+        Failure::new(ErrorKind::Unreachable, message).reason(Reason::Member)
+    }
+
     /// There is no connection, so nothing was sent.
     fn unconnected(member: &str) -> Failure {
         let message =
@@ -272,9 +274,38 @@ impl Failure {
     }
 }
 
+/// The server's reply was not TLS.
+#[cfg(feature = "tls")]
+#[derive(Debug)]
+pub(crate) struct NotTls(pub(crate) std::io::Error);
+
+#[cfg(feature = "tls")]
+impl fmt::Display for NotTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl StdError for NotTls {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
 /// Returns whether there was no connection, so that nothing was sent.
 fn is_unconnected(status: &Status) -> bool {
     causes(status).any(|error| error.is::<tonic::ConnectError>())
+}
+
+#[cfg(feature = "tls")]
+fn is_not_tls(status: &Status) -> bool {
+    causes(status).any(|error| error.is::<NotTls>())
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_not_tls(_: &Status) -> bool {
+    false
 }
 
 /// Returns why one side does not trust the other. A server that does not trust the client says so after it has accepted the connection.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Runtime, SingleFlight};
@@ -42,6 +43,8 @@ pub(crate) struct Member {
     runtime: Runtime,
     /// `None`: the connection is without TLS.
     pub(crate) certificates: Option<Arc<Certificates>>,
+    /// The server has accepted a connection and has not replied in TLS.
+    handshake: Arc<AtomicBool>,
     /// The login at this member that is under way.
     pub(crate) login: SingleFlight<Result<AuthToken, Failure>>,
 }
@@ -82,15 +85,14 @@ impl Member {
         // A channel runs its tasks where it is created. On the client's own thread a stalled runtime of the caller delays no renewal.
         let own = runtime.clone();
         runtime.spawn(async move {
-            let member = |(address, endpoint): (String, Endpoint)| Member {
-                address,
-                runtime: own.clone(),
-                channel: match &certificates {
-                    Some(certificates) => tls::channel(&endpoint, certificates),
+            let member = |(address, endpoint): (String, Endpoint)| {
+                let handshake = Arc::default();
+                let channel = match &certificates {
+                    Some(certificates) => tls::channel(&endpoint, certificates, &handshake),
                     None => endpoint.connect_lazy(),
-                },
-                certificates: certificates.clone(),
-                login: SingleFlight::default(),
+                };
+                let (runtime, certificates) = (own.clone(), certificates.clone());
+                Member { address, channel, runtime, certificates, handshake, login: SingleFlight::default() }
             };
             let _ = sender.send(endpoints.into_iter().map(member).collect());
         });
@@ -139,6 +141,16 @@ impl Member {
         let path = PathAndQuery::from_static(path);
         let replies = grpc.streaming(with_headers(requests, token), path, ProstCodec::default()).await;
         replies.map(tonic::Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    /// Returns the failure of a request without a reply in time.
+    pub(crate) fn timeout(&self) -> Failure {
+        let without_tls = self.handshake.load(Relaxed);
+        if without_tls {
+            Failure::not_tls(&self.address).uncertain()
+        } else {
+            Failure::timeout(&self.address)
+        }
     }
 
     pub(crate) fn failure(&self, status: &Status) -> Failure {

@@ -112,7 +112,7 @@ impl Cluster {
             let call = self.logged_in(member, |token| member.call(request.clone(), token));
             match self.runtime.clock().within(until, call).await {
                 Some(Err(failure)) if failure.is_token_refused() => {}
-                reply => return reply.unwrap_or_else(|| Err(Failure::timeout(&member.address))),
+                reply => return reply.unwrap_or_else(|| Err(member.timeout())),
             }
         }
         Err(Failure::token_refused(&member.address))
@@ -144,7 +144,7 @@ impl Cluster {
         let term = |header: &Option<Header>| header.as_ref().map_or(0, |header| header.term);
         let read = self.call(RangeRequest::probe(keys::evictions(&self.config.prefix)), None);
         let read = self.runtime.clock().within(until, read).await;
-        let read = read.unwrap_or_else(|| Err(Failure::timeout(&self.member(0).address)))?;
+        let read = read.unwrap_or_else(|| Err(self.member(0).timeout()))?;
         if renewed.ttl > 0 && term(&read.header) != term(&renewed.header) {
             return Err(Failure::leader_changed());
         }
@@ -159,7 +159,7 @@ impl Cluster {
         let pause = until.since(clock.now()) / u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let first = self.current.load(Relaxed);
         let mut pending = FuturesUnordered::new();
-        let mut last = Failure::timeout(&self.member(first).address);
+        let mut last = self.member(first).timeout();
         // A single member that fails at once is asked again.
         for at in first..first + count.max(2) {
             pending.push(async move { (at, self.renew_at(self.member(at), id).await) });
@@ -186,7 +186,7 @@ impl Cluster {
             let one = stream::iter([LeaseKeepAliveRequest { id }]);
             let mut replies = member.stream(KEEP_ALIVE, one, token).await?;
             let reply = replies.message().await.map_err(|status| member.failure(&status))?;
-            reply.ok_or_else(|| Failure::timeout(&member.address))
+            reply.ok_or_else(|| member.timeout())
         })
         .await
     }
@@ -240,7 +240,7 @@ impl Cluster {
             let failure = match reply {
                 Some(Ok(reply)) => return Ok(reply),
                 Some(Err(failure)) => failure,
-                None => Failure::timeout(&member.address),
+                None => member.timeout(),
             };
             // A later attempt that certainly fails undoes nothing of an earlier one. A server that runs out of space by a request carries it
             // out and refuses it; requests that may be repeated find that out.

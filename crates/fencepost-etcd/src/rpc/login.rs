@@ -126,7 +126,7 @@ async fn authenticate(
 ) -> Result<AuthenticateReply, Failure> {
     let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
     let reply = clock.within(until, member.call(request, None)).await;
-    reply.unwrap_or_else(|| Err(Failure::timeout(&member.address)))
+    reply.unwrap_or_else(|| Err(member.timeout()))
 }
 
 fn forget(known: &Mutex<Option<AuthToken>>, token: &AuthToken) {

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use crate::error::Failure;
+use crate::error::{Failure, NotTls};
 
 const SCHEMES: Schemes = Schemes { plain: "etcd:", tls: "etcds:" };
 /// The time in which a server rejects a certificate.
@@ -30,18 +31,25 @@ const HTTP2: &[u8] = b"h2";
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Makes the channel to a member. Each of its connections uses the current certificates.
-pub(crate) fn channel(endpoint: &Endpoint, certificates: &Arc<Certificates>) -> Channel {
+/// Makes the channel to a member. Each of its connections uses the current certificates. `handshake` is set while a server that has accepted
+/// the connection has not replied in TLS.
+pub(crate) fn channel(
+    endpoint: &Endpoint,
+    certificates: &Arc<Certificates>,
+    handshake: &Arc<AtomicBool>,
+) -> Channel {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(endpoint.get_tcp_nodelay());
     tcp.set_connect_timeout(endpoint.get_connect_timeout());
-    endpoint.connect_with_connector_lazy(Connector { tcp, certificates: Arc::clone(certificates) })
+    let (certificates, handshake) = (Arc::clone(certificates), Arc::clone(handshake));
+    endpoint.connect_with_connector_lazy(Connector { tcp, certificates, handshake })
 }
 
 /// Connects to a member for tonic. The connector of tonic keeps the certificates that it was made with.
 struct Connector {
     tcp: HttpConnector,
     certificates: Arc<Certificates>,
+    handshake: Arc<AtomicBool>,
 }
 
 impl Service<Uri> for Connector {
@@ -56,8 +64,13 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let host = uri.host().unwrap_or_default().to_owned();
         let (stream, certificates) = (self.tcp.call(uri), Arc::clone(&self.certificates));
+        let handshake = Arc::clone(&self.handshake);
         Box::pin(async move {
-            let stream = wrap(&certificates, &host, stream.await?.into_inner()).await?;
+            let stream = stream.await?.into_inner();
+            // A connection that is given up here stays marked until a later one succeeds.
+            handshake.store(true, Relaxed);
+            let stream = wrap(&certificates, &host, stream).await.map_err(NotTls)?;
+            handshake.store(false, Relaxed);
             if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
                 return Err("the server does not speak HTTP/2".into());
             }

@@ -1,6 +1,7 @@
 //! A build without TLS. There is no value of [`Certificates`].
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fencepost_core::Runtime;
 use fencepost_tls::{Certificates, TlsError};
@@ -8,7 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::error::Failure;
 
-pub(crate) fn channel(_: &Endpoint, certificates: &Arc<Certificates>) -> Channel {
+pub(crate) fn channel(_: &Endpoint, certificates: &Arc<Certificates>, _: &Arc<AtomicBool>) -> Channel {
     match **certificates {}
 }
 

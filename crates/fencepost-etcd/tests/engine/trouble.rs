@@ -9,6 +9,8 @@ use crate::kit::{SOON, connect, eventually, in_line, server, stand, try_connect}
 use fencepost_core::Eviction;
 use fencepost_testkit::etcd::{Cluster, Config, Proxied};
 use fencepost_testkit::faults::Faults;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_its_stream_and_a_compaction() {
@@ -226,4 +228,23 @@ fn what_is_dropped_after_its_runtime_is_taken_back_by_another_member() {
         assert!(etcd.look().keys("stock/").is_empty());
         locks.close().await;
     });
+}
+
+/// A server without TLS either says something else, or waits for a line of text that never ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_named() {
+    for reply in ["", "-ERR unknown command\r\n"] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("etcds://{}?timeout=500ms", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                stream.write_all(reply.as_bytes()).await.unwrap();
+                open.push(stream);
+            }
+        });
+        let error = try_connect(&url).await.expect_err("it does not speak TLS");
+        assert!(error.is_unreachable() && error.to_string().contains("does not reply in TLS"), "{error}");
+        server.abort();
+    }
 }

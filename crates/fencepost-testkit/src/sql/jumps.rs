@@ -1,14 +1,18 @@
 //! Locks that are held while the server's wall clock steps.
 
 use crate::faults::Faults;
+use crate::wait::eventually;
 use fencepost_core::{Client, Token};
 use std::time::{Duration, Instant};
+
+/// The time limit for an event that comes at once, on a busy machine.
+const SOON: Duration = Duration::from_secs(5);
 
 /// Holds a lock through steps of the server's wall clock in both directions, each for two leases. Returns how many grants were lost,
 /// each of which its holder was told.
 ///
 /// # Panics
-/// Panics if two clients hold the lock at once, or if a token does not grow.
+/// Panics if a holder is not told that its lock is another client's, or if a token does not grow.
 pub async fn hold_through_jumps(client: &Client, other: &Client, server: &mut impl Faults) -> usize {
     let (ttl, mut last, mut lost) = (Duration::from_secs(2), Token::default(), 0);
     for hours in [0, 3, -5, 1] {
@@ -20,7 +24,8 @@ pub async fn hold_through_jumps(client: &Client, other: &Client, server: &mut im
         let (past, mutex) = (Instant::now() + 2 * ttl, other.mutex("lock").expect("a good name"));
         while Instant::now() < past {
             if let Some(next) = mutex.try_lock().await.expect("busy is no error") {
-                assert!(guard.ensure_held().is_err(), "two hold it after a step of {hours} h");
+                // A lock of a connection is free when the server ends the connection, and its holder is told at the same moment.
+                eventually(SOON, "the holder is told", || async { guard.ensure_held().is_err() }).await;
                 assert!(next.token() > last, "{} after {last}", next.token());
                 last = next.token();
                 next.release().await.expect("it was held");
