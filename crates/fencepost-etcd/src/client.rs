@@ -82,7 +82,7 @@ impl EtcdClient {
             watch,
             watching: AtomicBool::new(false),
         });
-        client.reach().await?;
+        client.cluster.choose().await?;
         Ok(client)
     }
 

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::{BackendUrl, Error, ErrorKind, Moment, Result, Runtime, Secret};
 use fencepost_tls::Tls;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
@@ -64,7 +66,23 @@ pub struct ServerUrl {
     pub connect_timeout: Duration,
     /// The time limit of a statement.
     pub timeout: Duration,
+    opened: Opened,
 }
+
+/// While no server has replied, the last one of them is tried within the connect timeout divided by this.
+const STEPS: u32 = 4;
+
+/// The position of the server that was opened last. It does not count in comparisons.
+#[derive(Clone, Default, Debug)]
+struct Opened(Arc<AtomicUsize>);
+
+impl PartialEq for Opened {
+    fn eq(&self, _: &Opened) -> bool {
+        true
+    }
+}
+
+impl Eq for Opened {}
 
 /// The user and the password. `Debug` shows neither.
 #[derive(Clone, PartialEq, Eq)]
@@ -169,19 +187,21 @@ impl ServerUrl {
             connections,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(4))?,
+            opened: Opened::default(),
         })
     }
 
-    /// Returns when an attempt to connect that begins now takes too long. The servers are tried in turn.
+    /// Returns when an attempt to connect that begins now takes too long.
     fn connect_limit(&self, runtime: &Runtime) -> Moment {
         let count = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
         runtime.clock().now() + self.connect_timeout.saturating_mul(count) + self.timeout
     }
 
-    /// Tries the servers in turn. Returns what the first one gives that does not fail.
+    /// Tries the servers in turn, from the one that was opened last. A server that is silent for a quarter of the connect timeout is not given
+    /// up, and the next one is tried as well. Returns the first success.
     ///
     /// # Errors
-    /// The failure of the last server; or the time is over.
+    /// The failure of the server that failed last; or the time is over.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -190,21 +210,31 @@ impl ServerUrl {
         runtime: &Runtime,
         open: impl Fn(&'a (String, u16)) -> Answer<'a, T>,
     ) -> std::result::Result<T, Failure> {
-        let trying = async {
-            let Some((last, others)) = self.hosts.split_last() else {
-                return Err(Failure::ended(&self.to_string()));
-            };
-            for host in others {
-                // One that accepts connections and hangs must not use up the time of the others.
-                let until = runtime.clock().now() + self.connect_timeout;
-                if let Some(Ok(opened)) = runtime.clock().within(until, open(host)).await {
-                    return Ok(opened);
+        let (clock, count) = (runtime.clock(), self.hosts.len());
+        let steps = u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(1).max(1);
+        let pause = self.connect_timeout / STEPS / steps;
+        let (limit, start) = (self.connect_limit(runtime), self.opened.0.load(Relaxed));
+        let (mut pending, mut last) = (FuturesUnordered::new(), Failure::timeout(&self.to_string()));
+        for step in 0..count {
+            let at = (start + step) % count;
+            let is_last = step + 1 == count;
+            // One that accepts connections and hangs must not delay the failure of the others.
+            let bound = if is_last { limit } else { clock.now() + self.connect_timeout };
+            let opening = open(&self.hosts[at]);
+            pending.push(async move { (at, clock.within(bound, opening).await) });
+            let next = if is_last { limit } else { clock.now() + pause };
+            while let Some(Some((at, opened))) = clock.within(next, pending.next()).await {
+                match opened {
+                    Some(Ok(opened)) => {
+                        self.opened.0.store(at, Relaxed);
+                        return Ok(opened);
+                    }
+                    Some(Err(failure)) => last = failure,
+                    None => {}
                 }
             }
-            open(last).await
-        };
-        let opened = runtime.clock().within(self.connect_limit(runtime), trying).await;
-        opened.unwrap_or_else(|| Err(Failure::timeout(&self.to_string())))
+        }
+        Err(last)
     }
 }
 

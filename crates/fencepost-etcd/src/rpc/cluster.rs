@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use fencepost_core::{Moment, Runtime};
 use futures_util::future::{Either, select};
@@ -20,6 +21,10 @@ use crate::rpc::proto::{
 };
 use crate::rpc::tls;
 
+/// How much later each member is asked than the one before, while none has replied yet.
+const STEP: Duration = Duration::from_millis(250);
+/// A request that is dropped after this time without a reply sends later requests to the next member.
+const SILENCE: Duration = Duration::from_millis(500);
 /// How often a request logs in again when its token is refused.
 const MAX_LOGINS: usize = 8;
 
@@ -33,6 +38,21 @@ pub(crate) struct Cluster {
     /// `None`: the URL names no user.
     login: Option<Login>,
     closed: AtomicBool,
+}
+
+/// A request that waits for a reply. Dropped after its time, it sends later requests to the next member.
+struct Waiting<'a> {
+    cluster: &'a Cluster,
+    at: usize,
+    until: Moment,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.cluster.runtime.clock().now() >= self.until {
+            self.cluster.advance(self.at, self.at + 1);
+        }
+    }
 }
 
 /// An open stream of watches.
@@ -151,23 +171,46 @@ impl Cluster {
         Ok(renewed)
     }
 
-    /// Renews a lease by one stream for each renewal, so that no stream can be stuck. A slow member is not given up: the next one is asked
-    /// as well, because any of them may reply before the lease ends.
+    /// Renews a lease by one stream for each renewal, so that no stream can be stuck.
     async fn renew_at_any(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failure> {
+        let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let pause = until.since(self.runtime.clock().now()) / count.saturating_add(1);
+        self.first(until, pause, |member| self.renew_at(member, id)).await
+    }
+
+    /// Uses the first member that replies from now on. Nothing else is known of the members yet.
+    pub(crate) async fn choose(&self) -> Result<(), Failure> {
+        let probe = RangeRequest::probe(keys::evictions(&self.config.prefix));
+        match self.first(self.deadline(), STEP, |member| self.call_member(member, probe.clone())).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.explain(failure).await),
+        }
+    }
+
+    /// Asks the current member, and after each pause the next one as well. Returns the first reply. A slow member is not given up, because
+    /// any of them may reply before the time is over.
+    async fn first<'a, T, F: Future<Output = Result<T, Failure>>>(
+        &'a self,
+        until: Moment,
+        pause: Duration,
+        ask: impl Fn(&'a Member) -> F,
+    ) -> Result<T, Failure> {
         let clock = self.runtime.clock();
         let count = self.members.len();
-        let pause = until.since(clock.now()) / u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
         let first = self.current.load(Relaxed);
         let mut pending = FuturesUnordered::new();
-        let mut last = self.member(first).timeout();
+        let mut last = None;
         // A single member that fails at once is asked again.
         for at in first..first + count.max(2) {
-            pending.push(async move { (at, self.renew_at(self.member(at), id).await) });
+            let asked = ask(self.member(at));
+            pending.push(async move { (at, asked.await) });
             let is_last = at + 1 >= first + count;
             let next = if is_last { until } else { until.min(clock.now() + pause) };
             while let Some(Some((at, reply))) = clock.within(next, pending.next()).await {
                 match reply {
-                    Err(failure) if failure.is_of_member() || failure.is_token_refused() => last = failure,
+                    Err(failure) if failure.is_of_member() || failure.is_token_refused() => {
+                        last = Some(failure)
+                    }
                     reply => {
                         self.advance(first, at);
                         return reply;
@@ -178,7 +221,7 @@ impl Cluster {
                 break;
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| self.member(first).timeout()))
     }
 
     async fn renew_at(&self, member: &Member, id: i64) -> Result<LeaseKeepAliveReply, Failure> {
@@ -236,7 +279,10 @@ impl Cluster {
             let now = clock.now();
             let parts = u32::try_from(tries.min(count + 1).saturating_sub(turn)).unwrap_or(1).max(1);
             let bound = if count == 1 || repeat.once { until } else { now + until.since(now) / parts };
+            // The caller may drop this future here, when its time is over. The member may be silent for a long time.
+            let waiting = Waiting { cluster: self, at, until: now + SILENCE };
             let reply = clock.within(bound, self.logged_in(member, |token| send(member, token))).await;
+            std::mem::forget(waiting);
             let failure = match reply {
                 Some(Ok(reply)) => return Ok(reply),
                 Some(Err(failure)) => failure,
@@ -266,16 +312,19 @@ impl Cluster {
                 break;
             }
         }
-        let last = last.unwrap_or_else(Failure::closed);
-        // The connection broke for an unknown reason.
+        Err(self.explain(last.unwrap_or_else(Failure::closed)).await)
+    }
+
+    /// Asks the member again why it has refused the client, if the connection broke for an unknown reason.
+    async fn explain(&self, last: Failure) -> Failure {
         let member = self.member(self.current.load(Relaxed));
         if let Some(certificates) = &member.certificates
             && last.is_of_member()
             && last.is_uncertain()
             && let Some(refused) = tls::refusal(certificates, &member.address, &self.runtime).await
         {
-            return Err(refused.uncertain());
+            return refused.uncertain();
         }
-        Err(last)
+        last
     }
 }

@@ -5,10 +5,11 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::kit::{SOON, connect, eventually, in_line, server, stand, try_connect};
-use fencepost_core::Eviction;
+use crate::kit::{SOON, connect, eventually, in_line, registry, server, stand, try_connect};
+use fencepost_core::{Client, Eviction};
 use fencepost_testkit::etcd::{Cluster, Config, Proxied};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::Proxy;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -247,4 +248,30 @@ async fn a_server_without_tls_is_named() {
         assert!(error.is_unreachable() && error.to_string().contains("does not reply in TLS"), "{error}");
         server.abort();
     }
+}
+
+/// A silent member in front of the others is passed over at the start, and later by the call behind the one that it held up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_first_member_is_passed_over() {
+    needs!(ETCD);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let url = format!("etcd://{},{}?timeout=20s", proxy.address(), etcd.address());
+    let open = || async {
+        let builder = Client::builder().connect_wait(SOON / 5).attempt_timeout(Duration::from_secs(1));
+        builder.connect(&registry(), &url).await.unwrap()
+    };
+    let before = open().await;
+    assert!(before.mutex("stock").unwrap().try_lock().await.unwrap().is_some());
+    proxy.silence().unwrap();
+    let after = open().await;
+    assert!(after.mutex("order").unwrap().try_lock().await.unwrap().is_some());
+    let mutex = before.mutex("stock").unwrap();
+    let _ = mutex.try_lock().await;
+    eventually("the lock that was dropped is free", || async {
+        mutex.try_lock().await.is_ok_and(|granted| granted.is_some())
+    })
+    .await;
+    after.close().await;
+    before.close().await;
 }

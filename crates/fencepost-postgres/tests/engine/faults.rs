@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::Loss;
+use fencepost_core::{Client, Loss};
 use fencepost_testkit::conformance::{Elsewhere, Holder};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
@@ -151,4 +151,25 @@ async fn a_stopped_process_holds_up_nobody_for_its_lease() {
     needs!(POSTGRES);
     let server = Postgres::start().expect("a server starts");
     fencepost_testkit::sql::a_stopped_process_holds_up_nobody_for_its_lease(&registry(), &server.url()).await;
+}
+
+/// A silent server in front of the URL's others delays the first connection, and no later one.
+#[tokio::test]
+async fn a_silent_first_server_is_passed_over() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let mut silent = Proxy::start(server.address()).expect("a free port");
+    silent.silence().expect("it can be silenced");
+    let (address, both) =
+        (server.address().to_string(), format!("{},{}", silent.address(), server.address()));
+    let url = format!("{}?connect_timeout=8s", server.url().replace(&address, &both));
+    let client = Client::builder().connect_wait(Duration::from_secs(6)).connect(&registry(), &url).await;
+    let client = client.expect("the second server answers");
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
+    // The waiter has a connection of its own.
+    assert!(mutex.try_lock().wait(Duration::from_millis(50)).await.expect("busy is no error").is_none());
+    guard.release().await.expect("it was held");
+    assert_eq!(silent.passed(), 1);
+    client.close().await;
 }
