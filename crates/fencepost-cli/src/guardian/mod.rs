@@ -34,7 +34,8 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpid, getppid};
+use nix::unistd::{Pid, getpid};
+use rustix::net::sockopt::socket_peercred;
 
 pub(crate) use abandoned::Abandoned;
 pub(crate) use child::main as child_main;
@@ -66,7 +67,7 @@ const LOCK_DESCRIPTOR: i32 = 731;
 struct Guardian {
     control: UnixStream,
     /// The wrapper's process id, for people.
-    wrapper: Pid,
+    wrapper: rustix::process::Pid,
     /// The wrapper's end is open: it lives.
     attached: bool,
     inbox: Inbox,
@@ -114,6 +115,7 @@ impl Guardian {
         // Its start takes time, which passes while the wrapper asks for the lock.
         let child = Child::start(program);
         let Some((mut begin, descriptors)) = receive_start::<Begin>(&control)? else { return Ok(None) };
+        fault_point("guardian");
         log::about_grant(&begin.environment);
         let own = known.iter().filter(|signal| !before.contains(*signal)).map(|signal| signal as i32);
         begin.blocked.extend(own);
@@ -123,9 +125,11 @@ impl Guardian {
             descriptors.next().ok_or_else(|| io::Error::other("the program's stdin did not arrive"))?;
         let lock = descriptors.next().map(pass_on).transpose()?;
 
+        // The process that made the pair of sockets. The parent is another process if the wrapper is dead by now.
+        let wrapper = socket_peercred(&control)?.pid;
         let mut guardian = Self {
             control,
-            wrapper: getppid(),
+            wrapper,
             attached: true,
             inbox: Inbox::default(),
             begin,
@@ -137,7 +141,6 @@ impl Guardian {
             phase: Phase::Running,
             forsaken: false,
         };
-        fault_point("guardian");
         if now() >= guardian.begin.latest {
             guardian.refuse();
             return Ok(Some(guardian));
@@ -326,7 +329,7 @@ impl Guardian {
         }
         note(&format!(
             "'fencepost run' (process {}) was killed: killed the program and its descendants",
-            self.wrapper
+            self.wrapper.as_raw_nonzero()
         ));
     }
 

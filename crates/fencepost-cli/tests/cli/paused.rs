@@ -84,3 +84,16 @@ fn a_restart_waits_for_the_lock_again_after_a_pause() {
         assert_eq!(place.read("ran").lines().count(), 1, "{point}");
     }
 }
+
+/// The guardian begins after that, and its parent is another process then.
+#[test]
+fn a_wrapper_that_is_killed_early_is_named() {
+    let place = Place::new();
+    let kid = start(&place, "guardian", &[]);
+    stopped(&kid, "guardian");
+    let wrapper = kid.pid();
+    send(wrapper, Signal::SIGKILL);
+    let said = kid.said();
+    assert!(said.err.contains(&format!("(process {wrapper}) was killed")), "{said:?}");
+    assert_eq!(place.read("ran"), "");
+}

@@ -280,8 +280,8 @@ impl Owned {
             let next = clock.now() + backoff.pause();
             // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
             if !error.is_transient() || next >= until {
-                let message = "the release was not confirmed; it goes on in the background, and the lock is free at the end of \
-                               its lease at the latest";
+                let message =
+                    "the release was not confirmed; the lock is free at the end of its lease at the latest";
                 let name = self.claim.want().name.clone();
                 return Err(Error::new(error.kind(), message).of(name).on(client.engine()).because_of(error));
             }
