@@ -10,6 +10,9 @@ const VERSION: &str = "0.5.4";
 const SETTINGS: &str =
     "[book]\ntitle = \"fencepost\"\nlanguage = \"en\"\n\n[output.html]\nno-section-label = true\n";
 
+/// The address of a file that is no page of the book.
+const REPOSITORY: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/");
+
 /// Builds the book and says where it is.
 pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
     if !on_path("mdbook") {
@@ -19,18 +22,18 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
     }
     let folder = workspace.scratch("book");
     fresh(&folder)?;
-    let source = folder.join("src");
-    for file in workspace.files()? {
-        let is_page = file.parent() == Some(Path::new("")) || file.starts_with("docs");
-        if is_page && file.extension().is_some_and(|kind| kind == "md" || kind == "svg") {
-            copy(workspace, &file, &source.join(&file))?;
-        }
-    }
+    let (source, list) = (folder.join("src"), read(workspace, Path::new("docs/SUMMARY.md"))?);
     // mdBook wants the list of pages beside the first one, which is README.
-    let list = workspace.root().join("docs/SUMMARY.md");
-    let list = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
     let list = list.replace("](", "](docs/").replace("](docs/../", "](");
     write(&source.join("SUMMARY.md"), &list)?;
+    for file in workspace.files()? {
+        let shown = file.to_string_lossy();
+        if list.contains(&format!("]({shown})")) {
+            write(&source.join(&file), &relinked(&read(workspace, &file)?, &file, &list))?;
+        } else if file.starts_with("docs") && file.extension().is_some_and(|kind| kind == "svg") {
+            write(&source.join(&file), &read(workspace, &file)?)?;
+        }
+    }
     write(&folder.join("book.toml"), SETTINGS)?;
     let place = folder.to_string_lossy();
     workspace.program("book", "mdbook", &["build", &place]).run()?;
@@ -38,12 +41,49 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
     Ok(true)
 }
 
-fn copy(workspace: &Workspace, file: &Path, to: &Path) -> Result<(), String> {
-    let made = to.parent().map_or(Ok(()), fs::create_dir_all);
-    let copied = made.and_then(|()| fs::copy(workspace.root().join(file), to));
-    copied.map(drop).map_err(|error| format!("{}: {error}", file.display()))
+/// The page with links that lead to the right place in the book. mdBook calls the page of README `index`.
+fn relinked(page: &str, file: &Path, list: &str) -> String {
+    let mut parts = page.split("](");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([')', '#']).unwrap_or(part.len());
+        let (link, rest) = part.split_at(end);
+        let target = resolve(file, link);
+        text.push_str("](");
+        if link.is_empty()
+            || link.contains("://")
+            || link.contains(char::is_whitespace)
+            || link.ends_with(".svg")
+        {
+            text.push_str(link);
+        } else if list.contains(&format!("]({target})")) {
+            text.push_str(&link.replace("README.md", "index.md"));
+        } else {
+            text.push_str(&format!("{REPOSITORY}{target}"));
+        }
+        text.push_str(rest);
+    }
+    text
+}
+
+/// The path of a link from the root.
+fn resolve(file: &Path, link: &str) -> String {
+    let mut path = file.parent().map(Path::to_path_buf).unwrap_or_default();
+    for part in link.split('/') {
+        match part {
+            ".." => drop(path.pop()),
+            "." => {}
+            part => path.push(part),
+        }
+    }
+    path.to_string_lossy().into_owned()
+}
+
+fn read(workspace: &Workspace, file: &Path) -> Result<String, String> {
+    fs::read_to_string(workspace.root().join(file)).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {
-    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+    let made = file.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::write(file, text)).map_err(|error| format!("{}: {error}", file.display()))
 }
