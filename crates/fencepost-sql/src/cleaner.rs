@@ -1,12 +1,13 @@
-//! Removes rows that nobody needs any more: sessions of dead processes, and locks that nobody has used for long.
+//! Removes rows that nobody needs any more: sessions and claims of dead processes, and locks that nobody has used for long.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::claim::line::Line;
 use crate::client::{TableClient, micros};
 use crate::database::Lane;
 use crate::failure::Failure;
-use crate::statements::with;
+use crate::statements::{NAMES_AT_ONCE, with};
 
 /// How often a client cleans.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);
@@ -19,6 +20,9 @@ const KEEP_NAME: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How old the greatest token of removed names has to be before names up to it are removed. No statement lasts as long.
 const KEEP_MARK: Duration = Duration::from_secs(24 * 3600);
+
+/// How often a client reads names with dead claims, each time that it cleans.
+const ROUNDS: usize = 100;
 
 /// Cleans until the client is dropped.
 pub(crate) async fn run(client: Weak<TableClient>) {
@@ -44,5 +48,25 @@ async fn clean(client: &TableClient) -> Result<(), Failure> {
         with(names, vec![ago(KEEP_NAME), ago(KEEP_MARK)]),
         with(mark, vec![ago(KEEP_MARK)]),
     ];
-    client.run_all(statements, Lane::Claims).await.map(drop)
+    client.run_all(statements, Lane::Claims).await?;
+    for _ in 0..ROUNDS {
+        // Their sessions are removed a day after their leases, so `expires` counts alike.
+        let dead = client.run(&client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
+        let names: Vec<_> = dead.iter().flatten().filter_map(|row| row.text(0)).collect();
+        for name in &names {
+            remove_dead(client, name).await?;
+        }
+        if names.len() < NAMES_AT_ONCE {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the claims of dead processes for a name that nobody asks for any more. A claim that is still there is granted if it is its turn.
+async fn remove_dead(client: &TableClient, name: &Arc<str>) -> Result<(), Failure> {
+    let mut transaction = client.database.begin().await?;
+    let mut line = Line::read(client, &mut *transaction, name).await?;
+    line.admit(client, None);
+    line.commit(client, transaction, false).await.map(drop)
 }

@@ -47,6 +47,8 @@ pub(crate) struct Statements {
     pub(crate) stored_permits: Arc<str>,
     pub(crate) set_permits: Arc<str>,
     pub(crate) clean: [Arc<str>; 3],
+    /// Returns names with rows of claims that have been dead since `$1`.
+    pub(crate) names_of_dead: Arc<str>,
 }
 
 /// From this bit on, the number that a renewal returns stands for the owners of rows, where it returns one number.
@@ -62,6 +64,9 @@ pub(crate) struct Held {
     /// Renews the session `{0}` for `{1}` microseconds. Stands for the owners of the list `{2}` from [`OWNERS_BIT`] on.
     pub(crate) renew: String,
 }
+
+/// How many names a cleaner reads at once.
+pub(crate) const NAMES_AT_ONCE: usize = 100;
 
 /// Makes a statement.
 pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
@@ -273,6 +278,17 @@ impl Statements {
             )),
             stored_permits: text(format!("SELECT permits FROM {lock} WHERE name = $1")),
             set_permits: text(format!("UPDATE {lock} SET permits = $2, modified = {now} WHERE name = $1")),
+            names_of_dead: text({
+                let long_dead = format!(
+                    "CASE WHEN expires IS NOT NULL THEN expires <= {} \
+                     ELSE NOT EXISTS (SELECT 1 FROM {session} s WHERE s.id = session) END",
+                    after("$1")
+                );
+                format!(
+                    "SELECT name FROM {lock} WHERE owner IS NOT NULL AND {long_dead} \
+                     UNION SELECT name FROM {queue} WHERE {long_dead} LIMIT {NAMES_AT_ONCE}"
+                )
+            }),
             clean: [
                 text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
                 // A statement that began before the mark was raised may still read the old one: the mark has to be old.

@@ -110,6 +110,29 @@ async fn a_binary_log_of_statements_is_refused() {
     client.close().await;
 }
 
+/// Nobody asks for their names again, so no claim removes them.
+#[tokio::test]
+async fn rows_of_the_dead_are_removed_after_a_day() {
+    needs!(MARIADB);
+    let (server, url) = start().await;
+    run(
+        &server,
+        "INSERT INTO fencepost_lock (name, token, owner, mode, session, ttl, fixed, contended) \
+         VALUES ('dead', 5, 'holder', 0, 7, 1000000, 0, 1)",
+    );
+    run(
+        &server,
+        "INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count) \
+         VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0)",
+    );
+    let client = connect(&url).await;
+    let left = "SELECT (SELECT COUNT(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) + \
+                (SELECT COUNT(*) FROM fencepost_lock_queue)";
+    eventually(SOON, "they are removed", || async { number(&server, left) == 0 }).await;
+    assert_eq!(number(&server, "SELECT token FROM fencepost_lock WHERE name = 'dead'"), 5);
+    client.close().await;
+}
+
 /// A name is removed only if later tokens of it start above its last one, for each reader of the mark.
 #[tokio::test]
 async fn names_are_removed_by_age_and_their_tokens_grow() {

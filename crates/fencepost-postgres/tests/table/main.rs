@@ -285,6 +285,27 @@ async fn names_are_removed_by_age_and_their_tokens_grow() {
     assert!(next > first, "{next} after {first}");
 }
 
+/// Nobody asks for their names again, so no claim removes them.
+#[tokio::test]
+async fn rows_of_the_dead_are_removed_after_a_day() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    server
+        .run(
+            "INSERT INTO fencepost_lock (name, token, owner, mode, session, ttl, fixed, contended) \
+             VALUES ('dead', 5, 'holder', 0, 7, 1000000, 0, 1); \
+             INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count) \
+             VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0)",
+        )
+        .expect("the server answers");
+    let client = connect(&url).await;
+    let left = "SELECT (SELECT count(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) + \
+                (SELECT count(*) FROM fencepost_lock_queue)";
+    eventually(SOON, "they are removed", || async { number(&server, left) == 0 }).await;
+    assert_eq!(number(&server, "SELECT token FROM fencepost_lock WHERE name = 'dead'"), 5);
+    client.close().await;
+}
+
 /// A renewal that has not committed yet comes before the removal of a session that seems to have expired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_not_removed_beside_its_renewal() {
