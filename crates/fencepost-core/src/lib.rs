@@ -45,6 +45,8 @@ pub use backend::capabilities::{Capabilities, Identity, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::degraded::Degraded;
+pub use backend::kept_runs::KeptRuns;
+pub use backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 pub use backend::limit::Limit;
 pub use backend::local_queue::LocalQueue;
 pub use backend::record::ClaimRecord;

@@ -146,6 +146,17 @@ impl Runs {
         }
     }
 
+    /// Notes that the grant of the run with `token`, which was noted as ended, was lost before that end. `good` is the last good run before
+    /// it.
+    pub fn lose(&mut self, token: Token, good: Option<&Run>) {
+        if let Some(last) = self.last.as_mut().filter(|run| run.token == token) {
+            last.lost = true;
+        }
+        if self.good.as_ref().is_some_and(|run| run.token == token) {
+            self.good = good.cloned();
+        }
+    }
+
     /// Forgets the run with `token`: its claim was withdrawn before anybody learned of the grant.
     pub fn cancel(&mut self, token: Token) {
         self.running.take_if(|run| run.token == token);
