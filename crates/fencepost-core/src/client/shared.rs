@@ -215,6 +215,13 @@ impl ClientShared {
         set.map_err(|error| error.of(name.clone()).on(self.engine()))
     }
 
+    pub(crate) fn require_history(&self, needed: bool) -> Result<()> {
+        let Capabilities { history, inspect, no_history, .. } = self.capabilities;
+        let why = no_history.map_or_else(String::new, |why| format!(": {why}"));
+        self.require(!needed || history && inspect, &format!("history of runs{why}"))
+    }
+
+    /// Refuses what the engine does not have.
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         match self.policy {
             _ if has => Ok(()),

@@ -22,7 +22,8 @@ use crate::token::Token;
 /// How often the runs and the claims are read until both are of the same time.
 const LOOKS: u32 = 8;
 
-/// A layer for engines that do not keep [runs](crate::Runs) together with their grants: it keeps them in a [`RunStore`].
+/// A layer for engines that do not keep [runs](crate::Runs) together with their grants: it keeps them in a [`RunStore`], if the engine
+/// says that it [can](Capabilities::history).
 ///
 /// A claim that [asks for it](Claim::history) notes its run after the grant and before its holder is told, and notes the end before it
 /// releases. So the next holder sees how the run before it ended. Other claims send nothing more than without the layer. If a note
@@ -61,6 +62,9 @@ impl KeptRuns {
 
     /// Looks at the claims between two readings of the record: a run that is under way in both has a holder meanwhile.
     async fn look(&self, name: &Name) -> Result<Info> {
+        if !self.capabilities().history {
+            return self.inner.inspect(name).await;
+        }
         let mut stored = self.store.read(name).await?;
         for left in (0..LOOKS).rev() {
             let mut info = self.inner.inspect(name).await?;
@@ -85,8 +89,7 @@ impl KeptRuns {
 
 impl Backend for KeptRuns {
     fn capabilities(&self) -> Capabilities {
-        let inner = self.inner.capabilities();
-        Capabilities { history: inner.inspect, ..inner }
+        self.inner.capabilities()
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
@@ -130,6 +133,7 @@ impl Backend for KeptRuns {
     }
 
     fn close(&self) -> Reply<'_, ()> {
+        self.store.close();
         self.inner.close()
     }
 }

@@ -33,6 +33,9 @@ pub trait RunStore: Send + Sync + 'static {
         record: &'a RunRecord,
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>>;
+
+    /// Closes what only runs use.
+    fn close(&self) {}
 }
 
 /// The record of a name as it is stored, and when it was read.
