@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Run, Runs};
+use fencepost_core::{Run, RunEnd, Runs};
 use serde_json::{Value, json};
 
 use crate::duration;
@@ -27,12 +27,17 @@ pub(crate) fn phrase(run: &Run, runs: &Runs) -> String {
 
 /// How a run ended.
 fn outcome(run: &Run, runs: &Runs) -> String {
-    let lost = if run.lost { ", the lock was lost" } else { "" };
+    let why = match run.end {
+        RunEnd::Exited => "",
+        RunEnd::MaxHold => ", stopped by --max-hold",
+        RunEnd::Evicted => ", evicted",
+        _ => ", the lock was lost",
+    };
     match (run.ended_micros, run.exit_code) {
         _ if runs.running.as_ref() == Some(run) => "still running".to_owned(),
         (None, _) => "ended without a report".to_owned(),
-        (Some(_), Some(code)) => format!("exit code {code}{lost}"),
-        (Some(_), None) => format!("ended without an exit code{lost}"),
+        (Some(_), Some(code)) => format!("exit code {code}{why}"),
+        (Some(_), None) => format!("ended without an exit code{why}"),
     }
 }
 
@@ -65,7 +70,7 @@ pub(crate) fn json(runs: &Runs) -> Value {
                 "since_micros": run.since_micros,
                 "ended_micros": run.ended_micros,
                 "exit_code": run.exit_code,
-                "lost": run.lost,
+                "end": run.ended_micros.map(|_| run.end.as_str()),
             })
         })
     };

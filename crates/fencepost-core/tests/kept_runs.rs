@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Backend, Client, Error, ErrorKind, Eviction, Firing, KeptRuns, Memory, Name, Reply, Result, RunRecord,
-    RunStore, Runs, StoredRuns,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
+    Listing, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore, Runs,
+    StoredRuns, Token,
 };
 use tokio::sync::Notify;
 
@@ -90,52 +93,85 @@ impl RunStore for Store {
     }
 }
 
-fn stage() -> (Client, Arc<Memory>, Arc<Store>) {
-    let (memory, store) = (Memory::new(), Arc::new(Store::default()));
-    let layer = KeptRuns::new(Arc::new(Bare(Arc::clone(&memory))), Arc::clone(&store) as Arc<dyn RunStore>);
+fn stage() -> (Client, Arc<Bare>, Arc<Store>) {
+    let bare = Arc::new(Bare { memory: Memory::new(), forgets: Arc::default() });
+    let store = Arc::new(Store::default());
+    let layer = KeptRuns::new(Arc::<Bare>::clone(&bare), Arc::<Store>::clone(&store));
     let client = Client::builder().history(DAY).open(|_| Ok(Arc::new(layer))).unwrap();
-    (client, memory, store)
+    (client, bare, store)
 }
 
 /// The memory engine without its own runs.
-struct Bare(Arc<Memory>);
+struct Bare {
+    memory: Arc<Memory>,
+    /// Grants end before their release, and nobody is told.
+    forgets: Arc<AtomicBool>,
+}
+
+struct BareEntry {
+    inner: Box<dyn Entry>,
+    forgets: Arc<AtomicBool>,
+}
+
+impl Entry for BareEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.inner.attempt()
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.inner.poll_wait(cx, until)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.inner.renewal()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.inner.withdraw()
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        match self.inner.release() {
+            Reply::Ready(Some(Ok(_))) if self.forgets.load(Ordering::Relaxed) => {
+                Reply::ready(Ok(Removed::Nothing))
+            }
+            reply => reply,
+        }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.inner.detach()
+    }
+}
 
 impl Backend for Bare {
-    fn capabilities(&self) -> fencepost_core::Capabilities {
-        self.0.capabilities()
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<fencepost_core::Claim>) -> Box<dyn fencepost_core::Entry> {
-        self.0.enter(claim)
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let (inner, forgets) = (self.memory.enter(claim), Arc::clone(&self.forgets));
+        Box::new(BareEntry { inner, forgets })
     }
 
-    fn attach(&self, claim: Arc<fencepost_core::Claim>) -> Box<dyn fencepost_core::Entry> {
-        self.0.attach(claim)
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.memory.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<fencepost_core::Info>> {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async move {
-            let mut info = self.0.inspect(name).await?;
+            let mut info = self.memory.inspect(name).await?;
             info.runs = None;
             Ok(info)
         })
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        page: &'a fencepost_core::Page,
-    ) -> Reply<'a, Result<fencepost_core::Listing>> {
-        self.0.list(prefix, page)
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
     }
 
-    fn evict<'a>(
-        &'a self,
-        name: &'a Name,
-        token: fencepost_core::Token,
-        how: &'a Eviction,
-    ) -> Reply<'a, Result<()>> {
-        self.0.evict(name, token, how)
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
     }
 }
 
@@ -217,7 +253,7 @@ async fn a_late_note_of_a_claim_that_was_given_up_has_no_effect() {
 
 #[tokio::test]
 async fn a_run_whose_grant_was_lost_is_not_good() {
-    let (client, memory, _) = stage();
+    let (client, bare, _) = stage();
     let mutex = client.mutex("lock").unwrap();
     let first = mutex.lock().await.unwrap();
     first.report(0);
@@ -225,11 +261,10 @@ async fn a_run_whose_grant_was_lost_is_not_good() {
     first.release().await.unwrap();
     let second = mutex.lock().await.unwrap();
     let token = second.token();
-    // Behind the layer, and the client does not learn of it.
-    memory.evict(&Name::new("lock").unwrap(), token, &Eviction::new(true)).await.unwrap();
+    bare.forgets.store(true, Ordering::Relaxed);
     second.report(0);
     assert!(second.release().await.unwrap_err().is_lost());
     let seen = runs(&client, "lock").await;
     assert_eq!(tokens(&seen), [None, Some(token.get()), good]);
-    assert!(seen.last.unwrap().lost);
+    assert_eq!(seen.last.unwrap().end, RunEnd::Lost);
 }

@@ -57,7 +57,6 @@ impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
         let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
         capabilities.upgrade = false;
         (capabilities.barging, capabilities.stored_permits) = (false, false);
         capabilities.replicas = false;

@@ -7,7 +7,7 @@ use crate::backend::claim::Claim;
 use crate::backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 use crate::backend::{Backend, Removed};
 use crate::error::{Error, ErrorKind, Result};
-use crate::operator::run::{Outcome, Run, Runs};
+use crate::operator::run::{Outcome, Run, RunEnd, Runs};
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -116,7 +116,8 @@ impl Notes {
             let displaced =
                 runs.last.as_ref().is_some_and(|last| last.token == token && last.ended_micros.is_none());
             let since = self.since.unwrap_or(at);
-            let held = (!displaced && !outcome.lost).then(|| self.claim.run(token, since));
+            let gone = displaced || matches!(outcome.end, RunEnd::Evicted | RunEnd::Lost);
+            let held = (!gone).then(|| self.claim.run(token, since));
             runs.end(token, at, outcome, held);
             if self.write(runs, now).await? {
                 return Ok(());
@@ -127,7 +128,8 @@ impl Notes {
 
     /// Notes how the grant ended, after the run. The engine may have ended it before the run, and told nobody.
     pub(super) async fn released(&mut self, token: Token, removed: Removed) -> Result<()> {
-        if removed == Removed::Released || self.ended.is_none_or(|(_, outcome)| outcome.lost) {
+        if removed == Removed::Released || self.ended.is_none_or(|(_, outcome)| outcome.end != RunEnd::Exited)
+        {
             return Ok(());
         }
         let good = self.good_before.clone();
