@@ -206,7 +206,7 @@ impl Begin<'_> {
 
 impl Once {
     async fn runs(&self) -> Result<Runs> {
-        Ok(self.client.look(&self.name).await?.runs.unwrap_or_default())
+        Ok(self.client.look_with_runs(&self.name).await?.runs.unwrap_or_default())
     }
 
     /// Whether a run is of the firing that was started at `asked`.

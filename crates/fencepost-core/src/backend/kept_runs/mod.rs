@@ -68,7 +68,7 @@ impl KeptRuns {
         let mut stored = self.store.read(name).await?;
         for left in (0..LOOKS).rev() {
             let mut info = self.inner.inspect(name).await?;
-            let Some(record) = stored.record.take() else { return Ok(info) };
+            let Some(record) = stored.record.take() else { return Ok(Info { runs: None, ..info }) };
             if record.runs.running.is_none() {
                 info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
                 return Ok(info);
@@ -102,6 +102,10 @@ impl Backend for KeptRuns {
 
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(self.look(name))
+    }
+
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect_claims(name)
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {

@@ -138,7 +138,7 @@ async fn a_run_that_was_stopped_is_not_good(stage: &Stage) {
 async fn an_evicted_run_that_ends_well_is_not_good(stage: &Stage) {
     let (first, operator) = (stage.keeper("first@host").await, stage.keeper("operator@host").await);
     let mutex = first.mutex("asked to stop").expect("a good name");
-    let guard = mutex.lock().ttl(SHORT).await.expect("it is free");
+    let guard = mutex.lock().ttl(SHORT.max(first.capabilities().min_ttl)).await.expect("it is free");
     operator.evict("asked to stop", guard.token(), &Eviction::default()).await.expect("it is held");
     assert_eq!(guard.lost().await, Loss::Evicted);
     guard.report(0);
