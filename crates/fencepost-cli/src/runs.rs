@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Run, RunEnd, Runs};
+use fencepost_core::{Capabilities, Run, RunEnd, Runs};
 use serde_json::{Value, json};
 
 use crate::duration;
@@ -41,14 +41,16 @@ fn outcome(run: &Run, runs: &Runs) -> String {
     }
 }
 
-/// The lines of `show` below the state of the lock. `runs`: what the engine keeps of it, if it `keeps` any.
-pub(crate) fn lines(runs: Option<&Runs>, keeps: bool) -> Vec<String> {
+/// Says that the engine keeps no runs, and why if that is known. `None`: it keeps them.
+pub(crate) fn not_kept(capabilities: &Capabilities) -> Option<String> {
+    let why = capabilities.no_history.map_or_else(String::new, |why| format!(": {why}"));
+    (!capabilities.history).then(|| format!("this engine does not record runs{why}"))
+}
+
+/// The lines of `show` below the state of the lock. `not_kept`: the engine keeps none.
+pub(crate) fn lines(runs: Option<&Runs>, not_kept: Option<&str>) -> Vec<String> {
     let Some(runs) = runs else {
-        return if keeps {
-            Vec::new()
-        } else {
-            vec!["  last run: this engine does not record runs".to_owned()]
-        };
+        return not_kept.map(|why| format!("  last run: {why}")).into_iter().collect();
     };
     let line = |what: &str, run: &Run| format!("  {what}: {}", phrase(run, runs));
     let last = runs.last.as_ref();

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Writes {
     #[default]

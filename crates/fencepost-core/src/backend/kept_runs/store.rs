@@ -1,4 +1,4 @@
-//! What a store of runs does: the contract of an engine.
+//! The contract of an engine that keeps runs apart.
 
 use crate::backend::Reply;
 use crate::error::Result;
