@@ -18,6 +18,8 @@ pub(crate) const DEFECT: u8 = 70;
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost.
 pub(crate) const LOST: u8 = 76;
+/// `--max-hold` stopped the program, as `timeout` has it.
+pub(crate) const TIMED_OUT: u8 = 124;
 /// The engine refuses us (EX_NOPERM).
 pub(crate) const DENIED: u8 = 77;
 /// The engine, or our use of it, is set up wrongly (EX_CONFIG).

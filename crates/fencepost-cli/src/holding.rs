@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Degraded, Error, Firing, Guard, Loss, Run};
+use fencepost_core::{Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
 use fencepost_sqlite as sqlite;
 
 use crate::acquire::{OncePer, Request};
@@ -155,7 +155,12 @@ impl Holding {
 
     /// Notes the exit code of the work, for the engine to keep with its release.
     pub(crate) fn report(&self, exit_code: u8) {
-        self.0.iter().for_each(|guard| guard.report(exit_code.into()));
+        self.report_end(exit_code, RunEnd::Exited);
+    }
+
+    /// The same of work that was stopped.
+    pub(crate) fn report_end(&self, exit_code: u8, end: RunEnd) {
+        self.0.iter().for_each(|guard| guard.report_end(exit_code.into(), end));
     }
 
     /// Returns the worth of the weakest grant that was made while the engine was away, if there is one.

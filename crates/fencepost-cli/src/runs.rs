@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Run, Runs};
+use fencepost_core::{Capabilities, Run, RunEnd, Runs};
 use serde_json::{Value, json};
 
 use crate::duration;
@@ -27,23 +27,30 @@ pub(crate) fn phrase(run: &Run, runs: &Runs) -> String {
 
 /// How a run ended.
 fn outcome(run: &Run, runs: &Runs) -> String {
-    let lost = if run.lost { ", the lock was lost" } else { "" };
+    let why = match run.end {
+        RunEnd::Exited => "",
+        RunEnd::MaxHold => ", stopped by --max-hold",
+        RunEnd::Evicted => ", evicted",
+        _ => ", the lock was lost",
+    };
     match (run.ended_micros, run.exit_code) {
         _ if runs.running.as_ref() == Some(run) => "still running".to_owned(),
         (None, _) => "ended without a report".to_owned(),
-        (Some(_), Some(code)) => format!("exit code {code}{lost}"),
-        (Some(_), None) => format!("ended without an exit code{lost}"),
+        (Some(_), Some(code)) => format!("exit code {code}{why}"),
+        (Some(_), None) => format!("ended without an exit code{why}"),
     }
 }
 
-/// The lines of `show` below the state of the lock. `runs`: what the engine keeps of it, if it `keeps` any.
-pub(crate) fn lines(runs: Option<&Runs>, keeps: bool) -> Vec<String> {
+/// Says that the engine keeps no runs, and why if that is known. `None`: it keeps them.
+pub(crate) fn not_kept(capabilities: &Capabilities) -> Option<String> {
+    let why = capabilities.no_history.map_or_else(String::new, |why| format!(": {why}"));
+    (!capabilities.history).then(|| format!("this engine does not record runs{why}"))
+}
+
+/// The lines of `show` below the state of the lock. `not_kept`: the engine keeps none.
+pub(crate) fn lines(runs: Option<&Runs>, not_kept: Option<&str>) -> Vec<String> {
     let Some(runs) = runs else {
-        return if keeps {
-            Vec::new()
-        } else {
-            vec!["  last run: this engine does not record runs".to_owned()]
-        };
+        return not_kept.map(|why| format!("  last run: {why}")).into_iter().collect();
     };
     let line = |what: &str, run: &Run| format!("  {what}: {}", phrase(run, runs));
     let last = runs.last.as_ref();
@@ -65,7 +72,7 @@ pub(crate) fn json(runs: &Runs) -> Value {
                 "since_micros": run.since_micros,
                 "ended_micros": run.ended_micros,
                 "exit_code": run.exit_code,
-                "lost": run.lost,
+                "end": run.ended_micros.map(|_| run.end.as_str()),
             })
         })
     };

@@ -92,6 +92,8 @@ pub(crate) struct Ended {
     pub(crate) lost: Option<String>,
     /// A signal asked the command to end while the program ran.
     pub(crate) asked_to_end: bool,
+    /// `--max-hold` stopped the program.
+    pub(crate) over_limit: bool,
 }
 
 /// The lease as it is: where a session keeps the grant, it may be certain for less than the lease that was asked for, however
@@ -125,6 +127,7 @@ pub(crate) async fn supervise(
             status: Some(Status::Code(LOST)),
             lost: Some(LATE.to_owned()),
             asked_to_end: false,
+            over_limit: false,
         });
     }
     let begin = Begin {
@@ -159,6 +162,7 @@ pub(crate) async fn supervise(
         lost: None,
         warned: false,
         asked_to_end: false,
+        over_limit: false,
     };
     let mut looks = Looks::new(job.ttl, watch.deadline);
     let gone = loop {
@@ -174,7 +178,7 @@ pub(crate) async fn supervise(
             () = looks.next(watch.end) => watch.tick(view.end()),
         }
     };
-    let Watch { link, terminal, child, mut status, lost, asked_to_end, .. } = watch;
+    let Watch { link, terminal, child, mut status, lost, asked_to_end, over_limit, .. } = watch;
     link.reap();
     if !gone {
         sweep(job.strangers).await;
@@ -183,7 +187,7 @@ pub(crate) async fn supervise(
     if let (Some(terminal), Some(child)) = (terminal, child) {
         terminal.take_from(child);
     }
-    Ok(Ended { status, lost, asked_to_end })
+    Ok(Ended { status, lost, asked_to_end, over_limit })
 }
 
 /// The state of one supervised run.
@@ -202,6 +206,7 @@ struct Watch {
     lost: Option<String>,
     warned: bool,
     asked_to_end: bool,
+    over_limit: bool,
 }
 
 impl Watch {
@@ -227,6 +232,7 @@ impl Watch {
                 error!("the lock could not be renewed in time{trouble}: stopping the program");
             }
             Event::Ending(Why::Limit) => {
+                self.over_limit = true;
                 error!("stopping the program: --max-hold has passed");
             }
             Event::Exited(code) => self.ended(Status::Code(u8::try_from(code).unwrap_or(u8::MAX))),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Page,
+    Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
+use crate::claim::run_store::EtcdRuns;
 use crate::client::EtcdClient;
 use crate::config::Config;
 use crate::doctor;
@@ -42,7 +43,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let (sender, commands) = mpsc::unbounded_channel();
         let client = EtcdClient::open(config, runtime.clone(), sender).await?;
         runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
-        let backend = Arc::new(EtcdBackend { client });
+        let runs = Arc::new(EtcdRuns(Arc::clone(&client)));
+        let backend = Arc::new(KeptRuns::new(Arc::new(EtcdBackend { client }), runs));
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
     })
 }
@@ -55,7 +57,6 @@ impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         // A majority has stored a grant before the answer arrives, so `replicas` adds nothing.
         let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
         capabilities.upgrade = false;
         (capabilities.barging, capabilities.stored_permits) = (false, false);
         capabilities.replicas = false;

@@ -122,6 +122,11 @@ pub(crate) fn tombstone(prefix: &str, (lease, number): KeyId) -> Vec<u8> {
     format!("{prefix}{INTERNAL}left/{lease:x}-{number:x}").into_bytes()
 }
 
+/// Returns the key of the runs of a name, or the prefix of those keys for names that begin with `name`.
+pub(crate) fn run(prefix: &str, name: &str) -> Vec<u8> {
+    names(&format!("{prefix}{INTERNAL}run/"), name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +151,7 @@ mod tests {
         assert_eq!(name_of("", &eviction("", (1, 1), 9)), None);
         assert_eq!(evicted(&eviction("p/", (0x6b, 10), 31)), Some(((0x6b, 10), 31)));
         assert_eq!(name_of("", &tombstone("", (1, 1))), None);
+        assert_eq!(name_of("", &run("", "a")), None);
         assert_eq!(name_of("p/", b"p/a/"), Some(Name::new("a").unwrap()), "of other software");
         assert_eq!((name_of("p/", b"p/"), name_of("", b"/")), (None, None));
         assert_eq!(name_of("", b"a/b/6b"), None, "Go's lock with a slash in its name");

@@ -40,22 +40,32 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
+        let runs = client::runs(config.clone(), &runtime)?;
         let client = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::cleaner::run(Arc::downgrade(&client)));
-        Ok(client.backend(&engine))
+        Ok(client.backend(runs, &engine))
     })
 }
+
+/// Why named locks have no runs.
+const NO_RUNS: &str = "the table fencepost_run is missing, or this user may not read it; run fencepost schema --apply with this URL, and \
+                       grant the user SELECT, INSERT, UPDATE and DELETE on it";
 
 impl Operators for MysqlServer {
     fn adjust(client: &MysqlClient, capabilities: &mut Capabilities) {
         capabilities.shared = false;
         capabilities.clock_tokens = true;
+        if !client.server.found().keeps_runs {
+            capabilities.history = false;
+            capabilities.no_history = Some(NO_RUNS);
+        }
         if client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
             (capabilities.tokens, capabilities.clock_tokens) = (Tokens::None, false);
             capabilities.permits = false;
             capabilities.inspect = false;
             capabilities.evict = false;
+            capabilities.history = false;
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Error, Mode, Name, Runtime, Token, Want};
+use fencepost_core::{Error, Mode, Name, RunStore, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
 use fencepost_sql::mysql_tokens::EVICTED;
-use fencepost_sql::{Failure, MAX_MYSQL_PERMITS, ServerUrl};
+use fencepost_sql::{Failure, MAX_MYSQL_PERMITS, MYSQL, ServerUrl, runs_beside};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
@@ -26,6 +26,14 @@ pub(crate) struct MysqlServer {
 pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlClient>, Failure> {
     let connector = Arc::new(Connector::new(config, runtime.clone())?);
     ConnectionLocks::open(Arc::new(MysqlServer { connector }), runtime).await
+}
+
+/// Returns the runs of named locks.
+pub(crate) fn runs(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RunStore>, Failure> {
+    // No lock belongs to its connection, so no program has to inherit one.
+    config.server.pinned = false;
+    let connector = Arc::new(Connector::new(config, runtime.clone())?);
+    Ok(runs_beside(&connector, &MYSQL, "fencepost_run", ENGINE))
 }
 
 impl MysqlServer {

@@ -32,9 +32,6 @@ fencepost_testkit::conformance!(&NAMED, excused: [
     shared, readers_go_together, a_waiting_writer_is_not_overtaken, mixed_modes,
     // Claims for permits wait quietly.
     a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
-    // The last runs of a lock are not kept yet.
-    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
-    a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
     // A named lock ends with its connection.
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
     a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,

@@ -30,9 +30,6 @@ fencepost_testkit::conformance!(&ROWS, excused: [
     a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
     a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
     an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-    // Runs are not kept.
-    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
-    a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
     // A newcomer may get a released row before the next in the queue, and readers overtake writers.
     first_come_first_served, a_waiting_writer_is_not_overtaken,
     // A row has no permits.

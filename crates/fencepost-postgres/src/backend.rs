@@ -41,16 +41,25 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         // Clients whose URLs differ share no limit.
         let engine =
             format!("postgres {} {} {}", config.server, config.server.database, config.server.prefix);
+        let runs = client::runs(config.clone(), &runtime)?;
         let (client, messages) = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::reply::run(Arc::downgrade(&client), messages));
-        Ok(client.backend(&engine))
+        Ok(client.backend(runs, &engine))
     })
 }
+
+/// Why advisory locks have no runs.
+const NO_RUNS: &str = "the table fencepost.run is missing, or this user may not write it; run fencepost schema --apply with this URL, and \
+                       grant the user the rights that it names";
 
 impl Operators for PostgresServer {
     fn adjust(client: &PostgresClient, capabilities: &mut Capabilities) {
         capabilities.fair = !client.server.waits_quietly();
         capabilities.max_ttl = LONGEST;
+        if !client.server.names.keeps_runs() {
+            capabilities.history = false;
+            capabilities.no_history = Some(NO_RUNS);
+        }
     }
 
     async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {

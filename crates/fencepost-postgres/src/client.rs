@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Error, Mode, Runtime, Want};
+use fencepost_core::{Claim, Error, Mode, RunStore, Runtime, Want};
 use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Server};
-use fencepost_sql::{Failure, ServerUrl};
+use fencepost_sql::{Failure, POSTGRES, ServerUrl, runs_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
@@ -38,6 +38,15 @@ pub(crate) async fn open(
     let client = ConnectionLocks::open(Arc::new(server), runtime).await?;
     client.connection().await?.run(|session| client.server.names.find(session)).await?;
     Ok((client, messages))
+}
+
+/// Returns the runs of advisory locks.
+pub(crate) fn runs(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RunStore>, Failure> {
+    // No lock belongs to its connection, so no program has to inherit one. Nobody listens.
+    config.server.pinned = false;
+    let (ignored, _) = mpsc::unbounded_channel();
+    let connector = Arc::new(Connector::new(config, runtime.clone(), ignored)?);
+    Ok(runs_beside(&connector, &POSTGRES, "fencepost.run", ENGINE))
 }
 
 impl PostgresServer {

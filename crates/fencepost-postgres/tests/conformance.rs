@@ -11,7 +11,7 @@ const fn advisory(options: &'static str) -> SqlMode {
         open: fencepost_postgres::open,
         register: fencepost_postgres::register,
         options,
-        has_schema: false,
+        has_schema: true,
         leftovers: "SELECT objid, pid FROM pg_locks WHERE locktype = 'advisory'",
         ordered_tokens: false,
         frees_at_once: true,
@@ -37,8 +37,6 @@ mod queue {
         a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
         a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
         an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
-        a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         // Permits wait for messages.
         a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
         // An advisory lock ends with its connection.
@@ -62,8 +60,6 @@ mod quiet {
         a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
         a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
         an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-        a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
-        a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
         first_come_first_served, a_waiting_writer_is_not_overtaken,
         a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
         a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,

@@ -24,7 +24,4 @@ fn hold_elsewhere() {
 }
 
 fencepost_testkit::conformance!(&TABLE, excused: [
-    // Runs are not kept.
-    a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
-    a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
 ]);

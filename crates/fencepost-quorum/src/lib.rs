@@ -214,6 +214,9 @@ impl Backend for Quorum {
         let mut all = Capabilities::full(self.0.engine);
         (all.replicas, all.fair, all.barging) = (false, false, false);
         (all.history, all.upgrade, all.stored_permits) = (false, false, false);
+        all.no_history = Some(
+            "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
+        );
         all.clock_tokens = true;
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;

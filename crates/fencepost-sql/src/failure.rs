@@ -26,6 +26,8 @@ pub struct Failure {
     pub interrupted: bool,
     /// The connection must not be used any more.
     pub unusable: bool,
+    /// A table is missing.
+    pub no_table: bool,
 }
 
 impl Failure {
@@ -33,7 +35,7 @@ impl Failure {
     #[must_use]
     pub fn without_table(self) -> Failure {
         let message = "a lease table is missing; run fencepost schema --apply with this URL".to_owned();
-        Failure { kind: ErrorKind::Configuration, message, ..self }
+        Failure { kind: ErrorKind::Configuration, message, no_table: true, ..self }
     }
 
     /// Makes a failure of a statement that has certainly had no effect.
@@ -48,6 +50,7 @@ impl Failure {
             closed: false,
             interrupted: false,
             unusable: false,
+            no_table: false,
         }
     }
 

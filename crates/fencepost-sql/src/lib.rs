@@ -28,6 +28,7 @@ mod operator;
 mod pooled;
 mod renewal;
 mod row;
+mod runs;
 mod session;
 mod statements;
 mod table;
@@ -48,9 +49,10 @@ pub use row::{
     LockOptions, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
     RowTransaction, ended_early,
 };
+pub use runs::runs_beside;
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;
 
 /// The layout of the tables that this code reads and writes.
-const LAYOUT: i64 = 1;
+const LAYOUT: i64 = 2;

@@ -26,6 +26,9 @@ impl TableName {
     /// The end of the name of the table of row locks' tokens.
     pub(crate) const TOKEN: &str = "_token";
 
+    /// The end of the name of the table of runs.
+    pub(crate) const RUN: &str = "_run";
+
     /// Checks a name.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -12,7 +12,7 @@ use crate::claim::entry::TableEntry;
 use crate::claim::limit;
 use crate::cleaner;
 use crate::client::TableClient;
-use crate::database::Lane;
+use crate::database::{Answer, Lane, Results, Statement};
 use crate::dialect::Dialect;
 use crate::driver::Driver;
 use crate::failure::Failure;
@@ -20,6 +20,7 @@ use crate::listing;
 use crate::names::TableName;
 use crate::operator;
 use crate::pooled::Pooled;
+use crate::runs::{RunStatements, TableOfRuns};
 use crate::statements::Statements;
 
 /// How a table is used.
@@ -97,8 +98,31 @@ impl LeaseTable {
         self.client.wake_all();
     }
 
+    /// Returns the table with the layer that keeps runs.
+    #[must_use]
+    pub fn with_runs(self: &Arc<LeaseTable>, dialect: &Dialect, table: &TableName) -> Arc<dyn Backend> {
+        let client = &self.client;
+        let run = table.quoted(TableName::RUN, dialect.quote);
+        let statements = Arc::clone(client) as Arc<dyn RunStatements>;
+        let runs = TableOfRuns::new(
+            statements,
+            dialect,
+            &run,
+            &client.prefix,
+            client.engine,
+            client.runtime.clone(),
+        );
+        Arc::new(KeptRuns::new(Arc::<LeaseTable>::clone(self), Arc::new(runs)))
+    }
+
     fn error(&self, failure: Failure) -> fencepost_core::Error {
         failure.on(self.client.engine)
+    }
+}
+
+impl RunStatements for TableClient {
+    fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
+        Box::pin(TableClient::run_all(self, statements, Lane::Claims))
     }
 }
 
@@ -106,7 +130,6 @@ impl Backend for LeaseTable {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(self.client.engine);
         capabilities.replicas = false;
-        capabilities.history = false;
         capabilities.clock_tokens = true;
         capabilities
     }

@@ -134,6 +134,70 @@ mod memory_of_tests {
     );
 }
 
+/// Runs are kept beside the grants, as at a server.
+mod memory_with_runs_apart {
+    use super::*;
+    use fencepost_core::{KeptRuns, Name, Reply, RunRecord, RunStore, StoredRuns};
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    struct Apart;
+
+    struct Engine(Arc<Memory>, Arc<Store>);
+
+    #[derive(Default)]
+    struct Store(Mutex<HashMap<Name, (RunRecord, u64)>>);
+
+    impl RunStore for Store {
+        fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<StoredRuns>> {
+            let found = self.0.lock().unwrap().get(name).cloned();
+            let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+            let now_micros = u64::try_from(now).unwrap();
+            Reply::coming(async move { Ok(StoredRuns { record, version, now_micros }) })
+        }
+
+        fn write<'a>(
+            &'a self,
+            name: &'a Name,
+            record: &'a RunRecord,
+            version: u64,
+        ) -> Reply<'a, Result<Option<u64>>> {
+            let mut records = self.0.lock().unwrap();
+            let known = records.get(name).map_or(0, |(_, version)| *version);
+            let written = (known == version).then_some(version + 1);
+            if let Some(version) = written {
+                records.insert(name.clone(), (record.clone(), version));
+            }
+            Reply::coming(async move {
+                // Its sender may be dropped here.
+                tokio::task::yield_now().await;
+                Ok(written)
+            })
+        }
+    }
+
+    impl Fixture for Apart {
+        fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
+            let engine = Engine(Memory::new(), Arc::default());
+            Box::pin(async { Box::new(engine) as Box<dyn Namespace> })
+        }
+    }
+
+    impl Namespace for Engine {
+        fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let layer = KeptRuns::new(self.0.clone(), self.1.clone());
+            Box::pin(async { Ok(Arc::new(layer) as Arc<dyn Backend>) })
+        }
+    }
+
+    fencepost_testkit::conformance!(
+        Apart,
+        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
+    );
+}
+
 /// Claims pass the limit first.
 mod memory_under_a_limit {
     use super::*;

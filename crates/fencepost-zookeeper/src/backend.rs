@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Listing, Name, Page, Reply,
+    Report, Result, Runtime, Token,
 };
 
+use crate::claim::run_store::ZooRuns;
 use crate::client::Client;
 use crate::config::Config;
 use crate::doctor;
@@ -29,7 +30,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
             runner::start()?;
             let client = Client::start(config, runtime)?;
             client.session().await?;
-            Ok(Arc::new(ZooBackend { client }) as Arc<dyn Backend>)
+            let runs = Arc::new(ZooRuns(Arc::clone(&client)));
+            Ok(Arc::new(KeptRuns::new(Arc::new(ZooBackend { client }), runs)) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
@@ -43,7 +45,6 @@ impl Backend for ZooBackend {
     fn capabilities(&self) -> Capabilities {
         let layout = &self.client.config.layout;
         let mut capabilities = Capabilities::full(ENGINE);
-        capabilities.history = false;
         capabilities.upgrade = false;
         (capabilities.barging, capabilities.stored_permits) = (false, false);
         capabilities.replicas = false;

@@ -62,7 +62,7 @@ pub use fencepost_core::{
     Degrade, Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, Guard,
     GuardView, Holder, HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing,
     Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run,
-    Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
+    RunEnd, Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
     TryAcquireAny, TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
 };
 

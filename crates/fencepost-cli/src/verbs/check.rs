@@ -109,7 +109,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let limits = &Limits { age: args.max_age, held: args.max_held };
     let looked = tokio::time::timeout(args.timeout, look(&name, settings, limits)).await;
     let (verdict, info) = match looked {
-        Ok(Ok((info, kept))) => (judge(&info, kept, limits), Some(info)),
+        Ok(Ok((info, not_kept))) => (judge(&info, not_kept.as_deref(), limits), Some(info)),
         Ok(Err(failure)) => {
             let why = failure.to_string();
             // An error of the library begins with the name.
@@ -142,8 +142,8 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     Ok(verdict.status.code())
 }
 
-/// Asks the engine. Also returns whether it keeps runs.
-async fn look(name: &Name, settings: &Settings, limits: &Limits) -> Result<(Info, bool), Failure> {
+/// Asks the engine. Also returns why it keeps no runs.
+async fn look(name: &Name, settings: &Settings, limits: &Limits) -> Result<(Info, Option<String>), Failure> {
     // With a wrong path the lock would look free. With `--max-age` the check warns anyway: no run is known.
     if limits.age.is_none()
         && let Some(file) = missing_file(settings)?
@@ -155,9 +155,9 @@ async fn look(name: &Name, settings: &Settings, limits: &Limits) -> Result<(Info
     }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
-    let kept = locks.capabilities().history;
+    let not_kept = runs::not_kept(locks.capabilities());
     close(&locks, CLEANUP).await;
-    Ok((info?, kept))
+    Ok((info?, not_kept))
 }
 
 /// The limits that the user sets.
@@ -167,13 +167,13 @@ struct Limits {
     held: Option<Typed>,
 }
 
-fn judge(info: &Info, kept: bool, limits: &Limits) -> Verdict {
+fn judge(info: &Info, not_kept: Option<&str>, limits: &Limits) -> Verdict {
     let runs = info.runs.as_ref();
     let age = runs.and_then(|runs| Some(runs.age(runs.good.as_ref()?.ended_micros?)));
     let longest = info.holders().max_by_key(|holder| held_for(holder, runs));
     let held = longest.map_or(Duration::ZERO, |holder| held_for(holder, runs));
     let name = &info.name;
-    let (status, text) = match limits.age.as_ref().map(|limit| judge_runs(name, runs, kept, age, limit)) {
+    let (status, text) = match limits.age.as_ref().map(|limit| judge_runs(name, runs, not_kept, age, limit)) {
         Some((status, text)) if status != Status::Ok => {
             let holder =
                 longest.map(|holder| format!("; held by {} for {}", show::who(holder), duration::show(held)));
@@ -207,7 +207,7 @@ fn held_for(holder: &ClaimInfo, runs: Option<&Runs>) -> Duration {
 fn judge_runs(
     name: &Name,
     runs: Option<&Runs>,
-    kept: bool,
+    not_kept: Option<&str>,
     age: Option<Duration>,
     limit: &Typed,
 ) -> (Status, String) {
@@ -216,12 +216,9 @@ fn judge_runs(
         (Status::Critical, format!("{name} has had no successful run for {limit}: {why}"))
     };
     let Some(runs) = runs else {
-        return match kept {
-            true => none("none is recorded"),
-            false => (
-                Status::Unknown,
-                format!("{name}: this engine does not record runs; use --max-held without --max-age"),
-            ),
+        return match not_kept {
+            None => none("none is recorded"),
+            Some(why) => (Status::Unknown, format!("{name}: {why}; or use --max-held without --max-age")),
         };
     };
     let is_bad = |run: &&Run| !run.is_good();

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost_core::{HolderInfo, Name};
+use fencepost_core::{HolderInfo, Name, RunEnd};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, OncePer, Request, busy, warn};
@@ -15,7 +15,7 @@ use crate::connect::{
     Options, choose, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
 };
 use crate::duration;
-use crate::exit::{Failure, LOST, OWN, UNREACHABLE};
+use crate::exit::{Failure, LOST, OWN, TIMED_OUT, UNREACHABLE};
 use crate::guardian::{Abandoned, IdleGuardian, grace, nanos, now, own_children};
 use crate::holding::{Holding, Pin};
 use crate::log::{self, Outcome};
@@ -59,10 +59,10 @@ Exit codes:
   76             the lock was lost
   77             the engine denies access
   78             wrong configuration
+  124            --max-hold stopped the program
   125            fencepost itself failed
   126            the program cannot be executed
-  127            the program was not found
-  137, 143       --max-hold ended the program with KILL or TERM"
+  127            the program was not found"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -311,7 +311,7 @@ async fn held(
         abandoned: holding.leases().map(|leases| Abandoned { url, leases }),
         strangers,
     };
-    let Ended { status, lost, asked_to_end } = match supervise(job, &holding, signals).await {
+    let Ended { status, lost, asked_to_end, over_limit } = match supervise(job, &holding, signals).await {
         Ok(ended) => ended,
         Err(error) => {
             holding.report(OWN);
@@ -323,11 +323,12 @@ async fn held(
         keep_until(since.saturating_add(nanos(at_least)), &holding, signals).await;
     }
     let was_lost = lost.is_some();
-    holding.report(match status {
-        _ if was_lost && args.on_lost != OnLost::Ignore => LOST,
-        Some(status) => status.code(),
-        None => OWN,
-    });
+    match status {
+        _ if was_lost && args.on_lost != OnLost::Ignore => holding.report(LOST),
+        _ if over_limit => holding.report_end(TIMED_OUT, RunEnd::MaxHold),
+        Some(status) => holding.report(status.code()),
+        None => holding.report(OWN),
+    }
     let outcome = match lost {
         None => holding.release(end.left()).await,
         // The rest of it is removed while the client is closed. The engine may be away. A run that waits for the lock again starts to
@@ -348,7 +349,11 @@ async fn held(
         None => return Err(Failure::new(OWN, killed)),
     };
     let lost = outcome == Outcome::Lost;
-    let code = if lost && args.on_lost != OnLost::Ignore { LOST } else { status.code() };
+    let code = match lost && args.on_lost != OnLost::Ignore {
+        true => LOST,
+        false if over_limit => TIMED_OUT,
+        false => status.code(),
+    };
     log::ended(Duration::from_nanos(now().saturating_sub(since)), code, outcome);
     match args.on_lost {
         OnLost::Restart if lost && !asked_to_end => {

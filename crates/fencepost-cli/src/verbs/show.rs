@@ -56,24 +56,24 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     };
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
-    let keeps = locks.capabilities().history;
+    let not_kept = runs::not_kept(locks.capabilities());
     let permits = permits::stored(&locks, &name).await;
     close(&locks, CLEANUP).await;
     let (info, permits) = (info?, permits?);
     match lease {
         Some(lease) => show_lease(&lease, &info, args.json),
-        None => show_info(&info, permits, keeps, args.json).map(|()| match args.exit_code {
+        None => show_info(&info, permits, not_kept.as_deref(), args.json).map(|()| match args.exit_code {
             true if info.holders().next().is_none() => NO,
             _ => 0,
         }),
     }
 }
 
-fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Result<(), Failure> {
+fn show_info(info: &Info, permits: Option<u32>, not_kept: Option<&str>, json: bool) -> Result<(), Failure> {
     if json {
         let mut text = show::info_json(info);
         text["runs"] = info.runs.as_ref().map(runs::json).into();
-        text["runs_kept"] = keeps.into();
+        text["runs_kept"] = not_kept.is_none().into();
         text["stored_permits"] = permits.into();
         return show::line(&text.to_string()).map(drop);
     }
@@ -101,7 +101,7 @@ fn show_info(info: &Info, permits: Option<u32>, keeps: bool, json: bool) -> Resu
     for (place, claim) in info.waiters().enumerate() {
         show::line(&format!("  {}. waiting: {}", place + 1, show::phrase(claim)))?;
     }
-    for line in runs::lines(info.runs.as_ref(), keeps) {
+    for line in runs::lines(info.runs.as_ref(), not_kept) {
         show::line(&line)?;
     }
     Ok(())

@@ -114,7 +114,7 @@ fn runs_may_be_nested() {
     // The variables of a run that is over, or of another engine, change nothing.
     let script = "FENCEPOST_TOKEN=1 exec \"$FENCEPOST\" run --max-hold 10s outer -- true";
     let said = place.output(["run", "--max-hold", "300ms", "outer", "--", "sh", "-c", script]);
-    said.expect(143).complains(&["--max-hold"]);
+    said.expect(124).complains(&["--max-hold"]);
 }
 
 #[test]
@@ -204,15 +204,15 @@ fn at_least_keeps_the_lock_after_a_short_program() {
 fn max_hold_ends_the_program() {
     let place = Place::new();
     let said = place.output(["run", "--max-hold", "300ms", "hello", "--", "sleep", "1000"]);
-    said.expect(143).complains(&["--max-hold"]);
+    said.expect(124).complains(&["--max-hold"]);
     // A program that was stopped is an error, which `-q` prints.
     let said = place.output(["run", "-q", "--max-hold", "300ms", "hello", "--", "sleep", "1000"]);
-    said.expect(143).complains(&["--max-hold"]);
+    said.expect(124).complains(&["--max-hold"]);
     // One that does not listen is killed after the grace.
     let script = "trap '' TERM; sleep 1000 & wait; sleep 1000";
     let said =
         place.output(["run", "--max-hold", "100ms", "--grace", "200ms", "hello", "--", "sh", "-c", script]);
-    said.expect(137);
+    said.expect(124);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn everything_that_the_program_started_is_asked_to_end() {
         "setsid sh -c 'trap \"echo bye >&9; exit\" TERM; echo up >&9; while :; do sleep 0.05; done' & wait";
     let mut running = place.running(&["--max-hold", "200ms", "--grace", "10s"], "hello", apart);
     assert_eq!(running.pipe.line(), "bye");
-    running.kid.said().expect(143);
+    running.kid.said().expect(124);
 }
 
 #[test]

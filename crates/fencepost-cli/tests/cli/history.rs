@@ -185,7 +185,14 @@ fn a_run_that_ends_badly_is_seen() {
     place.output(["evict", "nightly", "--yes", "--token", &token]).expect(0);
     assert_eq!(held.kid.end().code(), Some(76));
     let last = place.show("nightly")["runs"]["last"].clone();
-    assert_eq!((&last["exit_code"], last["lost"].as_bool()), (&Value::from(76), Some(true)), "{last}");
+    assert_eq!((&last["exit_code"], last["end"].as_str()), (&Value::from(76), Some("evicted")), "{last}");
+    // It is stopped at its longest time, and ends well.
+    let script = "trap 'exit 0' TERM; sleep 1000 & wait";
+    place.output(["run", "--max-hold", "300ms", "nightly", "--", "sh", "-c", script]).expect(124);
+    let last = place.show("nightly")["runs"]["last"].clone();
+    assert_eq!((&last["exit_code"], last["end"].as_str()), (&Value::from(124), Some("max-hold")), "{last}");
+    let out = check(&place, &["--max-age", "26h"]).expect(2).out.clone();
+    assert!(out.contains("the last run failed: exit code 124, stopped by --max-hold"), "{out}");
 }
 
 #[test]

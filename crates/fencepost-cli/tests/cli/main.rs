@@ -8,6 +8,7 @@ mod crowd;
 mod demo;
 mod doctor;
 mod etcd;
+mod everywhere;
 mod faults;
 mod guard;
 mod help;

@@ -116,13 +116,13 @@ fn a_schema_is_printed_and_made() {
     for _ in 0..2 {
         let said = place.output(["schema", "--apply"]);
         said.expect(0).complains(&[
-            "schema ready: 1 schema, 1 table, 1 sequence, 1 index (nothing else was changed)\n",
+            "schema ready: 1 schema, 2 tables, 1 sequence, 1 index (nothing else was changed)\n",
         ]);
     }
     assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "f");
     place.output(["schema", "-b", "memory:"]).expect(64).complains(&["memory", "no schema"]);
     let table = place.output(["schema", "--apply", "-b", &format!("{}?mode=table", server.url())]);
-    table.expect(0).complains(&["schema ready: 3 tables, 1 view (nothing else was changed)\n"]);
+    table.expect(0).complains(&["schema ready: 4 tables, 1 view (nothing else was changed)\n"]);
     server.run("ALTER ROLE CURRENT_USER SET search_path TO ''").unwrap();
     let place = Place::at(&format!("{}?mode=table", server.url()));
     place.output(["schema", "--apply"]).expect(78).complains(&["set search_path"]);

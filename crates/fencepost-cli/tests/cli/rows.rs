@@ -36,7 +36,6 @@ fn every_verb(url: &str) {
         .expect(64)
         .complains(&["mode=row has no permits", "use another mode"]);
     place.output(["acquire", "a"]).expect(64).complains(&["mode=table"]);
-    place.output(["run", "--once-per", "1h", "job", "--", "true"]).expect(64);
 }
 
 #[test]

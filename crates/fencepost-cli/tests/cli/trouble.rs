@@ -217,7 +217,7 @@ fn an_unwritable_standard_error() {
     assert_eq!(code(&["run", "", "--", "true"]), Some(64));
     let script = "trap 'echo termed > termed; exit 5' TERM; echo up > up; while :; do sleep 0.05; done";
     let stopped = code(&["run", "--max-hold", "500ms", "x", "--", "sh", "-c", script]);
-    assert_eq!((stopped, place.read("termed").trim()), (Some(5), "termed"));
+    assert_eq!((stopped, place.read("termed").trim()), (Some(124), "termed"));
     assert!(place.leftovers().is_empty());
 }
 

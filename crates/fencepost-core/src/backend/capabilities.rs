@@ -44,6 +44,8 @@ pub struct Capabilities {
     pub evict: bool,
     /// The engine keeps the runs of claims that [ask for it](crate::Claim::history).
     pub history: bool,
+    /// Why it keeps none, and what to do, if that is more than that the engine cannot.
+    pub no_history: Option<&'static str>,
     /// A lost renewal is noticed by the lease's length; this is the shortest that works.
     pub min_ttl: Duration,
     /// The longest lease.
@@ -107,6 +109,7 @@ impl Capabilities {
             inspect: true,
             evict: true,
             history: true,
+            no_history: None,
             min_ttl: Self::MIN_TTL,
             max_ttl: Self::MAX_TTL,
         }

@@ -11,7 +11,7 @@ use crate::backend::degraded::Mark;
 use crate::error::Error;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
-use crate::operator::run::{Outcome, Run};
+use crate::operator::run::{Outcome, Run, RunEnd};
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
 use crate::token::Token;
@@ -70,7 +70,7 @@ pub struct Claim {
     pub note: AtomicU64,
     /// The worth of its grant, if a layer made it while the engine was away.
     pub(crate) degraded: Mark,
-    exit_code: OnceLock<i32>,
+    reported: OnceLock<(i32, RunEnd)>,
     released: AtomicBool,
     ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
@@ -100,7 +100,7 @@ impl Claim {
             history: None,
             needs_run: false,
             degraded: Mark::default(),
-            exit_code: OnceLock::new(),
+            reported: OnceLock::new(),
             released: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
@@ -144,14 +144,15 @@ impl Claim {
         self.ttl.store(nanos(ttl), Ordering::Relaxed);
     }
 
-    /// Notes the exit code of the work, for the engine to keep with the [run](Claim::history). The first one counts.
-    pub fn report(&self, exit_code: i32) {
-        let _ = self.exit_code.set(exit_code);
+    /// Notes the exit code of the work and how the work ended, for the engine to keep with the [run](Claim::history). The first report
+    /// counts.
+    pub fn report(&self, exit_code: i32, end: RunEnd) {
+        let _ = self.reported.set((exit_code, end));
     }
 
-    /// Returns the exit code of the work, if it was reported.
-    pub(crate) fn exit_code(&self) -> Option<i32> {
-        self.exit_code.get().copied()
+    /// Returns what was reported.
+    pub(crate) fn reported(&self) -> Option<(i32, RunEnd)> {
+        self.reported.get().copied()
     }
 
     /// Its holder calls for its release: the work is done.
@@ -167,8 +168,15 @@ impl Claim {
     /// Returns how its run ends if that is now.
     pub fn outcome(&self) -> Outcome {
         let state = self.validity.state(self.runtime.clock().now());
-        let lost = self.validity.is_confirmed() && matches!(state, State::Lost(_));
-        Outcome { exit_code: self.exit_code.get().copied(), lost }
+        let lost = match state {
+            State::Lost(_) if !self.validity.is_confirmed() => RunEnd::Exited,
+            State::Lost(Loss::MaxHold) => RunEnd::MaxHold,
+            State::Lost(Loss::Evicted) => RunEnd::Evicted,
+            State::Lost(_) => RunEnd::Lost,
+            State::Held | State::Suspect => RunEnd::Exited,
+        };
+        let end = self.reported().map(|(_, end)| end).filter(|end| *end != RunEnd::Exited);
+        Outcome { exit_code: self.reported().map(|(code, _)| code), end: end.unwrap_or(lost) }
     }
 
     /// Describes its run, which was granted at `since_micros` of the engine's clock.

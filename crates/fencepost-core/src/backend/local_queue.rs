@@ -68,6 +68,10 @@ impl Backend for LocalQueue {
         self.inner.inspect(name)
     }
 
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect_claims(name)
+    }
+
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         self.inner.list(prefix, page)
     }

@@ -58,7 +58,8 @@
 //! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
 //! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
 //! | remove what a dropped future left | [`clean_up`](crate::clean_up) |
-//! | keep the runs of a resource | [`Runs`](crate::Runs) |
+//! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
+//! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |
 //! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
 //!
 //! # A complete engine
@@ -76,6 +77,7 @@ pub(crate) mod capabilities;
 pub(crate) mod claim;
 pub(crate) mod claim_id;
 pub(crate) mod degraded;
+pub(crate) mod kept_runs;
 pub(crate) mod limit;
 pub(crate) mod local_queue;
 pub(crate) mod record;
@@ -150,6 +152,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Returns the claims on a resource, as operators see them. A free resource has none.
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>>;
+
+    /// Returns the claims on a resource, for a caller that does not need its runs. A layer that reads them apart leaves them out.
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inspect(name)
+    }
 
     /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;

@@ -335,7 +335,7 @@ impl ClientBuilder {
         client.check_replicas(self.replicas)?;
         client.check_tokens(self.tokens)?;
         client.check_fair(Mode::Exclusive)?;
-        client.require(client.history.is_none() || client.capabilities.history, "history of runs")?;
+        client.require_history(client.history.is_some())?;
         telemetry::describe();
         Ok(Client { client: Handle::new(client) })
     }

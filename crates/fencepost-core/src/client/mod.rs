@@ -232,7 +232,7 @@ impl Client {
     /// Safe: it only reads.
     #[doc(alias("isLocked", "contenders", "IS_USED_LOCK"))]
     pub async fn inspect(&self, name: &str) -> Result<Info> {
-        self.client.look(&Name::new(name)?).await
+        self.client.look_with_runs(&Name::new(name)?).await
     }
 
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a

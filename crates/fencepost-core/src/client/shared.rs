@@ -170,10 +170,18 @@ impl ClientShared {
         }
     }
 
-    /// Returns the claims on a resource, and its runs at the time of the engine's clock.
+    /// Returns the claims on a resource.
     pub(crate) async fn look(&self, name: &Name) -> Result<Info> {
-        self.check_process()?;
-        self.require(self.capabilities.inspect, "way to inspect locks")?;
+        self.check_look()?;
+        let info = self.backend.inspect_claims(name).await;
+        let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
+        info.read_caps();
+        Ok(info)
+    }
+
+    /// Returns the claims on a resource, and its runs at the time of the engine's clock.
+    pub(crate) async fn look_with_runs(&self, name: &Name) -> Result<Info> {
+        self.check_look()?;
         let info = self.backend.inspect(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
         info.read_caps();
@@ -183,6 +191,11 @@ impl ClientShared {
             runs.now_micros = self.runtime.clock().wall_micros();
         }
         Ok(info)
+    }
+
+    fn check_look(&self) -> Result<()> {
+        self.check_process()?;
+        self.require(self.capabilities.inspect, "way to inspect locks")
     }
 
     /// Evicts the holder of `name` whose grant has `token`.
@@ -215,6 +228,13 @@ impl ClientShared {
         set.map_err(|error| error.of(name.clone()).on(self.engine()))
     }
 
+    pub(crate) fn require_history(&self, needed: bool) -> Result<()> {
+        let Capabilities { history, inspect, no_history, .. } = self.capabilities;
+        let why = no_history.map_or_else(String::new, |why| format!(": {why}"));
+        self.require(!needed || history && inspect, &format!("history of runs{why}"))
+    }
+
+    /// Refuses what the engine does not have.
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         match self.policy {
             _ if has => Ok(()),

@@ -75,8 +75,8 @@ impl Part {
         if outer.is_released() {
             self.claim.set_released();
         }
-        if let Some(exit_code) = outer.exit_code() {
-            self.claim.report(exit_code);
+        if let Some((exit_code, end)) = outer.reported() {
+            self.claim.report(exit_code, end);
         }
         let left = how.ask(self.entry()).await?;
         self.left = Some(left);

@@ -26,6 +26,7 @@ use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
 use crate::name::Name;
 use crate::operator::cap::Cap;
+use crate::operator::run::RunEnd;
 use crate::runtime::finish::Finish;
 use crate::telemetry;
 use crate::time::{Clock, Moment};
@@ -231,7 +232,12 @@ impl Guard {
     /// release or drop carries it to the engine, also when the lock is lost. The first report counts. No I/O. Without a
     /// [history](crate::ClientBuilder::history) it does nothing.
     pub fn report(&self, exit_code: i32) {
-        self.owned.claim.report(exit_code);
+        self.report_end(exit_code, RunEnd::Exited);
+    }
+
+    /// As [`report`](Guard::report), for work that was stopped: its run is never good, whatever the exit code.
+    pub fn report_end(&self, exit_code: i32, end: RunEnd) {
+        self.owned.claim.report(exit_code, end);
     }
 
     /// Releases the lock and waits until the engine has confirmed it, for the client's

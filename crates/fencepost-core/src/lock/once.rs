@@ -64,7 +64,7 @@ impl Once {
         if window.is_zero() {
             return Err(Error::invalid("the window is zero; give the period of the job").of(name));
         }
-        client.require(client.capabilities.history && client.capabilities.inspect, "history of runs")?;
+        client.require_history(true)?;
         let decision = Name::new(&format!("{name}#once"))?;
         Ok(Once { client, name, decision, window, retry: false })
     }
@@ -164,6 +164,8 @@ impl Begin<'_> {
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let at_first = once.runs().await?;
         let asked = at_first.now_micros;
+        // The next start, here or elsewhere, would find a lock busy whose release is under way.
+        let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
         loop {
             // The decision is made under a lock of its own. The engine keeps no run of that, so a start that is late leaves no trace.
             let decision = match brief(&once.decision).run().await? {
@@ -173,6 +175,7 @@ impl Begin<'_> {
             let no_look = planted!(NoLookBeforeRun) && at_first.running.is_none();
             let runs = if no_look { at_first.clone() } else { once.runs().await? };
             if let Some(run) = once.same_firing(&runs, asked) {
+                released(decision).await;
                 return Ok(Firing::Already(run));
             }
             if !runs.running.is_some_and(|run| once.is_same(&run, asked)) {
@@ -190,8 +193,7 @@ impl Begin<'_> {
                     }
                 };
             }
-            // This start asks for both locks again. One that is not released until then would be busy.
-            let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
+            // This start asks for both locks again.
             released(decision).await;
             // The firing is at work: its end tells whether it has to run again.
             match brief(&once.name).run().await? {
@@ -204,7 +206,7 @@ impl Begin<'_> {
 
 impl Once {
     async fn runs(&self) -> Result<Runs> {
-        Ok(self.client.look(&self.name).await?.runs.unwrap_or_default())
+        Ok(self.client.look_with_runs(&self.name).await?.runs.unwrap_or_default())
     }
 
     /// Whether a run is of the firing that was started at `asked`.

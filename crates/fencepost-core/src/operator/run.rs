@@ -23,8 +23,46 @@ pub struct Run {
     pub ended_micros: Option<u64>,
     /// The exit code that its holder [reported](crate::Guard::report). Zero is good.
     pub exit_code: Option<i32>,
-    /// Its grant had ended before its holder reported the end: the work went on without the lock.
-    pub lost: bool,
+    /// How it ended, if its end was reported.
+    pub end: RunEnd,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum RunEnd {
+    /// The work ended by itself, under the lock.
+    #[default]
+    Exited,
+    /// The work was stopped, or the lock taken from it, at the lock's [longest time](crate::Acquire::max_hold).
+    MaxHold,
+    /// An operator [evicted](crate::Client::evict) the holder.
+    Evicted,
+    /// The grant had ended before the work did.
+    Lost,
+}
+
+impl RunEnd {
+    const ALL: [RunEnd; 4] = [RunEnd::Exited, RunEnd::MaxHold, RunEnd::Evicted, RunEnd::Lost];
+
+    /// Returns the word for it: `exited`, `max-hold`, `evicted` or `lost`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunEnd::Exited => "exited",
+            RunEnd::MaxHold => "max-hold",
+            RunEnd::Evicted => "evicted",
+            RunEnd::Lost => "lost",
+        }
+    }
+
+    /// It has no good end: somebody else knows that the grant had ended.
+    fn or_lost(self) -> RunEnd {
+        if self == RunEnd::Exited { RunEnd::Lost } else { self }
+    }
+
+    fn read(word: &str) -> Option<RunEnd> {
+        RunEnd::ALL.into_iter().find(|end| end.as_str() == word)
+    }
 }
 
 /// The end of a run as its holder reports it: see [`Claim::outcome`](crate::Claim::outcome).
@@ -33,19 +71,19 @@ pub struct Run {
 pub struct Outcome {
     /// The exit code of the work.
     pub exit_code: Option<i32>,
-    /// The holder knows that it had lost the lock before.
-    pub lost: bool,
+    /// How the run ended, as far as the holder knows.
+    pub end: RunEnd,
 }
 
 impl Run {
     /// Describes a run that was granted at `since_micros`.
     pub fn new(token: Token, holder: HolderInfo, reason: Option<String>, since_micros: u64) -> Run {
-        Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None, lost: false }
+        Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None, end: RunEnd::Exited }
     }
 
     /// Did its holder report a good end, under the lock?
     pub fn is_good(&self) -> bool {
-        self.ended_micros.is_some() && self.exit_code == Some(0) && !self.lost
+        self.ended_micros.is_some() && self.exit_code == Some(0) && self.end == RunEnd::Exited
     }
 
     /// Writes it as compact JSON, as a part of what [`Runs::to_text`] writes.
@@ -70,8 +108,8 @@ impl Run {
         if let Some(exit_code) = self.exit_code {
             put("exit_code", exit_code.into());
         }
-        if self.lost {
-            put("lost", true.into());
+        if self.end != RunEnd::Exited {
+            put("end", self.end.as_str().into());
         }
         Value::Object(fields)
     }
@@ -87,7 +125,8 @@ impl Run {
             since_micros: number("since").unwrap_or(0),
             ended_micros: number("ended"),
             exit_code: exit_code.and_then(|code| i32::try_from(code).ok()),
-            lost: value.get("lost").and_then(Value::as_bool).unwrap_or(false),
+            // An end of which this version does not know is no good one.
+            end: text("end").map_or(RunEnd::Exited, |word| RunEnd::read(word).unwrap_or(RunEnd::Lost)),
         })
     }
 }
@@ -121,7 +160,7 @@ impl Runs {
     /// Notes the end of the run with `token`. `held` is that run, if this has ended its grant at the engine; otherwise the lock was
     /// lost before. Returns whether anything changed: a repeated report and one that a later run has overtaken change nothing.
     pub fn end(&mut self, token: Token, at: u64, outcome: Outcome, held: Option<Run>) -> bool {
-        let lost = outcome.lost || held.is_none();
+        let end = if held.is_none() { outcome.end.or_lost() } else { outcome.end };
         let is_it = |run: &Run| run.token == token;
         let mut run = match &self.last {
             _ if self.running.as_ref().is_some_and(is_it) => self.running.take().or(held),
@@ -131,7 +170,7 @@ impl Runs {
             _ => held,
         };
         let Some(run) = &mut run else { return false };
-        (run.ended_micros, run.exit_code, run.lost) = (Some(at), outcome.exit_code, lost);
+        (run.ended_micros, run.exit_code, run.end) = (Some(at), outcome.exit_code, end);
         if run.is_good() {
             self.good = Some(run.clone());
         }
@@ -143,6 +182,17 @@ impl Runs {
     pub fn renumber(&mut self, before: Token, now: Token) {
         if let Some(run) = self.running.as_mut().filter(|run| run.token == before) {
             run.token = now;
+        }
+    }
+
+    /// Notes that the grant of the run with `token`, which was noted as ended, was lost before that end. `good` is the last good run before
+    /// it.
+    pub fn lose(&mut self, token: Token, good: Option<&Run>) {
+        if let Some(last) = self.last.as_mut().filter(|run| run.token == token) {
+            last.end = last.end.or_lost();
+        }
+        if self.good.as_ref().is_some_and(|run| run.token == token) {
+            self.good = good.cloned();
         }
     }
 
@@ -192,7 +242,7 @@ mod tests {
     }
 
     fn outcome(exit_code: i32) -> Outcome {
-        Outcome { exit_code: Some(exit_code), lost: false }
+        Outcome { exit_code: Some(exit_code), ..Outcome::default() }
     }
 
     fn tokens(runs: &Runs) -> [Option<u64>; 3] {
@@ -251,6 +301,21 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_was_stopped_is_not_good() {
+        let mut runs = Runs::default();
+        for (token, end) in (1..).zip(RunEnd::ALL) {
+            runs.begin(run(token), nobody);
+            let outcome = Outcome { exit_code: Some(0), end };
+            assert!(runs.end(Token::new(token), token * 10 + 5, outcome, Some(run(token))));
+            assert_eq!(runs.last.as_ref().map(|run| run.end), Some(end));
+            assert_eq!(Runs::read(&runs.to_text()), runs);
+        }
+        assert_eq!(tokens(&runs), [None, Some(4), Some(1)]);
+        let unknown = r#"{"last":{"token":1,"holder":"x","ended":5,"exit_code":0,"end":"by magic"}}"#;
+        assert!(!Runs::read(unknown).last.unwrap().is_good());
+    }
+
+    #[test]
     fn a_claim_that_is_withdrawn_has_no_run() {
         let mut runs = Runs::default();
         runs.begin(run(1), nobody);
@@ -278,7 +343,8 @@ mod tests {
         assert_eq!(Runs::read(&runs.to_text()), runs);
         runs.begin(run(1), nobody);
         runs.end(Token::new(1), 15, outcome(0), None);
-        assert!(runs.last.as_ref().unwrap().lost && runs.good.is_none(), "its grant was gone");
+        assert_eq!(runs.last.as_ref().unwrap().end, RunEnd::Lost);
+        assert_eq!(runs.good, None, "its grant was gone");
         runs.begin(Run { reason: None, ..run(2) }, nobody);
         assert_eq!(Runs::read(&runs.to_text()), runs);
         for odd in ["", "x", "[]", r#"{"last":7,"good":{"token":1},"running":{"token":-1}}"#] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
-use fencepost_sql::mysql_tokens::{CREATE_TABLE, TRY_AND_DRAW};
+use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
 use fencepost_sql::{Failure, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
@@ -55,6 +55,8 @@ type Opened = Vec<(String, Box<dyn Fn() -> bool + Send + Sync>)>;
 pub(crate) struct Found {
     /// Why there are no tokens.
     pub(crate) no_tokens: Option<String>,
+    /// The table of runs is there.
+    pub(crate) keeps_runs: bool,
     /// The database, as locks' names begin.
     pub(crate) database: String,
 }
@@ -157,7 +159,7 @@ impl Connector {
         Err(Failure::new(ErrorKind::Configuration, message).transient())
     }
 
-    /// Finds out whether there are tokens. Makes their table if the user may.
+    /// Finds out whether there are tokens and runs. Makes their tables if the user may.
     async fn look(
         &self,
         channel: &Channel,
@@ -196,7 +198,11 @@ impl Connector {
         if let Some(why) = &no_tokens {
             tracing::warn!(server, why, "locks of this client have no fencing tokens");
         }
-        Ok(Found { no_tokens, database })
+        let mut keeps_runs = channel.query(FIND_RUNS).await.is_ok();
+        if !keeps_runs && no_tokens.is_none() {
+            keeps_runs = channel.query(CREATE_RUNS).await.is_ok();
+        }
+        Ok(Found { no_tokens, keeps_runs, database })
     }
 }
 

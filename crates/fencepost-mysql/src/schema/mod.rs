@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::mysql_tokens::CREATE_TABLE;
+use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE};
 use fencepost_sql::{MYSQL, MYSQL_ROWS, UrlMode, named, on_own_thread};
 
 use crate::config::Config;
@@ -19,8 +19,9 @@ fn statements(address: &BackendUrl) -> Result<String> {
     Ok(match config.mode {
         UrlMode::Session => format!(
             "-- The tokens of fencepost's named locks on MySQL and MariaDB. Running this again changes nothing.\n\
-             -- A client makes this table when it connects, if its user may. Else each user that takes locks needs\n\
-             -- SELECT, INSERT, UPDATE and DELETE on it.\n{CREATE_TABLE};\n"
+             -- A client makes the tables when it connects, if its user may. Else each user that takes locks needs\n\
+             -- SELECT, INSERT, UPDATE and DELETE on them.\n{CREATE_TABLE};\n\
+             -- The last runs of each name, for claims that ask for them. No lock depends on it.\n{CREATE_RUNS};\n"
         ),
         UrlMode::Table => MYSQL.schema(&config.table),
         UrlMode::Row => MYSQL_ROWS.schema(&config.table),

@@ -26,14 +26,15 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     // Clients whose URLs differ share no limit.
     let (server, table) = (&config.server, &config.table);
     let engine = format!("mysql {server} {} {table:?} {}", server.database, server.prefix);
+    let name = config.table.clone();
     let options = TableOptions {
         engine: ENGINE,
-        table: config.table.clone(),
+        table: name.clone(),
         prefix: config.server.prefix.clone(),
         // There are no messages. It names the process in the table of sessions.
         channel: format!("fencepost_{:016x}", runtime.client()),
     };
     let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
     let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
-    Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
+    Ok(Arc::new(Limit::new(table.with_runs(&MYSQL, &name), MAX_QUEUED, &engine)))
 }

@@ -146,7 +146,7 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
         None => failure.uncertain = true,
         Some(1044 | 1142 | 1143) => {
             failure.message = format!(
-                "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables"
+                "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the four lease tables"
             );
         }
         Some(NO_TABLE | 1054) => failure = failure.without_table(),

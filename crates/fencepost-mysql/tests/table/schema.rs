@@ -32,7 +32,7 @@ async fn tables_are_checked_and_have_any_name() {
     let denied = format!("mysql://app@{}/fencepost?mode=table&table=app.Jobs", server.address());
     let client = connect(&denied).await;
     let error = client.mutex("job").expect("a good name").try_lock().await.expect_err("it has no rights");
-    assert!(error.is_denied() && error.to_string().contains("three lease tables"), "{error}");
+    assert!(error.is_denied() && error.to_string().contains("four lease tables"), "{error}");
     client.close().await;
     let error = Client::builder().apply_schema(&registry(), &denied).await.expect_err("it has no rights");
     assert!(error.is_denied() && error.to_string().contains("CREATE VIEW"), "{error}");

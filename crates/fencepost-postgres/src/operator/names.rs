@@ -28,23 +28,38 @@ struct Known {
     is_writing: bool,
     /// The table exists, and the user may write to it.
     is_usable: bool,
+    /// The same of the table `fencepost.run`.
+    keeps_runs: bool,
 }
 
 impl Names {
-    /// Asks the server for the table.
+    /// Asks the server for the table, and for that of runs.
     pub(crate) async fn find(&self, session: &PostgresSession) -> Result<(), Failure> {
-        let text = "SELECT CASE WHEN coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) \
-                    THEN coalesce(has_table_privilege(to_regclass('fencepost.name')::oid, 'SELECT') \
-                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'INSERT') \
-                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'UPDATE') \
-                    AND has_table_privilege(to_regclass('fencepost.name')::oid, 'DELETE'), false) ELSE false END";
-        let is_usable = session.one_row(text).await?.get(0);
-        self.0.lock().is_usable = is_usable;
+        let writes = |table: &str| {
+            let has =
+                |right| format!("has_table_privilege(to_regclass('fencepost.{table}')::oid, '{right}')");
+            format!("coalesce({}, false)", ["SELECT", "INSERT", "UPDATE", "DELETE"].map(has).join(" AND "))
+        };
+        // Without the right on the schema a look at its tables is an error.
+        let row = session
+            .one_row(&format!(
+                "SELECT CASE WHEN usable THEN {} ELSE false END, CASE WHEN usable THEN {} ELSE false END \
+                 FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) AS usable) AS schema",
+                writes("name"),
+                writes("run")
+            ))
+            .await?;
+        let mut known = self.0.lock();
+        (known.is_usable, known.keeps_runs) = (row.get(0), row.get(1));
         Ok(())
     }
 
     pub(crate) fn is_usable(&self) -> bool {
         self.0.lock().is_usable
+    }
+
+    pub(crate) fn keeps_runs(&self) -> bool {
+        self.0.lock().keeps_runs
     }
 
     /// Notes a name that a claim holds. `true`: the caller starts to write.

@@ -32,8 +32,17 @@ COMMENT ON TABLE fencepost.name IS 'Names of locks, for listings. No lock depend
 COMMENT ON COLUMN fencepost.name.key IS 'Key of the advisory lock, a hash of prefix and name.';
 COMMENT ON COLUMN fencepost.name.used IS 'The last day on which a client has written the name.';
 
+-- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
+CREATE TABLE IF NOT EXISTS fencepost.run (
+    name       text COLLATE "C" PRIMARY KEY, -- a prefix of the URL stands on a line before it
+    version    bigint NOT NULL,              -- another one with each write
+    keep_until bigint NOT NULL,              -- microseconds since 1970
+    runs       text NOT NULL                 -- the run under way, the last one and the last good one, as JSON
+);
+COMMENT ON TABLE fencepost.run IS 'The last runs of locks.';
+
 -- Each user that takes locks needs these rights:
 --     GRANT USAGE ON SCHEMA fencepost TO app;
 --     GRANT USAGE ON SEQUENCE fencepost.token TO app;
---     GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost.name TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost.name, fencepost.run TO app;
 COMMIT;

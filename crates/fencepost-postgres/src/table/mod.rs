@@ -31,9 +31,10 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         "postgres {} {} {:?} {}",
         config.server, config.server.database, config.table, config.server.prefix
     );
+    let name = config.table.clone();
     let options = TableOptions {
         engine: ENGINE,
-        table: config.table.clone(),
+        table: name.clone(),
         prefix: config.server.prefix.clone(),
         channel: session_name(&runtime),
     };
@@ -47,7 +48,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     let table = LeaseTable::open(Arc::clone(&driver), &POSTGRES, options, runtime.clone()).await?;
     driver.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
-    Ok(Arc::new(Limit::new(table, MAX_QUEUED, &engine)))
+    Ok(Arc::new(Limit::new(table.with_runs(&POSTGRES, &name), MAX_QUEUED, &engine)))
 }
 
 /// Handles messages until the client is dropped.

@@ -99,7 +99,7 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
         }
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             failure.message = format!(
-                "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the three lease tables, and \
+                "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the four lease tables, and \
                  USAGE on their schema"
             );
         }

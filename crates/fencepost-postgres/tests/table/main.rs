@@ -221,7 +221,7 @@ async fn tables_are_checked_and_have_any_name() {
     let denied = format!("postgres://app@{}/postgres?mode=table&table=app.Jobs", server.address());
     let client = connect(&denied).await;
     let error = client.mutex("job").expect("a good name").try_lock().await.expect_err("it has no rights");
-    assert!(error.is_denied() && error.to_string().contains("three lease tables"), "{error}");
+    assert!(error.is_denied() && error.to_string().contains("four lease tables"), "{error}");
     client.close().await;
     server.run("COMMENT ON TABLE app.\"Jobs\" IS 'fencepost locks, layout 99'").expect("set");
     let error = try_connect(&url).await.expect_err("it is another layout");

@@ -3,14 +3,16 @@
 //! A run begins in the script that grants the lock and ends in the script that releases it. So it costs no request of its own, and no
 //! fault comes between the two.
 
-use fencepost_core::{Claim, HolderInfo, Run, Runs, Token};
+use fencepost_core::{Claim, HolderInfo, Run, RunEnd, Runs, Token};
 
 use crate::script::record::{Reader, text};
 
 /// The flags of a run.
 const REPORTED: u8 = 1;
 const LOST: u8 = 2;
-const WITHDRAWN: u8 = 4;
+const MAX_HOLD: u8 = 4;
+const EVICTED: u8 = 8;
+const WITHDRAWN: u8 = 16;
 
 /// How a claim leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub(crate) fn run_end(claim: &Claim, token: Option<Token>, how: End) -> Option<[
     let outcome = claim.outcome();
     let reported = outcome.exit_code.map_or(0, |_| REPORTED);
     let flags = match how {
-        End::Released => reported | if outcome.lost { LOST } else { 0 },
+        End::Released => reported | end_flag(outcome.end),
         End::Withdrawn => WITHDRAWN,
     };
     let mut end = [flags; 25];
@@ -43,6 +45,16 @@ pub(crate) fn run_end(claim: &Claim, token: Option<Token>, how: End) -> Option<[
     let numbers = [keep as f64, token.map_or(0, Token::get) as f64, code];
     end[..24].copy_from_slice(numbers.map(f64::to_be_bytes).as_flattened());
     Some(end)
+}
+
+/// At most one of these is set. An end that this version does not know is no good one.
+fn end_flag(end: RunEnd) -> u8 {
+    match end {
+        RunEnd::Exited => 0,
+        RunEnd::MaxHold => MAX_HOLD,
+        RunEnd::Evicted => EVICTED,
+        _ => LOST,
+    }
 }
 
 /// The runs that a lock's hash has at `now` on the server's clock (µs).
@@ -67,6 +79,11 @@ fn run(field: &[u8]) -> Option<Run> {
     let mut run = Run::new(Token::new(token), HolderInfo::from_line(&holder), reason, since);
     run.ended_micros = Some(ended).filter(|ended| *ended > 0);
     run.exit_code = Some(code).filter(|_| flags & REPORTED > 0);
-    run.lost = flags & LOST > 0;
+    run.end = match flags {
+        _ if flags & MAX_HOLD > 0 => RunEnd::MaxHold,
+        _ if flags & EVICTED > 0 => RunEnd::Evicted,
+        _ if flags & LOST > 0 => RunEnd::Lost,
+        _ => RunEnd::Exited,
+    };
     Some(run)
 }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply, Report, Result,
-    Token,
+    Backend, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Page, Reply, Report,
+    Result, RunStore, Token,
 };
 
 use crate::connection_locks::{ConnectionLocks, Server};
@@ -43,9 +43,10 @@ pub trait Operators: Server {
 }
 
 impl<S: Operators> ConnectionLocks<S> {
-    /// Returns core's view of the locks. Clients of a process with the same `key` share a limit of waiters.
-    pub fn backend(self: Arc<ConnectionLocks<S>>, key: &str) -> Arc<dyn Backend> {
-        Arc::new(Limit::new(Arc::new(LocksBackend(self)), MAX_QUEUED, key))
+    /// Returns core's view of the locks, whose runs are kept in `runs`. Clients of a process with the same `key` share a limit of waiters.
+    pub fn backend(self: Arc<ConnectionLocks<S>>, runs: Arc<dyn RunStore>, key: &str) -> Arc<dyn Backend> {
+        let locks = KeptRuns::new(Arc::new(LocksBackend(self)), runs);
+        Arc::new(Limit::new(Arc::new(locks), MAX_QUEUED, key))
     }
 }
 
@@ -54,7 +55,6 @@ struct LocksBackend<S: Operators>(Arc<ConnectionLocks<S>>);
 impl<S: Operators> Backend for LocksBackend<S> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(S::ENGINE);
-        capabilities.history = false;
         capabilities.upgrade = false;
         (capabilities.barging, capabilities.stored_permits) = (false, false);
         // Permits always wait quietly.

@@ -26,7 +26,7 @@ pub const MYSQL: Dialect = Dialect {
     notify: None,
     layout,
     missing: "the lease table is missing, or this user has no rights on it; run fencepost schema --apply with this URL, and grant \
-              the user SELECT, INSERT, UPDATE and DELETE on the three tables",
+              the user SELECT, INSERT, UPDATE and DELETE on the four tables",
     schema,
 };
 
@@ -47,6 +47,7 @@ fn schema(table: &TableName) -> String {
         .schema()
         .map_or_else(String::new, |schema| format!("CREATE DATABASE IF NOT EXISTS `{schema}`;\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
+    let run = table.quoted(TableName::RUN, '`');
     let layout = crate::LAYOUT;
     // The database runs the statements one by one: each ends with a semicolon at the end of a line, and no comment does.
     format!(
@@ -116,6 +117,14 @@ CREATE TABLE IF NOT EXISTS {session} (
 
 INSERT INTO {lock} (name, token) VALUES ('', 0) ON DUPLICATE KEY UPDATE token = token;
 
+-- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
+CREATE TABLE IF NOT EXISTS {run} (
+    name       VARBINARY(400) NOT NULL PRIMARY KEY,
+    version    BIGINT NOT NULL COMMENT 'another one with each write',
+    keep_until BIGINT NOT NULL COMMENT 'microseconds since 1970',
+    runs       MEDIUMTEXT NOT NULL COMMENT 'the run under way, the last one and the last good one, as JSON'
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: the last runs of locks';
+
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
 SELECT CONVERT(c.name USING utf8mb4) AS name, c.token, 1 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
@@ -130,7 +139,7 @@ WHERE COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
 ORDER BY name, holds DESC, place;
 
 -- Each user that takes locks needs SELECT, INSERT, UPDATE and DELETE on each of
---     {lock}, {queue}, {session}
+--     {lock}, {queue}, {session}, {run}
 -- For listing in SQL:
 --     GRANT SELECT ON {view} TO operator
 "#

@@ -11,6 +11,14 @@ pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
     session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
     KEY by_evicted (evicted)) ENGINE = InnoDB";
 
+/// The table of runs of named locks.
+pub const CREATE_RUNS: &str = "CREATE TABLE IF NOT EXISTS fencepost_run (\
+    name VARBINARY(512) NOT NULL PRIMARY KEY, version BIGINT NOT NULL, keep_until BIGINT NOT NULL, runs MEDIUMTEXT NOT NULL) \
+    ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
+
+/// Returns nothing if the table of runs is there and the user may read it.
+pub const FIND_RUNS: &str = "SELECT 1 FROM fencepost_run WHERE name = ''";
+
 /// The columns that a grant writes.
 macro_rules! insert {
     () => {

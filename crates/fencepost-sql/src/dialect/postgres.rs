@@ -36,6 +36,7 @@ fn schema(table: &TableName) -> String {
         .schema()
         .map_or_else(String::new, |schema| format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
+    let run = table.quoted(TableName::RUN, '"');
     let layout = crate::LAYOUT;
     format!(
         r#"-- The lease table of fencepost on PostgreSQL. Running these statements again changes nothing.
@@ -106,6 +107,15 @@ CREATE TABLE IF NOT EXISTS {session} (
 
 INSERT INTO {lock} (name, token) VALUES ('', 0) ON CONFLICT (name) DO NOTHING;
 
+-- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
+CREATE TABLE IF NOT EXISTS {run} (
+    name       text COLLATE "C" PRIMARY KEY,
+    version    bigint NOT NULL,             -- another one with each write
+    keep_until bigint NOT NULL,             -- microseconds since 1970
+    runs       text NOT NULL                -- the run under way, the last one and the last good one, as JSON
+);
+COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
+
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
 SELECT c.name, c.token, c.token > 0 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
@@ -121,7 +131,7 @@ ORDER BY c.name, c.token = 0, c.place;
 COMMENT ON TABLE {lock} IS 'fencepost locks, layout {layout}';
 
 -- Each user that takes locks needs these rights:
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session} TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session}, {run} TO app;
 -- For listing in SQL:
 --     GRANT SELECT ON {view} TO operator;
 COMMIT;

@@ -1,5 +1,6 @@
 //! Row locks of PostgreSQL 14 and newer.
 
+use crate::dialect::postgres::POSTGRES;
 use crate::names::TableName;
 use crate::row::RowDialect;
 
@@ -8,7 +9,8 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
     // Unqualified names depend on the user's search path, and a user may be called as this schema.
     table: "fencepost.row",
     quote: '"',
-    check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 WHERE r.name = ''",
+    values: &POSTGRES,
+    check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 LEFT JOIN {run} n ON n.name = '' WHERE r.name = ''",
     shared: "FOR SHARE {skip}",
     make: "INSERT INTO {row} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING",
     begins: "starts_with({0}, {1})",
@@ -31,6 +33,7 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
 
 fn schema(table: &TableName) -> String {
     let (row, claim) = (table.quoted("", '"'), table.quoted(TableName::CLAIM, '"'));
+    let run = table.quoted(TableName::RUN, '"');
     let schema = table
         .schema()
         .filter(|schema| *schema != "fencepost")
@@ -78,11 +81,20 @@ CREATE TABLE IF NOT EXISTS {claim} (
 CREATE INDEX IF NOT EXISTS "{index}_name" ON {claim} (name);
 COMMENT ON TABLE {claim} IS 'Notes of the claims on row locks of fencepost.';
 
+-- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
+CREATE TABLE IF NOT EXISTS {run} (
+    name       text COLLATE "C" PRIMARY KEY,
+    version    bigint NOT NULL,             -- another one with each write
+    keep_until bigint NOT NULL,             -- microseconds since 1970
+    runs       text NOT NULL                -- the run under way, the last one and the last good one, as JSON
+);
+COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
+
 -- Each user that takes locks needs these rights. UPDATE lets it lock rows:
 --     GRANT USAGE ON SCHEMA fencepost TO app;
 --     GRANT USAGE ON SEQUENCE fencepost.token TO app;
 --     GRANT SELECT, INSERT, UPDATE ON {row} TO app;
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim} TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim}, {run} TO app;
 -- An operator that evicts at once ends a backend, which needs the holder's role or pg_signal_backend.
 COMMIT;
 "#,

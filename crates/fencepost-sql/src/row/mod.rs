@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Limit, Listing, Name, Page,
+    Reply, Report, Result, Runtime, Token,
 };
 
-use crate::database::Statement;
+use crate::database::{Answer, Results, Statement};
 use crate::failure::Failure;
 use crate::listing;
 use crate::names::TableName;
@@ -34,6 +34,7 @@ use crate::row::client::RowClient;
 use crate::row::entry::RowEntry;
 use crate::row::server::Rows;
 use crate::row::statements::RowStatements;
+use crate::runs::{RunStatements, TableOfRuns};
 
 pub use database::{Renewed, RowTransaction};
 pub use options::{LockOptions, RowLock};
@@ -93,15 +94,25 @@ impl RowLocks {
         // A newcomer may get a released row before the next in the queue. Readers overtake writers.
         (capabilities.fair, capabilities.fair_permits, capabilities.barging) = (false, false, false);
         (capabilities.permits, capabilities.stored_permits, capabilities.detach) = (false, false, false);
-        (capabilities.replicas, capabilities.history) = (false, false);
+        capabilities.replicas = false;
         capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");
         capabilities.max_ttl = max_ttl;
-        Ok(Arc::new(Limit::new(Arc::new(RowLocks { client, capabilities }), MAX_QUEUED, &key)))
+        let (run, prefix) = (table.quoted(TableName::RUN, dialect.quote), client.prefix.clone());
+        let (statements, runtime) = (Arc::clone(&client), client.runtime.clone());
+        let runs = TableOfRuns::new(statements, dialect.values, &run, &prefix, engine, runtime);
+        let locks = Arc::new(RowLocks { client, capabilities });
+        Ok(Arc::new(Limit::new(Arc::new(KeptRuns::new(locks, Arc::new(runs))), MAX_QUEUED, &key)))
     }
 
     fn error(&self, failure: Failure) -> fencepost_core::Error {
         failure.on(self.client.engine)
+    }
+}
+
+impl RunStatements for RowClient {
+    fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
+        Box::pin(self.run(statements))
     }
 }
 

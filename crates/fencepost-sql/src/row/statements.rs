@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::database::{Statement, Value};
+use crate::dialect::Dialect;
 use crate::names::TableName;
 
 /// How a database writes what row locks need. `{row}` stands for the table of rows, `{claim}` for that of claims and `{token}` for that of
@@ -13,6 +14,8 @@ pub struct RowDialect {
     pub table: &'static str,
     /// Quotes names.
     pub(crate) quote: char,
+    /// How the database writes what the table of runs needs.
+    pub(crate) values: &'static Dialect,
     /// Returns a row if the tables are there, and `{row}` has the row of the empty name.
     pub(crate) check: &'static str,
     /// Locks the row for readers, after `SELECT … `. `{skip}` stands for `SKIP LOCKED` or nothing.
@@ -105,12 +108,14 @@ impl RowStatements {
     pub(crate) fn new(dialect: &RowDialect, table: &TableName) -> RowStatements {
         let quoted = |suffix| table.quoted(suffix, dialect.quote);
         let (row, claim, token) = (quoted(""), quoted(TableName::CLAIM), quoted(TableName::TOKEN));
+        let run = quoted(TableName::RUN);
         let fill = |text: &str| {
             Arc::<str>::from(
                 text.replace("{open}", dialect.open)
                     .replace("{row}", &row)
                     .replace("{claim}", &claim)
-                    .replace("{token}", &token),
+                    .replace("{token}", &token)
+                    .replace("{run}", &run),
             )
         };
         let begins = |text: &str, start: &str| dialect.begins.replace("{0}", text).replace("{1}", start);

@@ -11,6 +11,6 @@ LIVE = 1900000; TOMB = 60000000; TOMBS = 1000
 MOST = 100; SCAN = 1000; OVER = 10000; UNREACHED = 50
 -- Formats, see layout.lua. TERMS_START: where the terms of a CLAIM begin. KIND: the first byte of the names of fields c and p.
 SUMMARY = '>BBI4I4dddddddI4I4'; SCANNED = '>d'; IDLE_SUMMARY = '>Bdddd'; SENDER = '>dc16BB'; REQUEST = '>Bddc16BB'; TERMS = '>BI4I4c16'
-RUN = '>ddddB'; RUN_TEXT = 34; RUN_END = '>dddB'; REPORTED = 1; LOST = 2; WITHDRAWN = 4; TERMS_TEXT = 26; MILLIS = '>d'
+RUN = '>ddddB'; RUN_TEXT = 34; RUN_END = '>dddB'; REPORTED = 1; LOST = 2; WITHDRAWN = 16; TERMS_TEXT = 26; MILLIS = '>d'
 RECORD = '>Bddddd'; CLAIM = '>BdddddBI4I4c16'; TERMS_START = 42; PROCESS = '>dI4'; PLACE = '>c16c16'; STONE = '>dc16'; STONES = '>ddd'
 REFUSED = '>dc16'; CLAIM_FIELD = '>Bc16'; KIND_CLAIM = 99; KIND_PROCESS = 112

@@ -17,12 +17,13 @@
 --          in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the claim was made, id; then its terms.
 --   u      of a marked holder: its id, and the channel of its process.
 --   hr, hl, hg  the runs of claims that ask for that: the one under way, the one that ended last, the last one with a good end. RUN: token,
---          since, end or 0 (nobody reported it), exit code, REPORTED (there is an exit code) and LOST (its grant had ended before); then a text
+--          since, end or 0 (nobody reported it), exit code, REPORTED (there is an exit code) and LOST (its grant had ended before), or MAX_HOLD or EVICTED
+--          instead of that; then a text
 --          as in the terms. If the grant of hr is gone, that run has ended without a report.   hk  until when they are kept, MILLIS.
 -- Upgrades: a shared holder that waits to be the only one is marked. Its mode is the exclusive one meanwhile, and the summary counts one
 -- exclusive holder beside shared ones: so versions that do not know marks admit nobody either. `of` in the terms of a holder that is
 -- exclusive or shared is twice the number of its last turn, and 1 more if it is marked. A request with an older turn was late.
--- RUN_END: how long to keep the runs in ms, the token or 0, exit code; REPORTED, LOST, and WITHDRAWN: it was no run.
+-- RUN_END: how long to keep the runs in ms, the token or 0, exit code; the same flags, and WITHDRAWN: it was no run. Flags from LOST on are no good end.
 -- TERMS: mode, permits, out of how many, process; then a text. SENDER: retention, id, "in a cluster", length of the prefix of all
 -- keys. REQUEST: 1 if it joins the line, and 2 more if it passes claims that wait; lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
 -- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.

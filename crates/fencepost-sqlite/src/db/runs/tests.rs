@@ -31,7 +31,7 @@ fn run(test: &TestDb, name: &str, id: u8, after: u64, keep: Duration, exit_code:
         let (outcome, _) = queue::attempt(db, liveness, &request)?;
         let Outcome::Granted { seq, token } = outcome else { panic!("{outcome:?}") };
         begin(db, &claim, token, seq, liveness.now.wall)?;
-        claim.report(exit_code);
+        claim.report(exit_code, fencepost_core::RunEnd::Exited);
         let ending = ending(db, &claim, None)?.expect("it holds");
         let left = queue::withdraw(db, liveness, name, &[id; 16], None)?;
         Ok(end(db, &claim, &ending, left.removed, liveness.now.wall, End::Released)?)

@@ -2,9 +2,9 @@
 
 use crate::chaos::Odds;
 use crate::conformance::Stage;
-use crate::conformance::stage::{KEEP, LONG, lock, try_lock};
+use crate::conformance::stage::{KEEP, LONG, SHORT, lock, try_lock};
 use crate::history::Mode;
-use fencepost_core::{Client, Eviction, Run, Runs};
+use fencepost_core::{Client, Eviction, Loss, Run, RunEnd, Runs};
 use std::time::Duration;
 
 const X: Mode = Mode::Exclusive;
@@ -33,7 +33,7 @@ pub(super) async fn the_last_run_is_kept(stage: Stage) {
     let last = seen.last.clone().expect("it was there above");
     assert_eq!((last.token, last.exit_code), (token, Some(0)), "{last:?}");
     assert_eq!((last.holder.pid, last.reason.as_deref()), (std::process::id(), Some("nightly")), "{last:?}");
-    assert!(last.is_good() && !last.lost, "{last:?}");
+    assert!(last.is_good() && last.end == RunEnd::Exited, "{last:?}");
     let ended = last.ended_micros.expect("it was released");
     assert!(last.since_micros <= ended && ended <= seen.now_micros, "{seen:?}");
     assert!(seen.age(last.since_micros) < LONG, "{seen:?}");
@@ -62,8 +62,10 @@ pub(super) async fn the_last_run_is_kept(stage: Stage) {
 pub(super) async fn runs_that_share_or_end_unseen(stage: Stage) {
     let capabilities = stage.client().await.capabilities().clone();
     nothing_is_kept_unasked(&stage).await;
+    a_run_that_was_stopped_is_not_good(&stage).await;
     if capabilities.evict {
         an_evicted_run_has_no_report(&stage).await;
+        an_evicted_run_that_ends_well_is_not_good(&stage).await;
     }
     if capabilities.shared {
         the_run_that_ended_last_is_the_last_one(&stage).await;
@@ -107,12 +109,44 @@ async fn an_evicted_run_has_no_report(stage: &Stage) {
     let told = || async { ends(&runs(&next, "evicted").await.last) == Some((token, true, Some(76))) };
     stage.eventually("the late report arrives", told).await;
     let late = runs(&next, "evicted").await.last.expect("it is told");
-    assert!(late.lost, "{late:?}");
+    assert!(matches!(late.end, RunEnd::Evicted | RunEnd::Lost), "{late:?}");
     other.ensure_held().expect("it is held");
     other.report(0);
     other.release().await.expect("it was held");
     let seen = runs(&next, "evicted").await;
     assert_eq!(labels(&seen), [None, Some("next@host"), Some("next@host")], "{seen:?}");
+}
+
+async fn a_run_that_was_stopped_is_not_good(stage: &Stage) {
+    let keeper = stage.keeper("keeper@host").await;
+    let guard = lock(&keeper, "stopped", X).await.expect("it is free");
+    guard.report_end(0, RunEnd::MaxHold);
+    guard.release().await.expect("it was held");
+    let seen = runs(&keeper, "stopped").await;
+    assert_eq!(labels(&seen), [None, Some("keeper@host"), None], "{seen:?}");
+    let last = seen.last.expect("it is the last one");
+    assert_eq!((last.exit_code, last.end), (Some(0), RunEnd::MaxHold), "{last:?}");
+    // The client takes the lock from work that does not stop.
+    let mutex = keeper.mutex("longest").expect("a good name");
+    let guard = mutex.lock().max_hold(Duration::from_millis(100)).await.expect("it is free");
+    assert_eq!(guard.lost().await, Loss::MaxHold);
+    let told = || async { runs(&keeper, "longest").await.last.map(|run| run.end) == Some(RunEnd::MaxHold) };
+    stage.eventually("the run has ended", told).await;
+    assert_eq!(runs(&keeper, "longest").await.good, None);
+}
+
+async fn an_evicted_run_that_ends_well_is_not_good(stage: &Stage) {
+    let (first, operator) = (stage.keeper("first@host").await, stage.keeper("operator@host").await);
+    let mutex = first.mutex("asked to stop").expect("a good name");
+    let guard = mutex.lock().ttl(SHORT.max(first.capabilities().min_ttl)).await.expect("it is free");
+    operator.evict("asked to stop", guard.token(), &Eviction::default()).await.expect("it is held");
+    assert_eq!(guard.lost().await, Loss::Evicted);
+    guard.report(0);
+    assert!(guard.release().await.expect_err("it was evicted").is_lost());
+    let told =
+        || async { runs(&operator, "asked to stop").await.last.map(|run| run.end) == Some(RunEnd::Evicted) };
+    stage.eventually("the run has ended", told).await;
+    assert_eq!(runs(&operator, "asked to stop").await.good, None);
 }
 
 async fn the_run_that_ended_last_is_the_last_one(stage: &Stage) {

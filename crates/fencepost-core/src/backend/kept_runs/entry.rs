@@ -1,0 +1,216 @@
+//! A claim whose run is kept.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::backend::claim::Claim;
+use crate::backend::kept_runs::notes::Notes;
+use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply};
+use crate::error::{Error, Result};
+use crate::runtime::cleanup::Cleanup;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// How long a claim waits for a note that its work does not rest on.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the end of a run is noted again that another start waits for.
+const END_TRIES: u32 = 3;
+
+pub(super) struct RunEntry {
+    pub(super) inner: Box<dyn Entry>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) claim: Arc<Claim>,
+    pub(super) notes: Notes,
+    pub(super) warned: Arc<AtomicBool>,
+    /// It takes over a grant whose run has begun.
+    pub(super) attaches: bool,
+    /// That of the grant, once it was answered.
+    pub(super) token: Option<Token>,
+    /// The beginning of the run was noted, or that was given up.
+    pub(super) begun: bool,
+    /// The same of its end.
+    pub(super) over: bool,
+    pub(super) end_tries: u32,
+}
+
+impl RunEntry {
+    /// Waits for a note, for a limited time if the claim's work does not rest on it.
+    async fn note(&mut self, note: Note) -> Result<()> {
+        let RunEntry { notes, backend, claim, .. } = self;
+        let noting = async {
+            match note {
+                Note::Begin(token) => notes.begin(token, backend).await,
+                Note::End(token) => notes.end(token).await,
+                Note::Released(token, removed) => notes.released(token, removed).await,
+                Note::Cancel(token) => notes.cancel(token).await,
+                Note::Renumber(before, now) => notes.renumber(before, now).await,
+            }
+        };
+        if claim.needs_run {
+            return noting.await;
+        }
+        let clock = claim.runtime.clock();
+        let noted = clock.within(clock.now() + NOTE_TIMEOUT, noting).await;
+        noted.unwrap_or_else(|| Err(Error::no_answer()))
+    }
+
+    fn warn(&self, error: &Error) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "runs are not recorded; the locks work without that");
+        }
+    }
+
+    async fn begin(&mut self, token: Token) -> Result<()> {
+        self.token = Some(token);
+        if self.begun {
+            return Ok(());
+        }
+        match self.note(Note::Begin(token)).await {
+            Ok(()) => {}
+            Err(error) if self.claim.needs_run => {
+                let message = "the run cannot be recorded, so its work does not begin";
+                let transient = error.is_transient();
+                return Err(Error::new(error.kind(), message).transient(transient).because_of(error));
+            }
+            Err(error) => self.warn(&error),
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    async fn attempt_and_begin(&mut self) -> Result<Attempt> {
+        let attempt = self.inner.attempt().await?;
+        if let Attempt::Granted(token) = attempt {
+            self.begin(token).await?;
+        }
+        Ok(attempt)
+    }
+
+    async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
+        if self.attaches && self.token.is_none() && how == Cleanup::Release {
+            // The token tells which run ends.
+            self.attempt_and_begin().await?;
+        }
+        let noted = self.token.filter(|_| self.begun || self.notes.is_noted());
+        if let Some(token) = noted.filter(|_| !self.over) {
+            let note = match how {
+                Cleanup::Release => Note::End(token),
+                Cleanup::Withdraw => Note::Cancel(token),
+            };
+            if let Err(error) = self.note(note).await {
+                self.end_tries += 1;
+                if self.claim.needs_run && error.is_transient() && self.end_tries < END_TRIES {
+                    return Err(error);
+                }
+                self.warn(&error);
+            }
+            self.over = true;
+        }
+        let removed = how.ask(&mut *self.inner).await?;
+        if let Some(token) = noted
+            && let Err(error) = self.note(Note::Released(token, removed)).await
+        {
+            self.warn(&error);
+        }
+        Ok(removed)
+    }
+
+    async fn renumber(&mut self, now: Token) {
+        let Some(before) = self.token.replace(now).filter(|before| *before != now) else { return };
+        if let Err(error) = self.note(Note::Renumber(before, now)).await {
+            self.warn(&error);
+        }
+    }
+}
+
+/// A change of a claim's run.
+enum Note {
+    Begin(Token),
+    End(Token),
+    Released(Token, Removed),
+    Cancel(Token),
+    Renumber(Token, Token),
+}
+
+/// Returns the answer if it is ready. A future that was never polled has done nothing, and is made again.
+fn ready<T>(reply: Reply<'_, T>) -> Option<T> {
+    match reply {
+        Reply::Ready(answer) => answer,
+        Reply::Coming(_) => None,
+    }
+}
+
+impl Entry for RunEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        // An answer without a request stays one: core tells from it whether the engine was reached.
+        match ready(self.inner.attempt()) {
+            None => Reply::coming(self.attempt_and_begin()),
+            Some(Ok(Attempt::Granted(token))) if !self.begun => {
+                Reply::coming(async move { self.begin(token).await.map(|()| Attempt::Granted(token)) })
+            }
+            Some(answer) => Reply::ready(answer),
+        }
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.inner.poll_wait(cx, until)
+    }
+
+    fn why_silent(&self) -> Option<Error> {
+        self.inner.why_silent()
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.inner.renewal()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        match self.token {
+            None => self.inner.withdraw(),
+            Some(_) => Reply::coming(self.leave(Cleanup::Withdraw)),
+        }
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        Reply::coming(self.leave(Cleanup::Release))
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            self.inner.detach().await?;
+            // The run goes on without this entry.
+            self.over = true;
+            self.token = None;
+            Ok(())
+        })
+    }
+
+    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.inner.raise(to)
+    }
+
+    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(async move {
+            let attempt = self.inner.upgrade(join).await?;
+            if let Attempt::Granted(token) = attempt {
+                self.renumber(token).await;
+            }
+            Ok(attempt)
+        })
+    }
+
+    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        Reply::coming(async move {
+            self.inner.downgrade(token).await?;
+            self.renumber(token).await;
+            Ok(())
+        })
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        self.inner.native()
+    }
+}

@@ -1,0 +1,143 @@
+//! A layer that keeps the runs of resources in a store of the engine.
+
+mod entry;
+mod notes;
+pub(crate) mod store;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::backend::capabilities::Capabilities;
+use crate::backend::claim::Claim;
+use crate::backend::kept_runs::entry::RunEntry;
+use crate::backend::kept_runs::notes::Notes;
+use crate::backend::kept_runs::store::RunStore;
+use crate::backend::{Backend, Entry, Reply};
+use crate::error::Result;
+use crate::name::Name;
+use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::report::Report;
+use crate::token::Token;
+
+/// How often the runs and the claims are read until both are of the same time.
+const LOOKS: u32 = 8;
+
+/// A layer for engines that do not keep [runs](crate::Runs) together with their grants: it keeps them in a [`RunStore`], if the engine
+/// says that it [can](Capabilities::history).
+///
+/// A claim that [asks for it](Claim::history) notes its run after the grant and before its holder is told, and notes the end before it
+/// releases. So the next holder sees how the run before it ended. Other claims send nothing more than without the layer. If a note
+/// fails, the lock works all the same, and one warning says why. A claim whose work [rests on its run](Claim::needs_run) is not granted
+/// without the note.
+pub struct KeptRuns {
+    inner: Arc<dyn Backend>,
+    store: Arc<dyn RunStore>,
+    warned: Arc<AtomicBool>,
+}
+
+impl KeptRuns {
+    /// Keeps the runs of `inner` in `store`.
+    pub fn new(inner: Arc<dyn Backend>, store: Arc<dyn RunStore>) -> KeptRuns {
+        KeptRuns { inner, store, warned: Arc::default() }
+    }
+
+    fn entry(&self, claim: Arc<Claim>, attaches: bool) -> Box<dyn Entry> {
+        let enter = |claim| if attaches { self.inner.attach(claim) } else { self.inner.enter(claim) };
+        if claim.history.is_none() {
+            return enter(claim);
+        }
+        Box::new(RunEntry {
+            inner: enter(Arc::clone(&claim)),
+            backend: Arc::clone(&self.inner),
+            notes: Notes::new(Arc::clone(&self.store), Arc::clone(&claim)),
+            warned: Arc::clone(&self.warned),
+            claim,
+            attaches,
+            token: None,
+            begun: false,
+            over: false,
+            end_tries: 0,
+        })
+    }
+
+    /// Looks at the claims between two readings of the record: a run that is under way in both has a holder meanwhile.
+    async fn look(&self, name: &Name) -> Result<Info> {
+        if !self.capabilities().history {
+            return self.inner.inspect(name).await;
+        }
+        let mut stored = self.store.read(name).await?;
+        for left in (0..LOOKS).rev() {
+            let mut info = self.inner.inspect(name).await?;
+            let Some(record) = stored.record.take() else { return Ok(Info { runs: None, ..info }) };
+            if record.runs.running.is_none() {
+                info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
+                return Ok(info);
+            }
+            let again = self.store.read(name).await?;
+            if again.version == stored.version {
+                return Ok(info.with_runs(Some(record.runs), again.now_micros));
+            }
+            if left == 0 {
+                info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
+                return Ok(info);
+            }
+            stored = again;
+        }
+        unreachable!("the last look returns")
+    }
+}
+
+impl Backend for KeptRuns {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.entry(claim, false)
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.entry(claim, true)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(self.look(name))
+    }
+
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.inspect_claims(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.inner.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.inner.evict(name, token, how)
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        self.inner.stored_permits(name)
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.inner.set_permits(name, limit)
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        self.inner.reach()
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        self.inner.examine()
+    }
+
+    fn leave_caller_runtime(&self) {
+        self.inner.leave_caller_runtime();
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.store.close();
+        self.inner.close()
+    }
+}

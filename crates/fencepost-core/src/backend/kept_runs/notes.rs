@@ -1,0 +1,159 @@
+//! The notes on one claim's run.
+
+use std::sync::Arc;
+
+use crate::backend::admission::Mode;
+use crate::backend::claim::Claim;
+use crate::backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
+use crate::backend::{Backend, Removed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operator::run::{Outcome, Run, RunEnd, Runs};
+use crate::time::Moment;
+use crate::token::Token;
+
+/// How often a record is read again that others write at the same time.
+const TRIES: u32 = 64;
+
+/// Writes the notes on one claim's run. Each can be repeated: it then changes nothing.
+pub(super) struct Notes {
+    store: Arc<dyn RunStore>,
+    claim: Arc<Claim>,
+    /// The record as it was last read or written, and when.
+    known: Option<(StoredRuns, Moment)>,
+    /// A write had no answer, and may take effect later. The next one makes that impossible, because it changes the version.
+    unanswered: bool,
+    since: Option<u64>,
+    /// How the run ended, and when, by the first note on that.
+    ended: Option<(u64, Outcome)>,
+    /// The last good run before that note.
+    good_before: Option<Run>,
+}
+
+impl Notes {
+    pub(super) fn new(store: Arc<dyn RunStore>, claim: Arc<Claim>) -> Notes {
+        Notes { store, claim, known: None, unanswered: false, since: None, ended: None, good_before: None }
+    }
+
+    /// Returns whether the record may name the claim's run.
+    pub(super) fn is_noted(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Returns the runs and the engine's time.
+    async fn read(&mut self) -> Result<(Runs, u64)> {
+        let clock = self.claim.runtime.clock();
+        if self.known.is_none() {
+            let stored = self.store.read(&self.claim.want().name).await?;
+            self.known = Some((stored, clock.now()));
+        }
+        let Some((stored, at)) = &self.known else { unreachable!("it was read") };
+        let passed = u64::try_from(clock.now().since(*at).as_micros()).unwrap_or(u64::MAX);
+        let runs = stored.record.as_ref().map(|record| record.runs.clone()).unwrap_or_default();
+        Ok((runs, stored.now_micros.saturating_add(passed)))
+    }
+
+    /// Writes `runs`, unless they are the known ones. Returns `false` if another write came first.
+    async fn write(&mut self, runs: Runs, now: u64) -> Result<bool> {
+        let Some((stored, at)) = self.known.take() else { return Ok(false) };
+        let before = stored.record.as_ref();
+        if !self.unanswered && before.map_or(runs == Runs::default(), |before| before.runs == runs) {
+            self.known = Some((stored, at));
+            return Ok(true);
+        }
+        let keep = self.claim.history.unwrap_or_default().as_micros();
+        let until = now.saturating_add(u64::try_from(keep).unwrap_or(u64::MAX));
+        let keep_until = before.map_or(until, |before| before.keep_until.max(until));
+        let record = RunRecord { runs, keep_until };
+        let at = self.claim.runtime.clock().now();
+        self.unanswered = true;
+        let written = self.store.write(&self.claim.want().name, &record, stored.version).await?;
+        // With another version an earlier write can take effect no more.
+        self.unanswered = false;
+        self.known =
+            written.map(|version| (StoredRuns { record: Some(record), version, now_micros: now }, at));
+        Ok(self.known.is_some())
+    }
+
+    async fn change(&mut self, change: impl Fn(&mut Runs, u64)) -> Result<()> {
+        for _ in 0..TRIES {
+            let (mut runs, now) = self.read().await?;
+            change(&mut runs, now);
+            if self.write(runs, now).await? {
+                return Ok(());
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Notes that the run began.
+    pub(super) async fn begin(&mut self, token: Token, backend: &Arc<dyn Backend>) -> Result<()> {
+        let claim = Arc::clone(&self.claim);
+        for _ in 0..TRIES {
+            let (mut runs, now) = self.read().await?;
+            let since = *self.since.get_or_insert(now);
+            let before = runs.running.as_ref().map(|run| run.token).filter(|before| *before != token);
+            let shares = match (before, claim.want().mode) {
+                (None, _) | (_, Mode::Exclusive) => false,
+                (Some(before), _) => holds(backend, &claim, before).await?,
+            };
+            runs.begin(claim.run(token, since), |_| shares);
+            if self.write(runs, now).await? {
+                return Ok(());
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Notes that the run ended. The grant ends afterwards.
+    pub(super) async fn end(&mut self, token: Token) -> Result<()> {
+        for _ in 0..TRIES {
+            let (mut runs, now) = self.read().await?;
+            let (at, outcome) = *self.ended.get_or_insert_with(|| (now, self.claim.outcome()));
+            if runs.last.as_ref().is_none_or(|last| last.token != token || last.ended_micros.is_none()) {
+                self.good_before.clone_from(&runs.good);
+            }
+            // A later holder may have found that this one holds no more.
+            let displaced =
+                runs.last.as_ref().is_some_and(|last| last.token == token && last.ended_micros.is_none());
+            let since = self.since.unwrap_or(at);
+            let gone = displaced || matches!(outcome.end, RunEnd::Evicted | RunEnd::Lost);
+            let held = (!gone).then(|| self.claim.run(token, since));
+            runs.end(token, at, outcome, held);
+            if self.write(runs, now).await? {
+                return Ok(());
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Notes how the grant ended, after the run. The engine may have ended it before the run, and told nobody.
+    pub(super) async fn released(&mut self, token: Token, removed: Removed) -> Result<()> {
+        if removed == Removed::Released || self.ended.is_none_or(|(_, outcome)| outcome.end != RunEnd::Exited)
+        {
+            return Ok(());
+        }
+        let good = self.good_before.clone();
+        self.change(|runs, _| runs.lose(token, good.as_ref())).await
+    }
+
+    /// Notes that there was no run.
+    pub(super) async fn cancel(&mut self, token: Token) -> Result<()> {
+        self.change(|runs, _| runs.cancel(token)).await
+    }
+
+    /// Notes that the grant has another token.
+    pub(super) async fn renumber(&mut self, before: Token, now: Token) -> Result<()> {
+        self.change(|runs, _| runs.renumber(before, now)).await
+    }
+}
+
+/// Returns whether the grant with `token` holds the claim's resource.
+async fn holds(backend: &Arc<dyn Backend>, claim: &Claim, token: Token) -> Result<bool> {
+    let info = backend.inspect(&claim.want().name).await?;
+    Ok(info.holders().any(|holder| holder.token == Some(token)))
+}
+
+fn too_busy() -> Error {
+    Error::new(ErrorKind::Unreachable, "too many claims note their runs at the same time; try again later")
+        .transient(true)
+}

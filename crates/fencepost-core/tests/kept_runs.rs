@@ -1,0 +1,270 @@
+//! Runs that a layer keeps beside the grants, in a store that fails.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
+    Listing, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore, Runs,
+    StoredRuns, Token,
+};
+use tokio::sync::Notify;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The effect of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Writes {
+    #[default]
+    Work,
+    Fail,
+    LoseReplies,
+    /// They take effect when [`Store::deliver`] is called, and have no reply.
+    Wait,
+}
+
+#[derive(Default)]
+struct Store {
+    records: Mutex<HashMap<Name, (RunRecord, u64)>>,
+    writes: Mutex<Writes>,
+    late: Mutex<Vec<(Name, RunRecord, u64)>>,
+    waits: Notify,
+}
+
+impl Store {
+    fn set(&self, writes: Writes) {
+        *self.writes.lock() = writes;
+    }
+
+    fn put(&self, name: &Name, record: &RunRecord, version: u64) -> Option<u64> {
+        let mut records = self.records.lock();
+        if records.get(name).map_or(0, |(_, version)| *version) != version {
+            return None;
+        }
+        records.insert(name.clone(), (record.clone(), version + 1));
+        Some(version + 1)
+    }
+
+    /// Returns whether one of the late writes took effect.
+    fn deliver(&self) -> bool {
+        self.late.lock().drain(..).any(|(name, record, version)| self.put(&name, &record, version).is_some())
+    }
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::Denied, "the user may not write runs")
+}
+
+impl RunStore for Store {
+    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<StoredRuns>> {
+        let found = self.records.lock().get(name).cloned();
+        let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now_micros = u64::try_from(now.as_micros()).unwrap();
+        Reply::ready(Ok(StoredRuns { record, version, now_micros }))
+    }
+
+    fn write<'a>(
+        &'a self,
+        name: &'a Name,
+        record: &'a RunRecord,
+        version: u64,
+    ) -> Reply<'a, Result<Option<u64>>> {
+        let writes = *self.writes.lock();
+        match writes {
+            Writes::Work => Reply::ready(Ok(self.put(name, record, version))),
+            Writes::Fail => Reply::ready(Err(failure())),
+            Writes::LoseReplies => {
+                self.put(name, record, version);
+                self.set(Writes::Work);
+                Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the reply is lost").transient(true)))
+            }
+            Writes::Wait => {
+                self.late.lock().push((name.clone(), record.clone(), version));
+                self.waits.notify_one();
+                Reply::coming(pending())
+            }
+        }
+    }
+}
+
+fn stage() -> (Client, Arc<Bare>, Arc<Store>) {
+    let bare = Arc::new(Bare { memory: Memory::new(), forgets: Arc::default() });
+    let store = Arc::new(Store::default());
+    let layer = KeptRuns::new(Arc::<Bare>::clone(&bare), Arc::<Store>::clone(&store));
+    let client = Client::builder().history(DAY).open(|_| Ok(Arc::new(layer))).unwrap();
+    (client, bare, store)
+}
+
+/// The memory engine without its own runs.
+struct Bare {
+    memory: Arc<Memory>,
+    /// Grants end before their release, and nobody is told.
+    forgets: Arc<AtomicBool>,
+}
+
+struct BareEntry {
+    inner: Box<dyn Entry>,
+    forgets: Arc<AtomicBool>,
+}
+
+impl Entry for BareEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        self.inner.attempt()
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.inner.poll_wait(cx, until)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.inner.renewal()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.inner.withdraw()
+    }
+
+    fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        match self.inner.release() {
+            Reply::Ready(Some(Ok(_))) if self.forgets.load(Ordering::Relaxed) => {
+                Reply::ready(Ok(Removed::Nothing))
+            }
+            reply => reply,
+        }
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.inner.detach()
+    }
+}
+
+impl Backend for Bare {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let (inner, forgets) = (self.memory.enter(claim), Arc::clone(&self.forgets));
+        Box::new(BareEntry { inner, forgets })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.memory.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(async move {
+            let mut info = self.memory.inspect(name).await?;
+            info.runs = None;
+            Ok(info)
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}
+
+async fn runs(client: &Client, name: &str) -> Runs {
+    client.inspect(name).await.unwrap().runs.unwrap_or_default()
+}
+
+fn tokens(runs: &Runs) -> [Option<u64>; 3] {
+    [&runs.running, &runs.last, &runs.good].map(|run| run.as_ref().map(|run| run.token.get()))
+}
+
+#[tokio::test]
+async fn a_plain_lock_works_although_its_run_cannot_be_stored() {
+    let (client, _, store) = stage();
+    store.set(Writes::Fail);
+    let mutex = client.mutex("lock").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    guard.report(0);
+    guard.release().await.unwrap();
+    assert_eq!(client.inspect("lock").await.unwrap().runs, None);
+    // The end is noted although the beginning was not.
+    let guard = mutex.lock().await.unwrap();
+    store.set(Writes::Work);
+    guard.report(0);
+    let token = Some(guard.token().get());
+    guard.release().await.unwrap();
+    assert_eq!(tokens(&runs(&client, "lock").await), [None, token, token]);
+}
+
+#[tokio::test]
+async fn a_firing_that_cannot_be_recorded_does_not_begin() {
+    let (client, _, store) = stage();
+    store.set(Writes::Fail);
+    let error = client.once("job", DAY).unwrap().begin().await.unwrap_err();
+    assert!(error.is_denied() && format!("{error}").contains("cannot be recorded"), "{error}");
+    let free = client.mutex("job").unwrap().try_lock().await.unwrap();
+    free.expect("the lock is free at once").release().await.unwrap();
+    store.set(Writes::Work);
+    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+        panic!("no run was recorded");
+    };
+    guard.report(0);
+    guard.release().await.unwrap();
+    assert!(matches!(client.once("job", DAY).unwrap().begin().await, Ok(Firing::Already(_))));
+}
+
+#[tokio::test]
+async fn a_lost_reply_changes_nothing() {
+    let (client, _, store) = stage();
+    store.set(Writes::LoseReplies);
+    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+        panic!("it has not run");
+    };
+    let token = Some(guard.token().get());
+    assert_eq!(tokens(&runs(&client, "job").await), [token, None, None]);
+    guard.report(0);
+    store.set(Writes::LoseReplies);
+    guard.release().await.unwrap();
+    assert_eq!(tokens(&runs(&client, "job").await), [None, token, token]);
+}
+
+#[tokio::test]
+async fn a_late_note_of_a_claim_that_was_given_up_has_no_effect() {
+    let (client, _, store) = stage();
+    store.set(Writes::Wait);
+    let mutex = client.mutex("lock").unwrap();
+    let asking = tokio::spawn(async move { mutex.lock().await });
+    store.waits.notified().await;
+    store.set(Writes::Work);
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    // The next holder comes when the claim is withdrawn.
+    let guard = client.mutex("lock").unwrap().lock().await.unwrap();
+    assert!(!store.deliver());
+    let token = Some(guard.token().get());
+    assert_eq!(tokens(&runs(&client, "lock").await), [token, None, None]);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_whose_grant_was_lost_is_not_good() {
+    let (client, bare, _) = stage();
+    let mutex = client.mutex("lock").unwrap();
+    let first = mutex.lock().await.unwrap();
+    first.report(0);
+    let good = Some(first.token().get());
+    first.release().await.unwrap();
+    let second = mutex.lock().await.unwrap();
+    let token = second.token();
+    bare.forgets.store(true, Ordering::Relaxed);
+    second.report(0);
+    assert!(second.release().await.unwrap_err().is_lost());
+    let seen = runs(&client, "lock").await;
+    assert_eq!(tokens(&seen), [None, Some(token.get()), good]);
+    assert_eq!(seen.last.unwrap().end, RunEnd::Lost);
+}
