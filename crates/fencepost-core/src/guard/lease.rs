@@ -38,6 +38,12 @@ impl DetachedLease {
         DetachedLease { id: claim.id, token, ttl: claim.ttl(), mode: claim.mode(), name: want.name.clone() }
     }
 
+    /// Makes the lease of the grant whose claim has this id, whether the engine knows it or not. Its token is zero until it is
+    /// [extended](crate::Client::extend).
+    pub fn of(id: ClaimId, name: Name, mode: Mode, ttl: Duration) -> DetachedLease {
+        DetachedLease { id, token: Token::new(0), ttl, mode, name }
+    }
+
     /// Which resource.
     pub fn name(&self) -> &Name {
         &self.name
