@@ -9,36 +9,39 @@
 //! - A caller never believes too long: `valid_ms` counts from the moment at which the caller sent the request.
 //!
 //! # What is not
-//! - A reply that the caller does not get leaves the lease until its time is over.
+//! - A reply that the caller does not get leaves the lease until its time is over, unless the caller asks again with the same
+//!   idempotency key.
 //! - There are no rights yet, so [`serve`] listens on loopback alone, and answers requests from this machine's own names alone.
 
-mod api;
+mod acquire;
+mod changes;
+mod health;
+mod hold;
+mod keyed;
+mod leases;
+mod operator;
 mod origin;
 mod page;
 mod problem;
+mod record;
+mod request;
+mod running;
+mod service;
+mod snapshots;
 mod view;
+mod wanted;
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
-use tokio::sync::Semaphore;
 
-/// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
-const WAITING: usize = 10_000;
+use crate::service::Service;
+
 /// The most bytes of a request's body: a lease with a name of 255 bytes and a reason of 1024 fit.
 const BODY: usize = 16 * 1024;
-
-/// The parts that all requests share.
-#[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) locks: Client,
-    /// A permit for each caller that waits.
-    pub(crate) waiting: Arc<Semaphore>,
-}
 
 /// Returns the API and the page, for locks of this client.
 ///
@@ -51,25 +54,26 @@ pub fn router(locks: Client) -> Result<Router> {
                        sqlite:, redis:, etcd:, or mode=table with postgres: and mysql:";
         return Err(Error::new(ErrorKind::Unsupported, message).on(locks.capabilities().engine));
     }
-    let service = Service { locks, waiting: Arc::new(Semaphore::new(WAITING)) };
     Ok(Router::new()
         .route("/", get(page::locks))
         .route("/page.js", get(page::script))
         .route("/page.css", get(page::style))
-        .route("/healthz", get(api::alive))
-        .route("/readyz", get(api::ready))
-        .route("/v1/locks", get(api::list))
-        .route("/v1/locks/{name}", get(api::show))
-        .route("/v1/locks/{name}/acquire", post(api::acquire))
-        .route("/v1/locks/{name}/evict", post(api::evict))
-        .route("/v1/leases/extend", post(api::extend))
-        .route("/v1/leases/release", post(api::release))
-        .route("/v1/leases/show", post(api::show_lease))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/v1/locks", get(operator::list))
+        .route("/v1/locks/{name}", get(operator::show))
+        .route("/v1/locks/{name}/acquire", post(acquire::acquire))
+        .route("/v1/locks/{name}/hold", post(hold::hold))
+        .route("/v1/changes", get(changes::changes))
+        .route("/v1/locks/{name}/evict", post(operator::evict))
+        .route("/v1/leases/extend", post(leases::extend))
+        .route("/v1/leases/release", post(leases::release))
+        .route("/v1/leases/show", post(leases::show_lease))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(axum::middleware::from_fn(origin::check))
         .layer(DefaultBodyLimit::max(BODY))
-        .with_state(service))
+        .with_state(Service::new(locks)))
 }
 
 /// Binds the address for [`serve`].

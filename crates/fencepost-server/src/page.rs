@@ -7,14 +7,16 @@ use axum::http::header;
 use axum::response::{Html, IntoResponse};
 use fencepost_core::{ClaimInfo, Info, Page, visible};
 
-use crate::Service;
 use crate::problem::Problem;
+use crate::record;
+use crate::service::Service;
 
 /// The most locks that the page shows.
 const SHOWN: usize = 500;
 
 pub(crate) async fn locks(State(service): State<Service>) -> Result<Html<String>, Problem> {
-    let listing = service.locks.list("", &Page::of(SHOWN)).await?;
+    let mut listing = service.locks.list("", &Page::of(SHOWN)).await?;
+    listing.resources.retain(|info| !record::is_record(info.name.as_str()));
     Ok(Html(render(service.locks.capabilities().engine, &listing.resources, listing.next.is_some())))
 }
 
@@ -60,11 +62,13 @@ fn rows(page: &mut String, info: &Info) {
     for claim in holders {
         let _ = write!(
             page,
-            "<tr{}><th scope=\"row\">{name}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{waiting}</tr>",
+            "<tr{}><th scope=\"row\">{name}<td>{}<td data-step=\"1\">{}{}<td>{}<td>{}<td>{waiting}</tr>",
             if claim.is_overdue() { " class=\"overdue\"" } else { "" },
             holder(claim),
             seconds(claim.age),
-            claim.expires_in.map_or_else(|| "–".to_owned(), seconds),
+            claim
+                .expires_in
+                .map_or_else(|| "<td>–".to_owned(), |left| format!("<td data-step=\"-1\">{}", seconds(left))),
             claim.token.map_or_else(|| "–".to_owned(), |token| token.to_string()),
             claim.reason.as_deref().map(text).unwrap_or_default(),
         );

@@ -5,6 +5,10 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use fencepost_testkit::etcd::{self, Etcd};
+use fencepost_testkit::needs;
+use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::sql::Postgres;
 use serde_json::{Value, json};
 
 use crate::kit::{Place, eventually};
@@ -33,9 +37,14 @@ impl Service {
     }
 
     fn send(&self, path: &str, body: &Value) -> TcpStream {
+        self.send_with("", path, body)
+    }
+
+    /// Sends a request with these lines of headers.
+    fn send_with(&self, headers: &str, path: &str, body: &Value) -> TcpStream {
         let (body, mut stream) = (body.to_string(), TcpStream::connect(&self.address).unwrap());
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
             self.address,
             body.len()
         );
@@ -45,7 +54,12 @@ impl Service {
 
     /// Sends a request, and returns the status and the body.
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let (mut stream, mut text) = (self.send(path, body), String::new());
+        Service::answer(self.send(path, body))
+    }
+
+    /// Reads the answer to a request.
+    fn answer(mut stream: TcpStream) -> (u16, Value) {
+        let mut text = String::new();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.read_to_string(&mut text).unwrap();
         let status = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -96,6 +110,73 @@ fn a_caller_that_hangs_up_leaves_the_queue() {
         (token.as_u64() > granted["token"].as_u64()).then_some(())
     });
     drop(next);
+}
+
+/// Two copies before one engine: a repeated request finds its grant at the other copy, also if the first one is killed.
+fn a_key_finds_its_grant(place: &Place) {
+    let (first, second) = (Service::start(place), Service::start(place));
+    let ask = |copy: &Service, wait: &str| {
+        let body = json!({ "mode": "permits", "permits": 5, "ttl": "1m", "wait": wait });
+        let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
+        copy.send_with(key, "/v1/locks/keyed%2Fjob/acquire", &body)
+    };
+    let both = [ask(&first, "20s"), ask(&second, "20s"), ask(&second, "0s")];
+    let answers = both.map(Service::answer);
+    let token = &answers[0].1["token"];
+    assert!(
+        answers.iter().all(|(status, granted)| *status == 200 && granted["token"] == *token),
+        "{answers:?}"
+    );
+    drop(first);
+    let (status, again) = Service::answer(ask(&second, "0s"));
+    assert!(status == 200 && again["token"] == *token, "{again}");
+    assert_eq!(place.show("keyed/job")["holders"].as_array().unwrap().len(), 1);
+    assert_eq!(second.post("/v1/leases/release", &json!({ "lease": again["lease"] })).0, 204);
+    assert_eq!(Service::answer(ask(&second, "0s")).0, 410);
+}
+
+#[test]
+fn a_key_finds_its_grant_at_another_copy() {
+    a_key_finds_its_grant(&Place::new());
+}
+
+#[test]
+fn a_key_finds_its_grant_on_redis() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    a_key_finds_its_grant(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_key_finds_its_grant_on_etcd() {
+    needs!(ETCD);
+    let server = Etcd::start(&etcd::Config::new()).unwrap();
+    a_key_finds_its_grant(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_key_finds_its_grant_in_a_table() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&format!("{}?mode=table", server.url()));
+    place.output(["schema", "--apply"]).expect(0);
+    a_key_finds_its_grant(&place);
+}
+
+#[test]
+fn a_stream_holds_the_lock_until_it_is_closed() {
+    let place = Place::new();
+    let service = Service::start(&place);
+    let mut stream = service.send("/v1/locks/a/hold", &json!({ "holder": "job 7" }));
+    let (mut text, mut byte) = (String::new(), [0]);
+    while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
+        text.push(byte[0] as char);
+    }
+    assert_eq!(place.show("a")["holders"][0]["holder"], "job 7", "{text}");
+    drop(stream);
+    eventually("it is released", SOON, || {
+        place.show("a")["holders"].as_array().unwrap().is_empty().then_some(())
+    });
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! The streaming form of a request: it waits, is granted, reports what happens to the lock, and releases when it is closed.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, Sse};
+use fencepost_core::{Guard, Result};
+use futures_util::stream::{Stream, unfold};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::problem::{Answer, Problem};
+use crate::request::{Body, NamePart, body_of, name_of};
+use crate::service::Service;
+use crate::view::millis;
+use crate::wanted::{Acquire, Wanted, busy};
+
+/// How often a stream says something.
+const BEAT: Duration = Duration::from_secs(3);
+/// After which silence the caller stops its work. The service notices a connection that is cut off later than that: see `SILENCE` in
+/// `listen.rs`.
+const STOP_AFTER: Duration = Duration::from_secs(10);
+
+/// A request and how far it is.
+struct Held {
+    service: Service,
+    wanted: Wanted,
+    stage: Stage,
+    _permit: OwnedSemaphorePermit,
+}
+
+enum Stage {
+    Begin,
+    Waiting(Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>),
+    Holding(Guard),
+    Ended,
+}
+
+pub(crate) async fn hold(
+    State(service): State<Service>,
+    name: NamePart,
+    body: Body,
+) -> Answer<Sse<impl Stream<Item = std::result::Result<Event, Infallible>>>> {
+    let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
+    let wanted = Wanted::new(&service.locks, name, &body)?;
+    let permit = service.wait()?;
+    let held = Held { service, wanted, stage: Stage::Begin, _permit: permit };
+    // The caller that closes the connection drops the stream, and with it the place in the queue or the guard.
+    Ok(Sse::new(unfold(held, |mut held| async move {
+        let (name, data) = held.next().await?;
+        Some((Ok(Event::default().event(name).data(data.to_string())), held))
+    })))
+}
+
+impl Held {
+    /// Returns the next event. `None`: the stream ends.
+    async fn next(&mut self) -> Option<(&'static str, Value)> {
+        match &mut self.stage {
+            Stage::Begin => {
+                let wanted = self.wanted.clone();
+                let wait = wanted.wait;
+                let waits = Box::pin(async move { wanted.request().wait(wait).await });
+                self.stage = Stage::Waiting(waits);
+                Some(("waiting", json!({})))
+            }
+            Stage::Waiting(outcome) => {
+                let Ok(outcome) = tokio::time::timeout(BEAT, outcome).await else {
+                    return Some(("waiting", json!({})));
+                };
+                let problem = match outcome {
+                    Ok(Some(guard)) => {
+                        let granted = json!({
+                            "token": guard.token().get(),
+                            "stop_after_ms": millis(STOP_AFTER),
+                        });
+                        self.stage = Stage::Holding(guard);
+                        return Some(("granted", granted));
+                    }
+                    Ok(None) => busy(&self.service.locks, &self.wanted).await,
+                    Err(error) => Problem::from(error),
+                };
+                self.stage = Stage::Ended;
+                Some(("refused", problem.to_json()))
+            }
+            Stage::Holding(guard) => {
+                let Ok(why) = tokio::time::timeout(BEAT, guard.lost()).await else {
+                    return Some(("held", json!({ "token": guard.token().get() })));
+                };
+                let detail = guard.loss_detail().as_deref().map(str::to_owned);
+                let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
+                self.stage = Stage::Ended;
+                Some(("lost", lost))
+            }
+            Stage::Ended => None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A lock that a caller wants, as the request says.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::leases::Grant;
+use crate::problem::{Answer, Problem};
+use crate::request::duration;
+use crate::view::Claim;
+
+/// The lease if the caller gives none. Nobody renews it but the caller.
+const TTL: Duration = Duration::from_secs(30);
+/// The longest wait of one request. A caller that wants to wait longer asks again.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The body of a request for a lock.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Acquire {
+    mode: ModeName,
+    /// How many permits there are. The request takes one.
+    permits: Option<u32>,
+    ttl: Option<String>,
+    /// No part of what a key stands for: a caller that asks again waits as long as it likes.
+    #[serde(skip_serializing)]
+    wait: Option<String>,
+    holder: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeName {
+    #[default]
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+/// A lock and how it is wanted.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) name: Name,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    lock: Lock,
+    holder: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Clone)]
+enum Lock {
+    Exclusive(Mutex),
+    Shared(RwLock),
+    Permits(Semaphore, u32),
+}
+
+impl Wanted {
+    /// Checks a request.
+    pub(crate) fn new(locks: &Client, name: Name, body: &Acquire) -> Answer<Wanted> {
+        let wait = duration("wait", body.wait.as_deref())?.unwrap_or(Duration::ZERO);
+        if wait > LONGEST_WAIT {
+            return Err(Problem::invalid("wait is at most 300s; ask again to wait longer"));
+        }
+        let lock = match (body.mode, body.permits) {
+            (ModeName::Exclusive, None) => Lock::Exclusive(locks.mutex(name.as_str())?),
+            (ModeName::Shared, None) => Lock::Shared(locks.rwlock(name.as_str())?),
+            (ModeName::Permits, Some(of)) => Lock::Permits(locks.semaphore(name.as_str(), of)?, of),
+            (ModeName::Permits, None) => {
+                return Err(Problem::invalid("mode permits needs the number of permits: \"permits\": 3"));
+            }
+            (_, Some(_)) => return Err(Problem::invalid("permits goes with \"mode\": \"permits\"")),
+        };
+        Ok(Wanted {
+            name,
+            ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
+            wait,
+            lock,
+            holder: body.holder.clone(),
+            reason: body.reason.clone(),
+        })
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self.lock {
+            Lock::Exclusive(_) => Mode::Exclusive,
+            Lock::Shared(_) => Mode::Shared,
+            Lock::Permits(_, of) => Mode::Permits { n: 1, of },
+        }
+    }
+
+    /// Makes the request for the engine, without a waiting time.
+    pub(crate) fn request(&self) -> TryAcquire<'_> {
+        let request = match &self.lock {
+            Lock::Exclusive(lock) => lock.try_lock(),
+            Lock::Shared(lock) => lock.try_read(),
+            Lock::Permits(lock, _) => lock.try_acquire(),
+        };
+        let request = request.ttl(self.ttl);
+        let request = match &self.holder {
+            Some(holder) => request.label(holder),
+            None => request,
+        };
+        match &self.reason {
+            Some(reason) => request.reason(reason),
+            None => request,
+        }
+    }
+}
+
+/// Cuts the grant loose from this process.
+pub(crate) async fn detached(guard: Guard) -> Answer<Grant> {
+    // The lease counts from before the engine was asked.
+    let until = Instant::now() + guard.remaining();
+    Ok(Grant { lease: guard.detach().await?, until })
+}
+
+/// The answer for a lock that somebody else has. A look that fails names nobody.
+pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
+    let (name, waited) = (&wanted.name, wanted.wait);
+    let info = locks.inspect(name.as_str()).await.ok();
+    let holders: Vec<Claim> = info.iter().flat_map(|info| info.holders()).map(Claim::from).collect();
+    let waiters = info.as_ref().map_or(0, |info| info.waiters().count());
+    let by = match holders.first() {
+        Some(first) => format!("held by {} (host {}, pid {})", first.holder, first.host, first.pid),
+        None => "held by somebody else".to_owned(),
+    };
+    let (code, detail) = match waited.is_zero() {
+        true => ("busy", format!("{name} is {by}")),
+        false => ("timed-out", format!("{name} is still {by}, after {}", humantime::format_duration(waited))),
+    };
+    let holders = serde_json::to_value(holders).unwrap_or(Value::Null);
+    Problem::new(StatusCode::CONFLICT, code, detail).with("holders", holders).with("waiters", waiters)
+}

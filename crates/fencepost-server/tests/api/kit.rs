@@ -1,0 +1,41 @@
+//! Requests to a router, without a network.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use fencepost_core::{Client, Registry};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+pub(crate) async fn service() -> (Router, Client) {
+    let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    (fencepost_server::router(locks.clone()).unwrap(), locks)
+}
+
+pub(crate) fn post(path: &str, body: &Value) -> Request<Body> {
+    let request = Request::post(path).header(header::HOST, "127.0.0.1:7070");
+    request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string())).unwrap()
+}
+
+pub(crate) fn get(path: &str) -> Request<Body> {
+    Request::get(path).header(header::HOST, "localhost:7070").body(Body::empty()).unwrap()
+}
+
+pub(crate) async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, Value) {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    if status.is_client_error() || status.is_server_error() {
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    }
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+}
+
+pub(crate) async fn acquire(router: &Router, name: &str, body: &Value) -> (StatusCode, Value) {
+    answer(router, post(&format!("/v1/locks/{name}/acquire"), body)).await
+}
+
+pub(crate) fn lease(granted: &Value) -> Value {
+    json!({ "lease": granted["lease"].as_str().unwrap() })
+}

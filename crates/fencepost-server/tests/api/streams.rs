@@ -1,0 +1,143 @@
+//! Streams: a lock that is held by a connection, and what changes.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use fencepost_core::{Client, Eviction};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::kit::{acquire, answer, get, lease, post, service};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A stream of events.
+struct Events {
+    body: Body,
+    text: String,
+}
+
+impl Events {
+    async fn of(router: &Router, request: Request<Body>) -> Events {
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        Events { body: response.into_body(), text: String::new() }
+    }
+
+    async fn hold(router: &Router, name: &str, body: &Value) -> Events {
+        Events::of(router, post(&format!("/v1/locks/{name}/hold"), body)).await
+    }
+
+    /// Returns the next event. `None`: the stream has ended.
+    async fn next(&mut self) -> Option<(String, Value)> {
+        while !self.text.contains("\n\n") {
+            let frame = tokio::time::timeout(SOON, self.body.frame()).await.expect("an event")?;
+            self.text.push_str(std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap());
+        }
+        let (event, rest) = self.text.split_once("\n\n").unwrap();
+        let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        let event = (field("event:").to_owned(), serde_json::from_str(field("data:")).unwrap());
+        self.text = rest.to_owned();
+        Some(event)
+    }
+
+    /// Returns the next event of this name.
+    async fn next_of(&mut self, name: &str) -> Value {
+        loop {
+            let (event, data) = self.next().await.expect(name);
+            if event == name {
+                return data;
+            }
+        }
+    }
+}
+
+/// Waits until the lock has this number of claims.
+async fn claims(locks: &Client, count: usize) {
+    let look = async {
+        while locks.inspect("a").await.unwrap().claims.len() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, look).await.expect("the claims");
+}
+
+#[tokio::test]
+async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({ "wait": "30s", "holder": "job 7" })).await;
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    // It says something at least every 3 s, also while it waits.
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    let granted = events.next_of("granted").await;
+    assert!(granted["token"].as_u64() > held["token"].as_u64() && granted["stop_after_ms"] == 10_000);
+    let info = locks.inspect("a").await.unwrap();
+    let holder = info.holders().next().unwrap();
+    assert!(holder.holder.label == "job 7" && !holder.detached);
+    assert_eq!(events.next().await.unwrap(), ("held".to_owned(), json!({ "token": granted["token"] })));
+    drop(events);
+    claims(&locks, 0).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_closed_leaves_the_queue() {
+    let (router, locks) = service().await;
+    acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({ "wait": "30s" })).await;
+    events.next().await.unwrap();
+    // The stream asks the engine as it is read.
+    let reading = tokio::spawn(async move { events.next().await });
+    claims(&locks, 2).await;
+    reading.abort();
+    claims(&locks, 1).await;
+}
+
+#[tokio::test]
+async fn a_stream_tells_that_its_lock_is_lost() {
+    let (router, locks) = service().await;
+    let mut events = Events::hold(&router, "a", &json!({ "ttl": "3s" })).await;
+    let granted = events.next_of("granted").await;
+    let token = granted["token"].as_u64().unwrap();
+    locks.evict("a", token.into(), &Eviction::new(false).because("deploy")).await.unwrap();
+    let lost = events.next_of("lost").await;
+    assert_eq!(
+        (&lost["token"], lost["why"].as_str()),
+        (&granted["token"], Some("it was evicted by an operator"))
+    );
+    assert!(lost["detail"].as_str().unwrap().contains("deploy"), "{lost}");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_says_why() {
+    let (router, _locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({})).await;
+    let refused = events.next_of("refused").await;
+    assert_eq!((refused["code"].as_str(), &refused["holders"][0]["token"]), (Some("busy"), &held["token"]));
+    assert_eq!(events.next().await, None);
+    let wrong = answer(&router, post("/v1/locks/a/hold", &json!({ "wait": "1h" }))).await;
+    assert_eq!(wrong.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn changes_are_told_as_they_happen() {
+    let (router, _locks) = service().await;
+    let (_, held) = acquire(&router, "stock%2F1", &json!({})).await;
+    acquire(&router, "other", &json!({})).await;
+    let mut events = Events::of(&router, get("/v1/changes?prefix=stock%2F")).await;
+    let (event, lock) = events.next().await.unwrap();
+    assert_eq!((event.as_str(), &lock["name"]), ("changed", &json!("stock/1")));
+    assert_eq!(lock["holders"][0]["token"], held["token"]);
+    assert_eq!(events.next().await.unwrap().0, "complete");
+    acquire(&router, "stock%2F2", &json!({})).await;
+    assert_eq!(events.next_of("changed").await["name"], "stock/2");
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    assert_eq!(events.next_of("free").await, json!({ "name": "stock/1" }));
+}
