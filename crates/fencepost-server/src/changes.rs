@@ -12,15 +12,22 @@ use fencepost_core::{ClaimInfo, Info};
 use futures_util::stream::{Stream, unfold};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::problem::{Answer, Problem};
-use crate::service::Service;
+use crate::rights::caller::Caller;
+use crate::service::{Service, Waits};
 use crate::snapshots::Snapshot;
 use crate::view::Lock;
 
 /// How often a stream says something if nothing changes.
 const BEAT: Duration = Duration::from_secs(15);
+
+/// How exactly the beginning of a claim is known.
+const SINCE: Duration = Duration::from_millis(100);
+/// After which time a stream ends. A browser asks again, and its rights are checked again.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// The query of a stream of changes.
 #[derive(Debug, Default, Deserialize)]
@@ -31,16 +38,18 @@ pub(crate) struct Watched {
 
 pub(crate) async fn changes(
     State(service): State<Service>,
+    caller: Caller,
     query: Result<Query<Watched>, QueryRejection>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let Query(Watched { prefix }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let listener = Listener {
-        prefix,
+        prefixes: caller.readable(&prefix),
+        ends: Instant::now() + LONGEST,
         seen: service.snapshots.subscribe(),
         known: Arc::default(),
         events: VecDeque::new(),
         is_complete: false,
-        _permit: service.wait()?,
+        _waits: service.wait(&caller)?,
     };
     Ok(Sse::new(unfold(listener, |mut listener| async move {
         let (name, data) = listener.next().await?;
@@ -50,13 +59,15 @@ pub(crate) async fn changes(
 
 /// One stream.
 struct Listener {
-    prefix: String,
+    /// Of the names that the caller may see.
+    prefixes: Vec<String>,
+    ends: Instant,
     seen: watch::Receiver<Option<Snapshot>>,
     known: Arc<BTreeMap<String, Info>>,
     events: VecDeque<(&'static str, Value)>,
     /// All locks were told once.
     is_complete: bool,
-    _permit: OwnedSemaphorePermit,
+    _waits: Waits,
 }
 
 impl Listener {
@@ -73,6 +84,9 @@ impl Listener {
                 None => {}
             }
             if self.events.is_empty() {
+                if Instant::now() >= self.ends {
+                    return None;
+                }
                 match tokio::time::timeout(BEAT, self.seen.changed()).await {
                     Err(_) => return Some(("unchanged", json!({}))),
                     Ok(changed) => changed.ok()?,
@@ -82,7 +96,7 @@ impl Listener {
     }
 
     fn compare(&mut self, now: Arc<BTreeMap<String, Info>>) {
-        let has_prefix = |name: &str| name.starts_with(&self.prefix);
+        let has_prefix = |name: &str| self.prefixes.iter().any(|prefix| name.starts_with(prefix));
         for (name, info) in now.iter().filter(|(name, _)| has_prefix(name)) {
             if self.known.get(name).is_none_or(|before| differ(before, info)) {
                 self.events.push_back(("changed", json!(Lock::from(info))));
@@ -100,7 +114,13 @@ impl Listener {
 
 /// Returns whether other claims hold or wait, or a holder was evicted. Ages and leases change all the time.
 fn differ(before: &Info, now: &Info) -> bool {
-    let what = |claim: &ClaimInfo| (claim.token, claim.since_micros, claim.evicted, claim.holds());
     before.claims.len() != now.claims.len()
-        || before.claims.iter().zip(&now.claims).any(|(before, now)| what(before) != what(now))
+        || before.claims.iter().zip(&now.claims).any(|(before, now)| !is_same(before, now))
+}
+
+fn is_same(before: &ClaimInfo, now: &ClaimInfo) -> bool {
+    let what = |claim: &ClaimInfo| (claim.token, claim.evicted, claim.holds());
+    // Some engines count it back from now.
+    let is_since = before.since_micros.abs_diff(now.since_micros) < SINCE.as_micros() as u64;
+    what(before) == what(now) && before.holder == now.holder && is_since
 }

@@ -10,11 +10,11 @@ use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
 use futures_util::stream::{Stream, unfold};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::problem::{Answer, Problem};
 use crate::request::{Body, NamePart, body_of, name_of};
-use crate::service::Service;
+use crate::rights::caller::Caller;
+use crate::service::{Service, Waits};
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
 
@@ -27,9 +27,10 @@ const STOP_AFTER: Duration = Duration::from_secs(10);
 /// A request and how far it is.
 struct Held {
     service: Service,
+    caller: Caller,
     wanted: Wanted,
     stage: Stage,
-    _permit: OwnedSemaphorePermit,
+    _waits: Waits,
 }
 
 enum Stage {
@@ -41,13 +42,17 @@ enum Stage {
 
 pub(crate) async fn hold(
     State(service): State<Service>,
+    caller: Caller,
     name: NamePart,
     body: Body,
 ) -> Answer<Sse<impl Stream<Item = std::result::Result<Event, Infallible>>>> {
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
-    let wanted = Wanted::new(&service.locks, name, &body)?;
-    let permit = service.wait()?;
-    let held = Held { service, wanted, stage: Stage::Begin, _permit: permit };
+    let held = match Wanted::new(&service.locks, &caller, name.clone(), &body) {
+        Ok(wanted) => service.wait(&caller).map(|waits| (wanted, waits)),
+        Err(problem) => Err(problem),
+    };
+    let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
+    let held = Held { service, caller, wanted, stage: Stage::Begin, _waits: waits };
     // The caller that closes the connection drops the stream, and with it the place in the queue or the guard.
     Ok(Sse::new(unfold(held, |mut held| async move {
         let (name, data) = held.next().await?;
@@ -76,12 +81,14 @@ impl Held {
                             "token": guard.token().get(),
                             "stop_after_ms": millis(STOP_AFTER),
                         });
+                        self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
                         self.stage = Stage::Holding(guard);
                         return Some(("granted", granted));
                     }
                     Ok(None) => busy(&self.service.locks, &self.wanted).await,
                     Err(error) => Problem::from(error),
                 };
+                self.service.audit.acquired(&self.caller, &self.wanted.name, Err(&problem));
                 self.stage = Stage::Ended;
                 Some(("refused", problem.to_json()))
             }

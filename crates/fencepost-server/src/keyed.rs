@@ -6,9 +6,10 @@ use axum::http::StatusCode;
 use fencepost_core::{Backoff, DetachedLease, Guard};
 use tokio::time::Instant;
 
-use crate::leases::{Grant, extended};
+use crate::grant::{Grant, extended};
 use crate::problem::{Answer, Problem};
 use crate::record::Key;
+use crate::rights::caller::Caller;
 use crate::running::Joined;
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
@@ -21,12 +22,12 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Serves a request with a key.
-pub(crate) async fn acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+pub(crate) async fn acquire(service: &Service, caller: &Caller, wanted: &Wanted, key: &Key) -> Answer<Grant> {
     let waits = !wanted.wait.is_zero();
     // The engine's own limits end a request without a waiting time.
     let until = Instant::now() + if waits { wanted.wait } else { LONGEST };
     loop {
-        let begin = || begin(service, wanted, key);
+        let begin = || begin(service, caller, wanted, key);
         let joined = service.keyed.join(&key.record, &key.request, waits, begin)?;
         let Some(Joined { work, request: _counted }) = joined else { return Err(reused()) };
         let until = if work.waits && !waits { Instant::now() + BRIEFLY } else { until };
@@ -45,10 +46,11 @@ pub(crate) async fn acquire(service: &Service, wanted: &Wanted, key: &Key) -> An
 
 fn begin(
     service: &Service,
+    caller: &Caller,
     wanted: &Wanted,
     key: &Key,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
-    let permit = if wanted.wait.is_zero() { None } else { Some(service.wait()?) };
+    let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
     let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;

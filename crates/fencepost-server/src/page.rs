@@ -5,19 +5,19 @@ use std::fmt::Write as _;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
-use fencepost_core::{ClaimInfo, Info, Page, visible};
+use fencepost_core::{ClaimInfo, Info, visible};
 
-use crate::problem::Problem;
-use crate::record;
+use crate::operator::listing;
+use crate::problem::Answer;
+use crate::rights::caller::Caller;
 use crate::service::Service;
 
 /// The most locks that the page shows.
 const SHOWN: usize = 500;
 
-pub(crate) async fn locks(State(service): State<Service>) -> Result<Html<String>, Problem> {
-    let mut listing = service.locks.list("", &Page::of(SHOWN)).await?;
-    listing.resources.retain(|info| !record::is_record(info.name.as_str()));
-    Ok(Html(render(service.locks.capabilities().engine, &listing.resources, listing.next.is_some())))
+pub(crate) async fn locks(State(service): State<Service>, caller: Caller) -> Answer<Html<String>> {
+    let (locks, next) = listing(&service, &caller, "", None, SHOWN).await?;
+    Ok(Html(render(service.locks.capabilities().engine, &locks, next.is_some())))
 }
 
 pub(crate) async fn script() -> impl IntoResponse {

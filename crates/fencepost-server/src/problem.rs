@@ -36,6 +36,10 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
     }
 
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code == code
     }

@@ -8,7 +8,7 @@ use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
 use tokio::sync::watch;
 
-use crate::leases::Grant;
+use crate::grant::Grant;
 use crate::problem::Answer;
 
 /// How long a place in the queue stays after its last request has ended.

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use fencepost_core::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::audit::Audit;
+use crate::options::Options;
 use crate::problem::{Answer, Problem};
+use crate::rights::caller::Caller;
+use crate::rights::tokens::Tokens;
 use crate::running::Running;
 use crate::snapshots::Snapshots;
 
@@ -21,17 +25,37 @@ pub(crate) struct Service {
     /// The requests with a key that are under way.
     pub(crate) keyed: Running,
     pub(crate) snapshots: Snapshots,
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) audit: Audit,
+    /// Callers reach it by TLS.
+    pub(crate) is_secure: bool,
+}
+
+/// Counts a caller that waits, until it is dropped.
+pub(crate) struct Waits {
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: Option<OwnedSemaphorePermit>,
 }
 
 impl Service {
-    pub(crate) fn new(locks: Client) -> Service {
+    pub(crate) fn new(locks: Client, options: &Options) -> Service {
         let snapshots = Snapshots::new(locks.clone());
-        Service { locks, waiting: Arc::new(Semaphore::new(WAITING)), keyed: Running::default(), snapshots }
+        Service {
+            locks,
+            waiting: Arc::new(Semaphore::new(WAITING)),
+            keyed: Running::default(),
+            snapshots,
+            tokens: options.tokens.clone(),
+            audit: options.audit.clone(),
+            is_secure: options.certificates.is_some(),
+        }
     }
 
-    /// Counts a caller that waits, until the permit is dropped.
-    pub(crate) fn wait(&self) -> Answer<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.waiting).try_acquire_owned();
-        permit.map_err(|_| Problem::unavailable("too-many-waiting", "10,000 callers wait already"))
+    /// Counts a caller that waits.
+    pub(crate) fn wait(&self, caller: &Caller) -> Answer<Waits> {
+        let of_caller = caller.wait()?;
+        let of_all = Arc::clone(&self.waiting).try_acquire_owned();
+        let full = |_| Problem::unavailable("too-many-waiting", "10,000 callers wait already");
+        Ok(Waits { _of_all: of_all.map_err(full)?, _of_caller: of_caller })
     }
 }

@@ -7,9 +7,11 @@ use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcq
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::leases::Grant;
+use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
 use crate::request::duration;
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::view::Claim;
 
 /// The lease if the caller gives none. Nobody renews it but the caller.
@@ -47,6 +49,8 @@ pub(crate) struct Wanted {
     pub(crate) name: Name,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
+    /// The caller may know who holds the lock.
+    may_read: bool,
     lock: Lock,
     holder: Option<String>,
     reason: Option<String>,
@@ -60,8 +64,9 @@ enum Lock {
 }
 
 impl Wanted {
-    /// Checks a request.
-    pub(crate) fn new(locks: &Client, name: Name, body: &Acquire) -> Answer<Wanted> {
+    /// Checks a request of this caller.
+    pub(crate) fn new(locks: &Client, caller: &Caller, name: Name, body: &Acquire) -> Answer<Wanted> {
+        caller.check(Verb::Acquire, &name)?;
         let wait = duration("wait", body.wait.as_deref())?.unwrap_or(Duration::ZERO);
         if wait > LONGEST_WAIT {
             return Err(Problem::invalid("wait is at most 300s; ask again to wait longer"));
@@ -76,6 +81,7 @@ impl Wanted {
             (_, Some(_)) => return Err(Problem::invalid("permits goes with \"mode\": \"permits\"")),
         };
         Ok(Wanted {
+            may_read: caller.may(Verb::Read, &name),
             name,
             ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
             wait,
@@ -122,6 +128,10 @@ pub(crate) async fn detached(guard: Guard) -> Answer<Grant> {
 /// The answer for a lock that somebody else has. A look that fails names nobody.
 pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
     let (name, waited) = (&wanted.name, wanted.wait);
+    let code = if waited.is_zero() { "busy" } else { "timed-out" };
+    if !wanted.may_read {
+        return Problem::new(StatusCode::CONFLICT, code, "the lock is busy");
+    }
     let info = locks.inspect(name.as_str()).await.ok();
     let holders: Vec<Claim> = info.iter().flat_map(|info| info.holders()).map(Claim::from).collect();
     let waiters = info.as_ref().map_or(0, |info| info.waiters().count());
@@ -129,9 +139,9 @@ pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
         Some(first) => format!("held by {} (host {}, pid {})", first.holder, first.host, first.pid),
         None => "held by somebody else".to_owned(),
     };
-    let (code, detail) = match waited.is_zero() {
-        true => ("busy", format!("{name} is {by}")),
-        false => ("timed-out", format!("{name} is still {by}, after {}", humantime::format_duration(waited))),
+    let detail = match waited.is_zero() {
+        true => format!("{name} is {by}"),
+        false => format!("{name} is still {by}, after {}", humantime::format_duration(waited)),
     };
     let holders = serde_json::to_value(holders).unwrap_or(Value::Null);
     Problem::new(StatusCode::CONFLICT, code, detail).with("holders", holders).with("waiters", waiters)

@@ -23,7 +23,11 @@ struct Service {
 
 impl Service {
     fn start(place: &Place) -> Service {
-        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
+        Service::start_with(place, &[])
+    }
+
+    fn start_with(place: &Place, options: &[&str]) -> Service {
+        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"].iter().chain(options));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let (mut said, mut byte) = (String::new(), [0]);
@@ -33,6 +37,7 @@ impl Service {
         let page = said.lines().find_map(|line| line.strip_prefix("the page: http://"));
         let address = page.expect(&said).trim_end_matches('/').to_owned();
         assert!(said.contains(&format!("http://{address}/v1/locks/hello/acquire")), "{said}");
+        assert_eq!(said.contains("no rights"), !options.contains(&"--tokens"), "{said}");
         Service { child, address }
     }
 
@@ -177,6 +182,40 @@ fn a_stream_holds_the_lock_until_it_is_closed() {
     eventually("it is released", SOON, || {
         place.show("a")["holders"].as_array().unwrap().is_empty().then_some(())
     });
+}
+
+#[test]
+fn a_token_gives_rights_without_a_restart() {
+    let place = Place::new();
+    let (tokens, audit) = (place.file("tokens", ""), place.path("audit"));
+    let (tokens, audit) = (tokens.to_str().unwrap(), audit.to_str().unwrap());
+    let service = Service::start_with(&place, &["--tokens", tokens, "--audit", audit]);
+    let ask = |token: &str, name: &str| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        Service::answer(service.send_with(&header, &format!("/v1/locks/{name}/acquire"), &json!({})))
+    };
+    assert_eq!(service.post("/v1/locks/a/acquire", &json!({})).0, 401);
+    let add =
+        ["serve", "token", "add", "--tokens", tokens, "--allow", "acquire:stock/", "--expires", "1h", "ci"];
+    let said = place.output(add);
+    let token = said.expect(0).out.trim();
+    assert_eq!(ask(token, "stock%2F1").0, 200);
+    assert_eq!(ask(token, "other").0, 403);
+    assert_eq!(ask("fpt1-guess", "other").0, 401);
+    let (file, log) = (place.read("tokens"), place.read("audit"));
+    assert!(file.contains("ci") && !file.contains(token), "{file}");
+    for event in ["granted", "refused", "login-failed"] {
+        assert!(log.contains(&format!("\"event\":\"{event}\"")) && !log.contains(token), "{log}");
+    }
+    assert!(log.contains("\"peer\":\"127.0.0.1\""), "{log}");
+    // What can be refused is refused before the service listens.
+    place.output(["serve", "token", "add", "--tokens", tokens, "--allow", "own:", "ci"]).expect(64);
+    place.output(["serve", "token", "add", "--tokens", tokens, "ci"]).expect(64);
+    place.output(["serve", "--tokens", place.path("none").to_str().unwrap()]).expect(78);
+    place.file("tokens", "nonsense");
+    place.output(["serve", "--tokens", tokens]).expect(78).complains(&["line 1"]);
+    place.output(["serve", "--cert", tokens]).expect(64);
+    place.output(["serve", "--cert", tokens, "--key", tokens]).expect(78).complains(&["PEM"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::StatusCode;
 use fencepost_core::Client;
+use fencepost_server::Options;
 use serde_json::{Value, json};
 
 use crate::kit::{acquire, answer, get, lease, post, service};
@@ -36,7 +37,7 @@ async fn waiters(locks: &Client, count: usize) {
 #[tokio::test]
 async fn a_repeated_request_finds_its_grant_also_at_another_copy() {
     let (first, locks) = service().await;
-    let second = fencepost_server::router(locks.clone()).unwrap();
+    let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
     // Shared, so that a second grant would be possible.
     let body = json!({ "mode": "shared", "ttl": "20s" });
     let (status, granted) = acquire_with(&first, KEY, "a", &body).await;
@@ -67,7 +68,7 @@ async fn a_repeated_request_finds_its_grant_also_at_another_copy() {
 #[tokio::test]
 async fn requests_at_the_same_time_make_one_grant() {
     let (first, locks) = service().await;
-    let second = fencepost_server::router(locks.clone()).unwrap();
+    let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
     let body = json!({ "mode": "permits", "permits": 100, "wait": "10s" });
     let all: Vec<_> = (0..40).map(|n| begin([&first, &second][n % 2], body.clone())).collect();
     let mut tokens = Vec::new();

@@ -1,16 +1,20 @@
 //! Requests to a router, without a network.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use fencepost_core::{Client, Registry};
+use fencepost_server::Options;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 pub(crate) async fn service() -> (Router, Client) {
     let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
-    (fencepost_server::router(locks.clone()).unwrap(), locks)
+    (fencepost_server::router(locks.clone(), &Options::default()).unwrap(), locks)
 }
 
 pub(crate) fn post(path: &str, body: &Value) -> Request<Body> {
@@ -38,4 +42,24 @@ pub(crate) async fn acquire(router: &Router, name: &str, body: &Value) -> (Statu
 
 pub(crate) fn lease(granted: &Value) -> Value {
     json!({ "lease": granted["lease"].as_str().unwrap() })
+}
+
+/// A writer whose text a test reads.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

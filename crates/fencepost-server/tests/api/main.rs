@@ -1,6 +1,8 @@
-//! The API on the engine in memory, without a network.
+//! The API on the engine in memory: without a network, but for the tests of the listener.
 
 mod keys;
 mod kit;
 mod locks;
+mod network;
+mod rights;
 mod streams;
