@@ -9,7 +9,7 @@ use fencepost_core::Name;
 
 use crate::grant::{Grant, Granted};
 use crate::keyed;
-use crate::problem::Answer;
+use crate::problem::{Answer, ProblemBody};
 use crate::record::Key;
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
@@ -19,6 +19,19 @@ use crate::wanted::{Acquire, Wanted, busy, detached};
 /// The header of the caller's key.
 const KEY: &str = "idempotency-key";
 
+/// Acquires a lock, or waits for it.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/acquire",
+    tag = "locks",
+    params(("name" = String, Path, description = "The name of the lock, percent-encoded"),
+        ("Idempotency-Key" = Option<String>, Header, description = "16 to 255 visible characters, a secret")),
+    request_body = Acquire,
+    responses(
+        (status = 200, description = "The lease", body = Granted),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn acquire(
     State(service): State<Service>,
     caller: Caller,
@@ -42,15 +55,14 @@ async fn grant(
 ) -> Answer<Grant> {
     let wanted = Wanted::new(&service.locks, caller, name, body)?;
     let Some(key) = headers.get(KEY) else { return once(service, caller, &wanted).await };
-    let request = serde_json::to_vec(body).unwrap_or_default();
-    let key = Key::new(key.to_str().unwrap_or_default(), &caller.name, &wanted.name, &request)?;
+    let key = Key::new(key.to_str().unwrap_or_default(), &caller.name, &wanted.name, &body.to_bytes())?;
     keyed::acquire(service, caller, &wanted, &key).await
 }
 
 /// Serves a request without a key. A caller that hangs up drops this future, and with it the place in the queue.
 async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Grant> {
     let _waits = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
-    match wanted.request().wait(wanted.wait).no_renewal().await? {
+    match wanted.request(wanted.wait).no_renewal().await? {
         Some(guard) => detached(guard).await,
         None => Err(busy(&service.locks, wanted).await),
     }

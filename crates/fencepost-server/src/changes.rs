@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::problem::{Answer, Problem};
+use crate::problem::{Answer, Problem, ProblemBody};
 use crate::rights::caller::Caller;
 use crate::service::{Service, Waits};
 use crate::snapshots::Snapshot;
@@ -36,6 +36,17 @@ pub(crate) struct Watched {
     prefix: String,
 }
 
+/// Tells what changes.
+#[utoipa::path(
+    get,
+    path = "/v1/changes",
+    tag = "locks",
+    params(("prefix" = Option<String>, Query, description = "The beginning of the names")),
+    responses(
+        (status = 200, description = "The events changed, free, complete, unchanged and unreachable", body = String, content_type = "text/event-stream"),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn changes(
     State(service): State<Service>,
     caller: Caller,

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, DetachedLease, margin};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::view::millis;
 
 /// The answer with a lease.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Granted {
     /// A secret: it extends and releases the lock.
     lease: String,

@@ -11,7 +11,7 @@ use fencepost_core::{Guard, Result};
 use futures_util::stream::{Stream, unfold};
 use serde_json::{Value, json};
 
-use crate::problem::{Answer, Problem};
+use crate::problem::{Answer, Problem, ProblemBody};
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::service::{Service, Waits};
@@ -40,6 +40,18 @@ enum Stage {
     Ended,
 }
 
+/// Holds a lock as long as the connection is open.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/hold",
+    tag = "locks",
+    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    request_body = Acquire,
+    responses(
+        (status = 200, description = "The events waiting, granted, held, lost and refused", body = String, content_type = "text/event-stream"),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn hold(
     State(service): State<Service>,
     caller: Caller,
@@ -67,7 +79,7 @@ impl Held {
             Stage::Begin => {
                 let wanted = self.wanted.clone();
                 let wait = wanted.wait;
-                let waits = Box::pin(async move { wanted.request().wait(wait).await });
+                let waits = Box::pin(async move { wanted.request(wait).await });
                 self.stage = Stage::Waiting(waits);
                 Some(("waiting", json!({})))
             }

@@ -93,10 +93,10 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
 
 /// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
 async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guard) -> Answer<Option<Grant>> {
-    let request = wanted.request().no_renewal().claim_id(key.claim(record.token()));
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
+    let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
     let outcome = tokio::select! {
-        outcome = async { if limit.is_zero() { request.await } else { request.wait(limit).await } } => outcome,
+        outcome = request => outcome,
         _ = record.lost() => return Ok(None),
     };
     let guard = match outcome {

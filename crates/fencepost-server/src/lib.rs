@@ -18,6 +18,7 @@ mod acquire;
 mod audit;
 mod body;
 mod changes;
+mod confirm;
 mod grant;
 mod health;
 mod hold;
@@ -25,11 +26,13 @@ mod keyed;
 mod leases;
 mod listen;
 mod login;
+mod openapi;
 mod operator;
 mod options;
 mod origin;
 mod page;
 mod problem;
+mod prometheus;
 mod record;
 mod request;
 mod rights;
@@ -47,6 +50,7 @@ use fencepost_core::{Client, Error, ErrorKind, Result};
 pub use crate::audit::Audit;
 pub use crate::listen::{bind, serve};
 pub use crate::options::{Options, certificates};
+pub use crate::prometheus::Metrics;
 pub use crate::rights::entry::{Right, Verb};
 pub use crate::rights::tokens::{NewToken, Tokens};
 use crate::service::Service;
@@ -65,10 +69,13 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
     let service = Service::new(locks, options);
     Ok(Router::new()
         .route("/", get(page::locks))
+        .route("/evict", get(confirm::ask).post(confirm::evict))
         .route("/page.js", get(page::script))
         .route("/page.css", get(page::style))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::document))
         .route("/v1/locks", get(operator::list))
         .route("/v1/locks/{name}", get(operator::show))
         .route("/v1/locks/{name}/acquire", post(acquire::acquire))

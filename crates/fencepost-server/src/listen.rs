@@ -70,9 +70,21 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
 /// Dropped, it accepts no more connections. Those that are open end with their tasks, and the locks of their leases are held on.
 pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    match &options.metrics {
+        None => accept(router, listener, options).await,
+        Some(metrics) => tokio::select! {
+            () = metrics.keep() => {}
+            () = accept(router, listener, options) => {}
+        },
+    }
+    Ok(())
+}
+
+/// Serves each connection by a task of its own.
+async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Options) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return Ok(()) };
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {

@@ -13,7 +13,7 @@ use crate::service::Service;
 
 /// The paths that tell nothing of a lock.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/openapi.json", "/page.js", "/page.css"];
-/// What a browser asks its user for: any name, and the token as the password.
+/// A browser asks its user for a name, which can be any, and for the token as the password.
 const CHALLENGE: &str = "Basic realm=\"fencepost: the password is a token\", charset=\"UTF-8\"";
 
 /// Answers a request with the caller that its token names.

@@ -5,10 +5,10 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use fencepost_core::{Eviction, Info, Name, Page, Token};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::problem::{Answer, Problem};
+use crate::problem::{Answer, Problem, ProblemBody};
 use crate::record;
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
@@ -20,34 +20,54 @@ use crate::view::Lock;
 const PAGE: usize = 1000;
 
 /// The body of a request to evict.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evict {
     /// That of the holder: a later holder is not evicted in its place.
-    token: u64,
-    reason: Option<String>,
+    pub(crate) token: u64,
+    pub(crate) reason: Option<String>,
     #[serde(default)]
-    now: bool,
+    pub(crate) now: bool,
 }
 
 /// The query of a listing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Listed {
-    prefix: String,
-    after: Option<String>,
+    pub(crate) prefix: String,
+    pub(crate) after: Option<String>,
 }
 
+/// The answer with locks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Locks {
+    locks: Vec<Lock>,
+    /// The query `after` of the request for the next locks. Not there: these are the last ones.
+    next: Option<String>,
+}
+
+/// Lists the locks that are held or waited for.
+#[utoipa::path(
+    get,
+    path = "/v1/locks",
+    tag = "locks",
+    params(("prefix" = Option<String>, Query, description = "The beginning of the names"),
+        ("after" = Option<String>, Query, description = "The name in the field next of the answer before")),
+    responses(
+        (status = 200, description = "The locks, sorted by name", body = Locks),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn list(
     State(service): State<Service>,
     caller: Caller,
     query: Result<Query<Listed>, QueryRejection>,
-) -> Answer<Json<Value>> {
+) -> Answer<Json<Locks>> {
     let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let after = query.after.as_deref().map(Name::new).transpose()?;
     let (infos, next) = listing(&service, &caller, &query.prefix, after, PAGE).await?;
     let locks: Vec<Lock> = infos.iter().map(Lock::from).collect();
-    Ok(Json(json!({ "locks": locks, "next": next.map(|name| name.as_str().to_owned()) })))
+    Ok(Json(Locks { locks, next: next.map(|name| name.as_str().to_owned()) }))
 }
 
 /// Returns the locks that the caller may see, at most `limit`, and after which name the next ones begin.
@@ -75,6 +95,17 @@ pub(crate) async fn listing(
     Ok((found, None))
 }
 
+/// Shows the holders of a lock and the queue.
+#[utoipa::path(
+    get,
+    path = "/v1/locks/{name}",
+    tag = "locks",
+    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    responses(
+        (status = 200, description = "The lock", body = Lock),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn show(
     State(service): State<Service>,
     caller: Caller,
@@ -86,6 +117,18 @@ pub(crate) async fn show(
     Ok(Json(Lock::from(&info)))
 }
 
+/// Evicts the holder of a lock.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/evict",
+    tag = "locks",
+    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    request_body = Evict,
+    responses(
+        (status = 204, description = "The holder is evicted"),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
 pub(crate) async fn evict(
     State(service): State<Service>,
     caller: Caller,
@@ -93,12 +136,22 @@ pub(crate) async fn evict(
     body: Body,
 ) -> Answer<StatusCode> {
     let (name, body): (_, Evict) = (name_of(name)?, body_of(body)?);
-    let evicted = evicted(&service, &caller, &name, &body).await;
+    evict_holder(&service, &caller, &name, &body).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Evicts a holder, and notes that in the audit log.
+pub(crate) async fn evict_holder(
+    service: &Service,
+    caller: &Caller,
+    name: &Name,
+    body: &Evict,
+) -> Answer<()> {
+    let evicted = evicted(service, caller, name, body).await;
     match &evicted {
-        Ok(()) => service.audit.evicted(&caller, &name, body.token, body.now, body.reason.as_deref()),
-        Err(problem) => service.audit.refused(&caller, &name, Verb::Evict, problem),
+        Ok(()) => service.audit.evicted(caller, name, body.token, body.now, body.reason.as_deref()),
+        Err(problem) => service.audit.refused(caller, name, Verb::Evict, problem),
     }
-    evicted.map(|()| StatusCode::NO_CONTENT)
+    evicted
 }
 
 async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) -> Answer<()> {

@@ -8,17 +8,20 @@ use fencepost_tls::Certificates;
 use rustls::ServerConfig;
 
 use crate::audit::Audit;
+use crate::prometheus::Metrics;
 use crate::rights::tokens::Tokens;
 
 /// The options of the service.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Who may do what. `None`: each program of this machine may do all.
+    /// The rights of callers. `None`: each program of this machine may do all.
     pub tokens: Option<Arc<Tokens>>,
     /// Where the audit log goes.
     pub audit: Audit,
     /// The certificates of TLS. `None`: HTTP without TLS.
     pub certificates: Option<Arc<Certificates<ServerConfig>>>,
+    /// The recorder for `/metrics`.
+    pub metrics: Option<Metrics>,
 }
 
 /// Reads the certificate of the service and its key, and the authorities of its clients' certificates. With these, each client needs a

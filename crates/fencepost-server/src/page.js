@@ -5,10 +5,11 @@ async function look() {
   if (asked) return;
   asked = true;
   try {
-    const answer = await fetch("/", { cache: "no-store" });
+    const answer = await fetch(location.href, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.status);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const part of ["header", "main"]) {
+    // A search that is being typed stays.
+    for (const part of ["header p", "main"]) {
       document.querySelector(part).replaceWith(page.querySelector(part));
     }
     document.body.classList.remove("away");

@@ -5,12 +5,25 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
 
 /// The answer to a request.
 pub(crate) type Answer<T> = Result<T, Problem>;
+
+/// The body of an error (RFC 9457).
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes the fields that `to_json` writes")]
+pub(crate) struct ProblemBody {
+    status: u16,
+    title: String,
+    /// Stays the same over versions of the service.
+    code: String,
+    /// The failure, its cause, and what to do.
+    detail: String,
+}
 
 /// An error of a request.
 #[derive(Debug, Clone)]

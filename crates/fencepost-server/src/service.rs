@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::audit::Audit;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
+use crate::prometheus::Metrics;
 use crate::rights::caller::Caller;
 use crate::rights::tokens::Tokens;
 use crate::running::Running;
@@ -27,6 +28,7 @@ pub(crate) struct Service {
     pub(crate) snapshots: Snapshots,
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) audit: Audit,
+    pub(crate) metrics: Option<Metrics>,
     /// Callers reach it by TLS.
     pub(crate) is_secure: bool,
 }
@@ -47,6 +49,7 @@ impl Service {
             snapshots,
             tokens: options.tokens.clone(),
             audit: options.audit.clone(),
+            metrics: options.metrics.clone(),
             is_secure: options.certificates.is_some(),
         }
     }

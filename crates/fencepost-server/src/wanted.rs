@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
@@ -20,21 +21,24 @@ const TTL: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The body of a request for a lock.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Acquire {
     mode: ModeName,
     /// How many permits there are. The request takes one.
     permits: Option<u32>,
+    /// How long the lease is: a duration such as `30s`, which is the default.
     ttl: Option<String>,
-    /// No part of what a key stands for: a caller that asks again waits as long as it likes.
-    #[serde(skip_serializing)]
+    /// How long the request waits, at most `300s`. By default it does not wait.
     wait: Option<String>,
+    /// The holder as others see it.
     holder: Option<String>,
+    /// Why it is held, as others see it.
     reason: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+/// How a lock is held.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum ModeName {
     #[default]
@@ -61,6 +65,17 @@ enum Lock {
     Exclusive(Mutex),
     Shared(RwLock),
     Permits(Semaphore, u32),
+}
+
+impl Acquire {
+    /// Returns the request that a key stands for. The waiting time is no part of it: a caller that asks again waits as long as it likes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut fields = serde_json::to_value(self).unwrap_or_default();
+        if let Some(fields) = fields.as_object_mut() {
+            fields.remove("wait");
+        }
+        fields.to_string().into_bytes()
+    }
 }
 
 impl Wanted {
@@ -99,14 +114,16 @@ impl Wanted {
         }
     }
 
-    /// Makes the request for the engine, without a waiting time.
-    pub(crate) fn request(&self) -> TryAcquire<'_> {
+    /// Makes the request for the engine. It waits for this long.
+    pub(crate) fn request(&self, wait: Duration) -> TryAcquire<'_> {
         let request = match &self.lock {
             Lock::Exclusive(lock) => lock.try_lock(),
             Lock::Shared(lock) => lock.try_read(),
             Lock::Permits(lock, _) => lock.try_acquire(),
         };
         let request = request.ttl(self.ttl);
+        // A request that does not wait leaves nothing in the queue.
+        let request = if wait.is_zero() { request } else { request.wait(wait) };
         let request = match &self.holder {
             Some(holder) => request.label(holder),
             None => request,

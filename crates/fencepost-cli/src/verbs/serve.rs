@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::Error;
-use fencepost_server::{Audit, NewToken, Options as Service, Right, Tokens};
+use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Tokens};
 
 use crate::cli::count;
 use crate::connect::{CLEANUP, Options, close, connect};
@@ -158,5 +158,5 @@ fn options(args: &Args) -> Result<Service, Error> {
         }
         _ => None,
     };
-    Ok(Service { tokens, audit, certificates })
+    Ok(Service { tokens, audit, certificates, metrics: Some(Metrics::install()?) })
 }

@@ -208,7 +208,7 @@ fn a_token_gives_rights_without_a_restart() {
         assert!(log.contains(&format!("\"event\":\"{event}\"")) && !log.contains(token), "{log}");
     }
     assert!(log.contains("\"peer\":\"127.0.0.1\""), "{log}");
-    // What can be refused is refused before the service listens.
+    // A fault of an option is refused before the service listens.
     place.output(["serve", "token", "add", "--tokens", tokens, "--allow", "own:", "ci"]).expect(64);
     place.output(["serve", "token", "add", "--tokens", tokens, "ci"]).expect(64);
     place.output(["serve", "--tokens", place.path("none").to_str().unwrap()]).expect(78);

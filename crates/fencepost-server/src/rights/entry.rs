@@ -109,7 +109,7 @@ impl Entry {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it, without a part of the hash.
+    /// The fault of the line, without a part of the hash.
     pub(crate) fn from_line(line: &str) -> Result<Entry> {
         let line: Line = serde_json::from_str(line)
             .map_err(|error| Error::invalid(format!("it is no line of JSON for a token: {error}")))?;

@@ -40,9 +40,9 @@ struct Known {
 /// A token to be added.
 #[derive(Debug, Clone)]
 pub struct NewToken {
-    /// Who gets it. The audit log names it.
+    /// The name of its caller. The audit log has it.
     pub caller: String,
-    /// What it may do.
+    /// The rights of its caller.
     pub rights: Vec<Right>,
     /// How long it is valid.
     pub expires: Option<Duration>,

@@ -4,5 +4,7 @@ mod keys;
 mod kit;
 mod locks;
 mod network;
+mod page;
 mod rights;
+mod service;
 mod streams;
