@@ -24,8 +24,8 @@ const KEY: &str = "idempotency-key";
     post,
     path = "/v1/locks/{name}/acquire",
     tag = "locks",
-    params(("name" = String, Path, description = "The name of the lock, percent-encoded"),
-        ("Idempotency-Key" = Option<String>, Header, description = "16 to 255 visible characters, a secret")),
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
+        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The lease", body = Granted),

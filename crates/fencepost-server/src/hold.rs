@@ -45,7 +45,7 @@ enum Stage {
     post,
     path = "/v1/locks/{name}/hold",
     tag = "locks",
-    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The events waiting, granted, held, lost and refused", body = String, content_type = "text/event-stream"),

@@ -102,7 +102,8 @@ async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guar
     let guard = match outcome {
         Ok(Some(guard)) => guard,
         Ok(None) => {
-            record.release().await?;
+            // A record that is left ends with its lease.
+            let _ = record.release().await;
             return Err(busy(&service.locks, wanted).await);
         }
         Err(error) if error.is_lost() => return Ok(None),

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -113,14 +114,25 @@ async fn connection(
     tls: Option<Arc<ServerConfig>>,
 ) -> Ended {
     stream.set_nodelay(true)?;
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, silence)?;
+    notice_silence(&stream)?;
     let Some(config) = tls else { return http1(stream, peer, router).await };
     let stream = tokio::time::timeout(HEAD, TlsAcceptor::from(config).accept(stream)).await??;
     match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => http2(stream, peer, router).await,
         _ => http1(stream, peer, router).await,
     }
+}
+
+/// Lets the system notice a caller that is cut off, also while nothing is sent to it: its place in the queue ends then.
+fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::set_tcp_keepidle(stream, SILENCE / 4)?;
+        sockopt::set_tcp_keepintvl(stream, SILENCE / 4)?;
+        sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+    }
+    Ok(())
 }
 
 async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) -> Ended {

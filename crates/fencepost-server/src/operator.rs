@@ -100,7 +100,7 @@ pub(crate) async fn listing(
     get,
     path = "/v1/locks/{name}",
     tag = "locks",
-    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
     responses(
         (status = 200, description = "The lock", body = Lock),
         (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
@@ -122,7 +122,7 @@ pub(crate) async fn show(
     post,
     path = "/v1/locks/{name}/evict",
     tag = "locks",
-    params(("name" = String, Path, description = "The name of the lock, percent-encoded")),
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
     request_body = Evict,
     responses(
         (status = 204, description = "The holder is evicted"),

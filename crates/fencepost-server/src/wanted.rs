@@ -26,14 +26,19 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub(crate) struct Acquire {
     mode: ModeName,
     /// How many permits there are. The request takes one.
+    #[schema(minimum = 1)]
     permits: Option<u32>,
     /// How long the lease is: a duration such as `30s`, which is the default.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     ttl: Option<String>,
     /// How long the request waits, at most `300s`. By default it does not wait.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     wait: Option<String>,
     /// The holder as others see it.
+    #[schema(max_length = 1024)]
     holder: Option<String>,
     /// Why it is held, as others see it.
+    #[schema(max_length = 1024)]
     reason: Option<String>,
 }
 
