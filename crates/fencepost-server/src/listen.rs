@@ -115,11 +115,13 @@ async fn connection(
 ) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
-    let Some(config) = tls else { return http1(stream, peer, router).await };
-    let stream = tokio::time::timeout(HEAD, TlsAcceptor::from(config).accept(stream)).await??;
+    // In boxes: a connection takes the memory of what it does, and not of all that it could do.
+    let Some(config) = tls else { return Box::pin(http1(stream, peer, router)).await };
+    let handshake = Box::pin(tokio::time::timeout(HEAD, TlsAcceptor::from(config).accept(stream)));
+    let stream = handshake.await??;
     match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => http2(stream, peer, router).await,
-        _ => http1(stream, peer, router).await,
+        Some(b"h2") => Box::pin(http2(stream, peer, router)).await,
+        _ => Box::pin(http1(stream, peer, router)).await,
     }
 }
 

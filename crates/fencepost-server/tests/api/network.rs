@@ -91,6 +91,32 @@ async fn other_machines_need_tokens_and_tls() {
     bind("0.0.0.0:0".parse().unwrap(), &Options { tokens, ..with_tls }).unwrap();
 }
 
+#[tokio::test]
+async fn a_request_that_is_cut_off_or_garbled_harms_nobody() {
+    let address = listen(Options::default()).await;
+    let body = "{\"ttl\":\"1m\",\"wait\":\"1s\",\"reason\":\"x\"}";
+    let whole = format!(
+        "POST /v1/locks/a%2Fb/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Idempotency-Key: 0123456789abcdef\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    for at in 0..whole.len() {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&whole.as_bytes()[..at]).await.unwrap();
+        // The end of what is sent. The answer does not matter, but there is an end of it.
+        stream.shutdown().await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        let mut garbled = whole.clone().into_bytes();
+        garbled[at] ^= 0x95;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(&garbled).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+    let answer = exchange(TcpStream::connect(address).await.unwrap(), HEALTH.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
 /// Makes `cert.pem` and `key.pem` for this machine.
 fn make_certificate(dir: &Path) {
     let made = Command::new("openssl")
