@@ -56,6 +56,8 @@ pub(crate) async fn changes(
     let listener = Listener {
         prefixes: caller.readable(&prefix),
         ends: Instant::now() + LONGEST,
+        service: service.clone(),
+        caller: caller.clone(),
         seen: service.snapshots.subscribe(),
         known: Arc::default(),
         events: VecDeque::new(),
@@ -73,6 +75,8 @@ struct Listener {
     /// Of the names that the caller may see.
     prefixes: Vec<String>,
     ends: Instant,
+    service: Service,
+    caller: Caller,
     seen: watch::Receiver<Option<Snapshot>>,
     known: Arc<BTreeMap<String, Info>>,
     events: VecDeque<(&'static str, Value)>,
@@ -95,7 +99,7 @@ impl Listener {
                 None => {}
             }
             if self.events.is_empty() {
-                if Instant::now() >= self.ends {
+                if Instant::now() >= self.ends || !self.service.knows(&self.caller) {
                     return None;
                 }
                 match tokio::time::timeout(BEAT, self.seen.changed()).await {

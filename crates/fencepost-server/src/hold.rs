@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
 use futures_util::stream::{Stream, unfold};
@@ -23,6 +24,9 @@ const BEAT: Duration = Duration::from_secs(3);
 /// After which silence the caller stops its work. The service notices a connection that is cut off later than that: see `SILENCE` in
 /// `listen.rs`.
 const STOP_AFTER: Duration = Duration::from_secs(10);
+
+/// Why a stream ends whose caller has no rights any more.
+const NOT_VALID: &str = "the token was taken back or has expired";
 
 /// A request and how far it is.
 struct Held {
@@ -75,6 +79,20 @@ pub(crate) async fn hold(
 impl Held {
     /// Returns the next event. `None`: the stream ends.
     async fn next(&mut self) -> Option<(&'static str, Value)> {
+        if !self.service.knows(&self.caller) {
+            // Dropped: the lock is released, or the place in the queue is left.
+            return match std::mem::replace(&mut self.stage, Stage::Ended) {
+                Stage::Begin | Stage::Waiting(_) => {
+                    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID);
+                    self.service.audit.acquired(&self.caller, &self.wanted.name, Err(&problem));
+                    Some(("refused", problem.to_json()))
+                }
+                Stage::Holding(guard) => {
+                    Some(("lost", json!({ "token": guard.token().get(), "why": NOT_VALID, "detail": null })))
+                }
+                Stage::Ended => None,
+            };
+        }
         match &mut self.stage {
             Stage::Begin => {
                 let wanted = self.wanted.clone();

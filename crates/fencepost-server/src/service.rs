@@ -54,6 +54,11 @@ impl Service {
         }
     }
 
+    /// Returns whether the token of a caller is still valid, for a stream that is open.
+    pub(crate) fn knows(&self, caller: &Caller) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| tokens.is_valid(caller))
+    }
+
     /// Counts a caller that waits.
     pub(crate) fn wait(&self, caller: &Caller) -> Answer<Waits> {
         let of_caller = caller.wait()?;

@@ -11,12 +11,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::{Answer, Problem};
 use crate::rights::entry::{Right, Verb};
+use crate::rights::secret::Hash;
 
 /// The caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) peer: Option<SocketAddr>,
+    /// The hash of its token. `None`: it came without one.
+    pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
     rights: Option<Arc<[Right]>>,
     /// `None`: it may wait as often as all callers together.
@@ -26,11 +29,17 @@ pub(crate) struct Caller {
 impl Caller {
     /// The caller of a service without rights.
     pub(crate) fn of_this_machine() -> Caller {
-        Caller { name: "".into(), peer: None, rights: None, waiting: None }
+        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None }
     }
 
     pub(crate) fn new(name: &str, rights: &[Right], waiting: Option<Arc<Semaphore>>) -> Caller {
-        Caller { name: name.into(), peer: None, rights: Some(rights.into()), waiting }
+        Caller { name: name.into(), peer: None, token: None, rights: Some(rights.into()), waiting }
+    }
+
+    /// Sets the hash of its token.
+    pub(crate) fn by(mut self, token: Hash) -> Caller {
+        self.token = Some(token);
+        self
     }
 
     /// Returns whether it may do this with the lock.

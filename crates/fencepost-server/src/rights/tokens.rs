@@ -95,19 +95,29 @@ impl Tokens {
 
     /// Returns the caller of a token that is valid now.
     pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
+        self.caller_of(&Hash::of(token))
+    }
+
+    /// Returns whether the token of a caller is still valid.
+    pub(crate) fn is_valid(&self, caller: &Caller) -> bool {
+        caller.token.is_none_or(|token| self.caller_of(&token).is_some())
+    }
+
+    fn caller_of(&self, hash: &Hash) -> Option<Caller> {
         let mut state = self.state.lock();
         self.reload(&mut state);
-        let hash = Hash::of(token);
         // All entries are compared, whichever it is.
         let mut found = None;
         for known in &state.known {
-            if known.entry.hash.is(&hash) {
+            if known.entry.hash.is(hash) {
                 found = Some(known);
             }
         }
         let known = found?;
         let is_over = known.entry.expires.is_some_and(|end| SystemTime::now() >= end);
-        (!is_over).then(|| Caller::new(&known.entry.caller, &known.entry.rights, known.waiting.clone()))
+        let entry = &known.entry;
+        let caller = || Caller::new(&entry.caller, &entry.rights, known.waiting.clone()).by(entry.hash);
+        (!is_over).then(caller)
     }
 
     fn reload(&self, state: &mut State) {

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::kit::{Lines, answer, get, lease, post, service};
+use crate::kit::{Events, Lines, answer, get, lease, post, service};
 
 /// A service with a file of tokens, which is empty at first.
 struct Guarded {
@@ -278,4 +278,25 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     assert!(lines.iter().all(|line| line["time"].as_str().unwrap().ends_with('Z')));
     let lease = held["lease"].as_str().unwrap();
     assert!(![lease, &token, &reads, "fpt1-"].iter().any(|secret| text.contains(secret)), "{text}");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_token() {
+    let service = Guarded::start().await;
+    let token = service.token(&["acquire:"]);
+    let mut events = Events::of(&service.router, with(&token, post("/v1/locks/a/hold", &json!({})))).await;
+    let granted = events.next_of("granted").await;
+    fs::write(&service.file, "").unwrap();
+    let lost = events.next_of("lost").await;
+    assert!(
+        lost["token"] == granted["token"] && lost["why"].as_str().unwrap().contains("taken back"),
+        "{lost}"
+    );
+    assert_eq!(events.next().await, None);
+    let free = async {
+        while !service.locks.inspect("a").await.unwrap().claims.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), free).await.expect("it is released");
 }

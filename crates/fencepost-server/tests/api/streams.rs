@@ -2,59 +2,13 @@
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use axum::http::StatusCode;
 use fencepost_core::{Client, Eviction};
-use http_body_util::BodyExt;
-use serde_json::{Value, json};
-use tower::ServiceExt;
+use serde_json::json;
 
-use crate::kit::{acquire, answer, get, lease, post, service};
+use crate::kit::{Events, acquire, answer, get, lease, post, service};
 
 const SOON: Duration = Duration::from_secs(20);
-
-/// A stream of events.
-struct Events {
-    body: Body,
-    text: String,
-}
-
-impl Events {
-    async fn of(router: &Router, request: Request<Body>) -> Events {
-        let response = router.clone().oneshot(request).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
-        Events { body: response.into_body(), text: String::new() }
-    }
-
-    async fn hold(router: &Router, name: &str, body: &Value) -> Events {
-        Events::of(router, post(&format!("/v1/locks/{name}/hold"), body)).await
-    }
-
-    /// Returns the next event. `None`: the stream has ended.
-    async fn next(&mut self) -> Option<(String, Value)> {
-        while !self.text.contains("\n\n") {
-            let frame = tokio::time::timeout(SOON, self.body.frame()).await.expect("an event")?;
-            self.text.push_str(std::str::from_utf8(frame.unwrap().data_ref().unwrap()).unwrap());
-        }
-        let (event, rest) = self.text.split_once("\n\n").unwrap();
-        let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
-        let event = (field("event:").to_owned(), serde_json::from_str(field("data:")).unwrap());
-        self.text = rest.to_owned();
-        Some(event)
-    }
-
-    /// Returns the next event of this name.
-    async fn next_of(&mut self, name: &str) -> Value {
-        loop {
-            let (event, data) = self.next().await.expect(name);
-            if event == name {
-                return data;
-            }
-        }
-    }
-}
 
 /// Waits until the lock has this number of claims.
 async fn claims(locks: &Client, count: usize) {
