@@ -19,9 +19,9 @@ use crate::service::{Service, Waits};
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
 
-/// How often a stream says something.
+/// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
-/// After which silence the caller stops its work. The service notices a connection that is cut off later than that: see `SILENCE` in
+/// After which silence the caller stops its work, at most. The service notices a connection that is cut off later than that: see `SILENCE` in
 /// `listen.rs`.
 const STOP_AFTER: Duration = Duration::from_secs(10);
 
@@ -107,10 +107,7 @@ impl Held {
                 };
                 let problem = match outcome {
                     Ok(Some(guard)) => {
-                        let granted = json!({
-                            "token": guard.token().get(),
-                            "stop_after_ms": millis(STOP_AFTER),
-                        });
+                        let granted = held(&guard);
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
                         self.stage = Stage::Holding(guard);
                         return Some(("granted", granted));
@@ -123,8 +120,9 @@ impl Held {
                 Some(("refused", problem.to_json()))
             }
             Stage::Holding(guard) => {
-                let Ok(why) = tokio::time::timeout(BEAT, guard.lost()).await else {
-                    return Some(("held", json!({ "token": guard.token().get() })));
+                let beat = BEAT.min(self.wanted.ttl / 8);
+                let Ok(why) = tokio::time::timeout(beat, guard.lost()).await else {
+                    return Some(("held", held(guard)));
                 };
                 let detail = guard.loss_detail().as_deref().map(str::to_owned);
                 let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
@@ -134,4 +132,11 @@ impl Held {
             Stage::Ended => None,
         }
     }
+}
+
+/// Makes the data of an event that says that the lock is held. If this service is stopped, the lease ends at its time. The caller stops
+/// before that: a fifth of the time is for the way of the event.
+fn held(guard: &Guard) -> Value {
+    let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
+    json!({ "token": guard.token().get(), "stop_after_ms": millis(stop_after) })
 }

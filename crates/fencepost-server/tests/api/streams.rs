@@ -34,9 +34,22 @@ async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
     let info = locks.inspect("a").await.unwrap();
     let holder = info.holders().next().unwrap();
     assert!(holder.holder.label == "job 7" && !holder.detached);
-    assert_eq!(events.next().await.unwrap(), ("held".to_owned(), json!({ "token": granted["token"] })));
+    assert_eq!(events.next().await.unwrap(), ("held".to_owned(), granted));
     drop(events);
     claims(&locks, 0).await;
+}
+
+#[tokio::test]
+async fn the_caller_of_a_short_lease_stops_before_the_lease_ends() {
+    let (router, _locks) = service().await;
+    let mut events = Events::hold(&router, "a", &json!({ "ttl": "2s" })).await;
+    let mut stop_after = events.next_of("granted").await["stop_after_ms"].as_u64().unwrap();
+    // Over several renewals each event comes before the one before it says to stop.
+    for _ in 0..12 {
+        assert!((500..=1600).contains(&stop_after), "{stop_after}");
+        let held = tokio::time::timeout(Duration::from_millis(stop_after), events.next_of("held")).await;
+        stop_after = held.expect("in time")["stop_after_ms"].as_u64().unwrap();
+    }
 }
 
 #[tokio::test]
