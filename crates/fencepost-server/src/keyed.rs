@@ -14,6 +14,8 @@ use crate::running::Joined;
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
 
+/// How long a record is held on if the copy of the service that works on it is killed: then another copy may take it over.
+const WORK: Duration = Duration::from_secs(10);
 /// The longest time in the queue, over all requests of a key.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// How long a request without a waiting time waits for one with the same key that does wait: it may be granted at once.
@@ -65,7 +67,7 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
     let until = Instant::now() + limit;
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
     while Instant::now() < until {
-        let hold = record.try_lock().ttl(wanted.ttl).label("idempotency key").reason(&key.request);
+        let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
             match with_record(service, wanted, key, guard).await? {
                 Some(grant) => return Ok(grant),
@@ -110,11 +112,19 @@ async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guar
         Err(error) => return Err(error.into()),
     };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
-    match record.detach().await {
-        Ok(_) => detached(guard).await.map(Some),
+    match kept(record, wanted.ttl).await {
+        Ok(()) => detached(guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Makes the record a lease that is as long as that of the grant.
+async fn kept(mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
+    if ttl > WORK {
+        record.extend(ttl).await?;
+    }
+    record.detach().await.map(drop)
 }
 
 fn reused() -> Problem {

@@ -141,6 +141,25 @@ fn a_key_finds_its_grant(place: &Place) {
 }
 
 #[test]
+fn another_copy_takes_over_a_key_whose_copy_was_killed() {
+    let place = Place::new();
+    let (first, second) = (Service::start(&place), Service::start(&place));
+    let (_, held) = second.post("/v1/locks/a/acquire", &json!({ "ttl": "5m" }));
+    let ask = |copy: &Service| {
+        let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
+        copy.send_with(key, "/v1/locks/a/acquire", &json!({ "mode": "shared", "ttl": "5m", "wait": "1m" }))
+    };
+    let _killed = ask(&first);
+    place.waiters("a", 1);
+    let repeated = ask(&second);
+    drop(first);
+    assert_eq!(second.post("/v1/leases/release", &json!({ "lease": held["lease"] })).0, 204);
+    let (status, granted) = Service::answer(repeated);
+    assert!(status == 200 && granted["token"].as_u64() > held["token"].as_u64(), "{granted}");
+    assert_eq!(place.show("a")["holders"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn a_key_finds_its_grant_at_another_copy() {
     a_key_finds_its_grant(&Place::new());
 }
