@@ -9,96 +9,86 @@
 //! - A caller never believes too long: `valid_ms` counts from the moment at which the caller sent the request.
 //!
 //! # What is not
-//! - A reply that the caller does not get leaves the lease until its time is over.
-//! - There are no rights yet, so [`serve`] listens on loopback alone, and answers requests from this machine's own names alone.
+//! - A reply that the caller does not get leaves the lease until its time is over, unless the caller asks again with the same
+//!   idempotency key.
+//! - Without [`Tokens`] each program of this machine may do all. So [`bind`] takes an address of loopback alone, and the service answers
+//!   requests for this machine's own names alone.
 
-mod api;
+mod acquire;
+mod audit;
+mod body;
+mod changes;
+mod confirm;
+mod grant;
+mod health;
+mod hold;
+mod keyed;
+mod leases;
+mod listen;
+mod login;
+mod openapi;
+mod operator;
+mod options;
 mod origin;
 mod page;
 mod problem;
+mod prometheus;
+mod record;
+mod request;
+mod rights;
+mod running;
+mod service;
+mod snapshots;
 mod view;
-
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+mod wanted;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
-use tokio::sync::Semaphore;
 
-/// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
-const WAITING: usize = 10_000;
-/// The most bytes of a request's body: a lease with a name of 255 bytes and a reason of 1024 fit.
-const BODY: usize = 16 * 1024;
-
-/// The parts that all requests share.
-#[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) locks: Client,
-    /// A permit for each caller that waits.
-    pub(crate) waiting: Arc<Semaphore>,
-}
+pub use crate::audit::Audit;
+pub use crate::listen::{bind, serve};
+pub use crate::options::{Options, certificates};
+pub use crate::prometheus::Metrics;
+pub use crate::rights::entry::{Right, Verb};
+pub use crate::rights::tokens::{NewToken, Tokens};
+use crate::service::Service;
 
 /// Returns the API and the page, for locks of this client.
 ///
 /// # Errors
 /// [`is_unsupported`](Error::is_unsupported) if the engine has no detached leases: a lock of the service must outlive the request that
 /// takes it.
-pub fn router(locks: Client) -> Result<Router> {
+pub fn router(locks: Client, options: &Options) -> Result<Router> {
     if !locks.capabilities().detach {
         let message = "the service needs leases that outlive a request, and this engine ties locks to a session or a connection; use \
                        sqlite:, redis:, etcd:, or mode=table with postgres: and mysql:";
         return Err(Error::new(ErrorKind::Unsupported, message).on(locks.capabilities().engine));
     }
-    let service = Service { locks, waiting: Arc::new(Semaphore::new(WAITING)) };
+    let service = Service::new(locks, options);
     Ok(Router::new()
         .route("/", get(page::locks))
+        .route("/evict", get(confirm::ask).post(confirm::evict))
         .route("/page.js", get(page::script))
         .route("/page.css", get(page::style))
-        .route("/healthz", get(api::alive))
-        .route("/readyz", get(api::ready))
-        .route("/v1/locks", get(api::list))
-        .route("/v1/locks/{name}", get(api::show))
-        .route("/v1/locks/{name}/acquire", post(api::acquire))
-        .route("/v1/locks/{name}/evict", post(api::evict))
-        .route("/v1/leases/extend", post(api::extend))
-        .route("/v1/leases/release", post(api::release))
-        .route("/v1/leases/show", post(api::show_lease))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/v1/locks", get(operator::list))
+        .route("/v1/locks/{name}", get(operator::show))
+        .route("/v1/locks/{name}/acquire", post(acquire::acquire))
+        .route("/v1/locks/{name}/hold", post(hold::hold))
+        .route("/v1/changes", get(changes::changes))
+        .route("/v1/locks/{name}/evict", post(operator::evict))
+        .route("/v1/leases/extend", post(leases::extend))
+        .route("/v1/leases/release", post(leases::release))
+        .route("/v1/leases/show", post(leases::show_lease))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
-        .layer(axum::middleware::from_fn(origin::check))
-        .layer(DefaultBodyLimit::max(BODY))
+        .layer(from_fn(body::read))
+        .layer(from_fn_with_state(service.clone(), login::login))
+        .layer(from_fn_with_state(service.clone(), origin::check))
         .with_state(service))
-}
-
-/// Binds the address for [`serve`].
-///
-/// # Errors
-/// [`is_invalid`](Error::is_invalid) for an address that is not loopback. [`is_configuration`](Error::is_configuration) if the
-/// system refuses it.
-pub fn bind(address: SocketAddr) -> Result<TcpListener> {
-    if !address.ip().is_loopback() {
-        return Err(Error::invalid(format!(
-            "{address} can be reached from other machines, and the service has no rights yet; listen on 127.0.0.1, and put a proxy \
-             with authentication in front of it"
-        )));
-    }
-    let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::Configuration, format!("the service cannot listen on {address}: {error}"))
-    };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
-}
-
-/// Serves for as long as the future is polled.
-///
-/// # Errors
-/// The system refuses the listener.
-///
-/// # Cancel safety
-/// Dropped, it cuts off all callers. The locks that they hold are held by their leases.
-pub async fn serve(router: Router, listener: TcpListener) -> std::io::Result<()> {
-    axum::serve(tokio::net::TcpListener::from_std(listener)?, router).await
 }

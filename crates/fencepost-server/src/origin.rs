@@ -1,58 +1,84 @@
 //! Refuses requests that a web page of somebody else makes a browser send.
 //!
-//! The service has no rights, and trusts what runs on this machine. A browser runs on it, too, and with it the pages of strangers. They
+//! Without tokens the service trusts what runs on this machine. A browser runs on it, too, and with it the pages of strangers. They
 //! reach the service in two ways: by a request to 127.0.0.1, which names their origin, and by a host name of theirs that leads to 127.0.0.1
-//! (DNS rebinding), which the header `Host` names.
+//! (DNS rebinding), which the header `Host` names. With tokens a browser has the user's token for the service's own origin alone, and a
+//! stranger's page can make it send requests with that token. They name the page's origin, too.
 
-use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::problem::Problem;
+use crate::service::Service;
 
 /// The headers of each answer: the page loads nothing from elsewhere, is in no frame, and is not kept.
-const HEADERS: [(header::HeaderName, &str); 5] = [
+const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
          frame-ancestors 'none'",
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // With no-referrer a browser hides the origin of the service's own forms.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
+/// A browser that came by TLS comes by TLS from now on.
+const HTTPS: &str = "max-age=31536000";
 
-/// Answers a request of this machine, and refuses others.
-pub(crate) async fn check(request: Request, next: Next) -> Response {
-    let mut response = match judge(request.headers()) {
+/// Answers a request of a program, or of the service's own page, and refuses others.
+pub(crate) async fn check(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let mut response = match judge(&service, &request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
+    if service.is_secure {
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(HTTPS));
+    }
     response
 }
 
-fn judge(headers: &HeaderMap) -> Result<(), Problem> {
+fn judge(service: &Service, request: &Request) -> Result<(), Problem> {
+    let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let Some(host) = text(header::HOST).filter(|host| is_own(host)) else {
+    // HTTP/2 has the host in the address.
+    let host = text(header::HOST).or_else(|| request.uri().authority().map(|host| host.as_str()));
+    // Where tokens are needed, a page under a stranger's host name has none.
+    let Some(host) = host.filter(|host| service.tokens.is_some() || is_own(host)) else {
         return Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,
             "wrong-host",
             "the service answers requests for localhost, 127.0.0.1 and [::1]",
         ));
     };
-    match headers.get(header::ORIGIN) {
-        None => Ok(()),
-        Some(origin) if origin.as_bytes() == format!("http://{host}").as_bytes() => Ok(()),
-        Some(_) => {
-            let detail = "a page of another origin sent this request";
-            Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail))
-        }
+    let same_origin = match headers.get(header::ORIGIN) {
+        None => true,
+        Some(origin) => is_origin(origin.as_bytes(), host, service.is_secure),
+    };
+    // Browsers say whose page sends a request. A link from elsewhere may lead to the page, and no more.
+    let same_site = match text(HeaderName::from_static("sec-fetch-site")) {
+        None | Some("same-origin" | "none") => true,
+        Some(_) => request.method() == Method::GET && request.uri().path() == "/",
+    };
+    if same_origin && same_site {
+        return Ok(());
     }
+    Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", "a page of another origin sent this request"))
+}
+
+/// Returns whether the origin is this service. Without TLS a proxy may add it.
+fn is_origin(origin: &[u8], host: &str, is_secure: bool) -> bool {
+    let is = |scheme: &str| origin == format!("{scheme}{host}").as_bytes();
+    is("https://") || (!is_secure && is("http://"))
 }
 
 /// Returns whether a `Host` header names this machine alone.

@@ -2,20 +2,31 @@
 
 use std::fmt::Write as _;
 
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
-use fencepost_core::{ClaimInfo, Info, Page, visible};
+use fencepost_core::{ClaimInfo, Info, Name, visible};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::Service;
-use crate::problem::Problem;
+use crate::operator::{Listed, listing};
+use crate::problem::{Answer, Problem};
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
+use crate::service::Service;
 
 /// The most locks that the page shows.
 const SHOWN: usize = 500;
 
-pub(crate) async fn locks(State(service): State<Service>) -> Result<Html<String>, Problem> {
-    let listing = service.locks.list("", &Page::of(SHOWN)).await?;
-    Ok(Html(render(service.locks.capabilities().engine, &listing.resources, listing.next.is_some())))
+pub(crate) async fn locks(
+    State(service): State<Service>,
+    caller: Caller,
+    query: Result<Query<Listed>, QueryRejection>,
+) -> Answer<Html<String>> {
+    let Query(Listed { prefix, after }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    let after = after.as_deref().map(Name::new).transpose()?;
+    let (locks, next) = listing(&service, &caller, &prefix, after, SHOWN).await?;
+    Ok(Html(render(service.locks.capabilities().engine, &caller, &prefix, &locks, next.as_ref())))
 }
 
 pub(crate) async fn script() -> impl IntoResponse {
@@ -26,52 +37,82 @@ pub(crate) async fn style() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("page.css"))
 }
 
-fn render(engine: &str, locks: &[Info], has_more: bool) -> String {
+fn render(engine: &str, caller: &Caller, prefix: &str, locks: &[Info], next: Option<&Name>) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>fencepost</title><link rel=\"stylesheet\" href=\"/page.css\">\
-         <script src=\"/page.js\" defer></script></head><body><header><h1>fencepost</h1><p>{} on {}</p></header><main>",
+         <script src=\"/page.js\" defer></script></head><body><header><h1>fencepost</h1><p>{} on {}</p><form role=\"search\"><label>Names that begin with <input type=\"search\" \
+         name=\"prefix\" value=\"{}\"></label> <button>Show</button></form></header><main>",
         match locks.len() {
             1 => "1 lock".to_owned(),
-            count => format!("{count}{} locks", if has_more { " of more" } else { "" }),
+            count => format!("{count}{} locks", if next.is_some() { " of more" } else { "" }),
         },
-        text(engine)
+        text(engine),
+        text(prefix)
     );
     if locks.is_empty() {
         page.push_str("<p>Nothing is held or waited for.</p>");
     } else {
         page.push_str(
-            "<table><thead><tr><th>Lock<th>Holder<th>For<th>Lease left<th>Token<th>Reason<th>Waiting</tr></thead><tbody>",
+            "<table><thead><tr><th>Lock<th>Holder<th>For<th>Lease left<th>Token<th>Reason<th>Waiting<th><span class=\"hidden\">Actions</span></tr></thead><tbody>",
         );
-        locks.iter().for_each(|info| rows(&mut page, info));
+        locks.iter().for_each(|info| rows(&mut page, caller, info));
         page.push_str("</tbody></table>");
+        if let Some(next) = next {
+            let _ = write!(
+                page,
+                "<p><a href=\"/?prefix={}&amp;after={}\">The next ones</a></p>",
+                encoded(prefix),
+                encoded(next.as_str())
+            );
+        }
     }
     page.push_str("</main></body></html>");
     page
 }
 
 /// A row for each holder, or one for a lock that is only waited for.
-fn rows(page: &mut String, info: &Info) {
+fn rows(page: &mut String, caller: &Caller, info: &Info) {
     let (name, waiting) = (text(info.name.as_str()), info.waiters().count());
+    let may_evict = caller.may(Verb::Evict, &info.name);
     let mut holders = info.holders().peekable();
     if holders.peek().is_none() {
-        let _ = write!(page, "<tr><th scope=\"row\">{name}<td>–<td>–<td>–<td>–<td><td>{waiting}</tr>");
+        let _ = write!(page, "<tr><th scope=\"row\">{name}<td>–<td>–<td>–<td>–<td><td>{waiting}<td></tr>");
     }
     for claim in holders {
         let _ = write!(
             page,
-            "<tr{}><th scope=\"row\">{name}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{waiting}</tr>",
+            "<tr{}><th scope=\"row\">{name}<td>{}<td data-step=\"1\">{}{}<td>{}<td>{}<td>{waiting}<td>{}</tr>",
             if claim.is_overdue() { " class=\"overdue\"" } else { "" },
             holder(claim),
             seconds(claim.age),
-            claim.expires_in.map_or_else(|| "–".to_owned(), seconds),
+            claim
+                .expires_in
+                .map_or_else(|| "<td>–".to_owned(), |left| format!("<td data-step=\"-1\">{}", seconds(left))),
             claim.token.map_or_else(|| "–".to_owned(), |token| token.to_string()),
             claim.reason.as_deref().map(text).unwrap_or_default(),
+            if may_evict { action(info, claim) } else { String::new() },
         );
     }
 }
 
-fn holder(claim: &ClaimInfo) -> String {
+/// Returns the link to the question whether to evict a holder.
+fn action(info: &Info, claim: &ClaimInfo) -> String {
+    let Some(token) = claim.token.filter(|_| !claim.evicted) else { return String::new() };
+    let name = info.name.as_str();
+    let label = text(name);
+    format!(
+        "<a href=\"/evict?name={}&amp;token={token}\" aria-label=\"evict from {label}\">evict</a>",
+        encoded(name)
+    )
+}
+
+fn encoded(part: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(part, NON_ALPHANUMERIC)
+}
+
+/// Returns who holds, for HTML.
+pub(crate) fn holder(claim: &ClaimInfo) -> String {
     let how = if claim.detached { "lease" } else { "process" };
     format!(
         "{} <small>{how} of pid {} on {}</small>",
@@ -86,7 +127,7 @@ fn seconds(time: std::time::Duration) -> String {
 }
 
 /// Returns a stranger's text for HTML. Characters that hide or turn text are shown as such.
-fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in visible(text).chars() {
         match character {

@@ -5,12 +5,28 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fencepost_core::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
 
+/// The answer to a request.
+pub(crate) type Answer<T> = Result<T, Problem>;
+
+/// The body of an error (RFC 9457).
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes the fields that `to_json` writes")]
+pub(crate) struct ProblemBody {
+    status: u16,
+    title: String,
+    /// Stays the same over versions of the service.
+    code: String,
+    /// The failure, its cause, and what to do.
+    detail: String,
+}
+
 /// An error of a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Problem {
     status: StatusCode,
     code: &'static str,
@@ -26,6 +42,28 @@ impl Problem {
     /// The request breaks a rule.
     pub(crate) fn invalid(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, "invalid", detail)
+    }
+
+    /// The service or its engine cannot do it now. The caller tries again.
+    pub(crate) fn unavailable(code: &'static str, detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(crate) fn is(&self, code: &str) -> bool {
+        self.code == code
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let mut body = self.more.clone();
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("title".to_owned(), json!(self.status.canonical_reason()));
+        body.insert("code".to_owned(), self.code.into());
+        body.insert("detail".to_owned(), self.detail.clone().into());
+        Value::Object(body)
     }
 
     /// Adds a field.
@@ -55,12 +93,7 @@ impl From<Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut body = self.more;
-        body.insert("status".to_owned(), self.status.as_u16().into());
-        body.insert("title".to_owned(), json!(self.status.canonical_reason()));
-        body.insert("code".to_owned(), self.code.into());
-        body.insert("detail".to_owned(), self.detail.into());
-        let mut response = (self.status, Json(Value::Object(body))).into_response();
+        let mut response = (self.status, Json(self.to_json())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::SERVICE_UNAVAILABLE {

@@ -2,9 +2,10 @@
 
 use fencepost_core::{ClaimInfo, Info, Mode};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A lock with its holders and waiters.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Lock {
     pub(crate) name: String,
     pub(crate) last_token: Option<u64>,
@@ -14,7 +15,7 @@ pub(crate) struct Lock {
 }
 
 /// A claim that holds or waits. It has no part of the secret of a lease.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Claim {
     pub(crate) holder: String,
     pub(crate) host: String,

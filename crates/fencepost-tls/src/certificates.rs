@@ -14,27 +14,31 @@ use crate::config::Tls;
 use crate::error::{Schemes, TlsError};
 use crate::files::{self, Contents};
 
-/// The certificates of a client. Certificates are rotated while programs run, so each connection asks for the current ones.
+/// The certificates of a client, or of a server: `C` is the configuration that they make. Certificates are rotated while programs run, so each connection asks for the current ones.
 ///
 /// The files that a [`Tls`] names are read for each connection and compared with those in use: times of files are too coarse for that. If
 /// they have changed, the next connections use them. Files that are missing, half-written or do not belong together leave those in use
 /// as they are, so that the server decides. They are small and local, so they are read on the thread that connects. The system's own
 /// authorities are read when another file has changed.
-pub struct Certificates {
+pub struct Certificates<C = ClientConfig> {
     tls: Tls,
-    state: Mutex<State>,
+    load: Load<C>,
+    state: Mutex<State<C>>,
 }
 
-struct State {
-    current: Arc<Loaded>,
+/// Makes a configuration from the contents of the files.
+pub(crate) type Load<C> = fn(&Tls, &Contents) -> Result<C, TlsError>;
+
+struct State<C> {
+    current: Arc<Loaded<C>>,
     /// Why the changed files are not in use.
     unread: Option<TlsError>,
 }
 
 /// Certificates that were read together.
-pub struct Loaded {
+pub struct Loaded<C = ClientConfig> {
     /// The configuration for connections.
-    pub config: Arc<ClientConfig>,
+    pub config: Arc<C>,
     contents: Contents,
 }
 
@@ -44,17 +48,35 @@ impl Certificates {
     /// # Errors
     /// The fault of a file, with its path, or that this system has no authorities.
     pub fn read(tls: &Tls) -> Result<Certificates, TlsError> {
-        let current = Arc::new(load(tls, Contents::read(tls)?)?);
-        Ok(Certificates { tls: tls.clone(), state: Mutex::new(State { current, unread: None }) })
+        Certificates::read_by(tls, load)
+    }
+
+    /// Returns certificates that were read together as texts in PEM, for a driver that makes its own configuration.
+    ///
+    /// # Errors
+    /// This system has no authorities.
+    pub fn pem(&self, loaded: &Loaded) -> Result<Pem, TlsError> {
+        let authorities = authorities(&self.tls, &loaded.contents)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let identity = loaded.contents.identity.as_ref().map(|(cert, key)| (text(cert), text(key)));
+        Ok(Pem { authorities: authorities.iter().map(files::to_pem).collect(), identity })
+    }
+}
+
+impl<C> Certificates<C> {
+    /// Reads the files for the configuration that `load` makes.
+    pub(crate) fn read_by(tls: &Tls, load: Load<C>) -> Result<Certificates<C>, TlsError> {
+        let current = Arc::new(Loaded::read(tls, load, Contents::read(tls)?)?);
+        Ok(Certificates { tls: tls.clone(), load, state: Mutex::new(State { current, unread: None }) })
     }
 
     /// Returns the configuration for a connection. Reads the files again.
-    pub fn config(&self) -> Arc<ClientConfig> {
+    pub fn config(&self) -> Arc<C> {
         Arc::clone(&self.current().config)
     }
 
     /// Returns what to use for a connection. Reads the files again.
-    pub fn current(&self) -> Arc<Loaded> {
+    pub fn current(&self) -> Arc<Loaded<C>> {
         // Another thread must not put older contents in the place of these.
         let mut state = self.state.lock();
         let changed = match Contents::read(&self.tls) {
@@ -62,7 +84,7 @@ impl Certificates {
                 state.unread = None;
                 return Arc::clone(&state.current);
             }
-            Ok(contents) => load(&self.tls, contents),
+            Ok(contents) => Loaded::read(&self.tls, self.load, contents),
             Err(trouble) => Err(trouble),
         };
         match changed {
@@ -80,17 +102,6 @@ impl Certificates {
             }
         }
         Arc::clone(&state.current)
-    }
-
-    /// Returns certificates that were read together as texts in PEM, for a driver that makes its own configuration.
-    ///
-    /// # Errors
-    /// This system has no authorities.
-    pub fn pem(&self, loaded: &Loaded) -> Result<Pem, TlsError> {
-        let authorities = authorities(&self.tls, &loaded.contents)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let identity = loaded.contents.identity.as_ref().map(|(cert, key)| (text(cert), text(key)));
-        Ok(Pem { authorities: authorities.iter().map(files::to_pem).collect(), identity })
     }
 
     /// Returns why the changed files are not in use, if they are not: a part of the message of a connection that failed.
@@ -116,12 +127,18 @@ impl Certificates {
     }
 }
 
-/// Makes the configuration from the contents of the files.
-fn load(tls: &Tls, contents: Contents) -> Result<Loaded, TlsError> {
+impl<C> Loaded<C> {
+    fn read(tls: &Tls, load: Load<C>, contents: Contents) -> Result<Loaded<C>, TlsError> {
+        Ok(Loaded { config: Arc::new(load(tls, &contents)?), contents })
+    }
+}
+
+/// Makes the configuration of a client.
+fn load(tls: &Tls, contents: &Contents) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::new(ErrorKind::Internal, "TLS cannot be set up").because(&error))?
-        .with_root_certificates(roots(tls, &contents)?);
+        .with_root_certificates(roots(tls, contents)?);
     let config = match (&tls.identity, &contents.identity) {
         (Some((cert, key)), Some((cert_bytes, key_bytes))) => {
             let (chain, secret) = (files::chain(cert, cert_bytes)?, files::key(key, key_bytes)?);
@@ -131,10 +148,10 @@ fn load(tls: &Tls, contents: Contents) -> Result<Loaded, TlsError> {
         }
         _ => builder.with_no_client_auth(),
     };
-    Ok(Loaded { config: Arc::new(config), contents })
+    Ok(config)
 }
 
-fn roots(tls: &Tls, contents: &Contents) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(tls: &Tls, contents: &Contents) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let found = authorities(tls, contents)?;
     match &tls.ca {
@@ -175,13 +192,13 @@ impl fmt::Debug for Pem {
     }
 }
 
-impl fmt::Debug for Loaded {
+impl<C> fmt::Debug for Loaded<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loaded").finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Certificates {
+impl<C> fmt::Debug for Certificates<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificates").field("tls", &self.tls).finish_non_exhaustive()
     }

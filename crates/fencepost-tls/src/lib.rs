@@ -1,4 +1,4 @@
-//! TLS for the engines of fencepost: the options of a URL, and the meaning of a failure.
+//! TLS for the engines and the service of fencepost: the options of a URL, and the meaning of a failure.
 //!
 //! The options `ca`, `cert` and `key` of a URL become a configuration of rustls, with aws-lc-rs. The provider is named here, because a
 //! program may have several providers linked and none installed. Servers' certificates and names are always checked.
@@ -18,6 +18,8 @@ mod error;
 mod explain;
 #[cfg(feature = "rustls")]
 mod files;
+#[cfg(feature = "rustls")]
+mod server;
 #[cfg(all(test, feature = "rustls"))]
 mod testing;
 #[cfg(not(feature = "rustls"))]

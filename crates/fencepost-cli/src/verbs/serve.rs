@@ -1,45 +1,162 @@
 //! `fencepost serve`: locks over HTTP, and a page to look at.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use fencepost_core::Error;
+use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Tokens};
+
+use crate::cli::count;
 use crate::connect::{CLEANUP, Options, close, connect};
+use crate::duration;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 use crate::wait::unless_ended;
 
+/// Headings of the help.
+const RIGHTS: &str = "Rights";
+const TLS: &str = "TLS";
+
 /// Serve locks over HTTP to programs in any language, with a page to look at.
 ///
-/// The service stores nothing: the locks live in the engine, so any number of copies can run. It listens on loopback alone, because it
-/// has no rights yet.
+/// The service stores nothing: the locks live in the engine, so any number of copies can run. Without --tokens each program that reaches it
+/// can take and evict each lock. So it listens on loopback alone, unless it has tokens and TLS.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost serve [OPTIONS]",
-    after_help = "Example:
+    args_conflicts_with_subcommands = true,
+    subcommand_help_heading = "Commands",
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci
   fencepost serve
 
 In another terminal:
   curl --json '{\"ttl\": \"1m\"}' http://127.0.0.1:7070/v1/locks/hello/acquire"
 )]
 pub(crate) struct Args {
-    /// Listen on this address of loopback; port 0 takes a free port
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Listen on this address; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
+    /// File of tokens, which is read again when it changes: each request then needs one
+    #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
+    tokens: Option<PathBuf>,
+    /// File for the audit log, a line of JSON for each grant, refusal, eviction and failed login [default: standard error with
+    /// --tokens, else none]
+    #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
+    audit: Option<PathBuf>,
+    /// PEM file of the service's certificate, which is read again when it changes
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = TLS)]
+    cert: Option<PathBuf>,
+    /// PEM file of the certificate's key
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = TLS)]
+    key: Option<PathBuf>,
+    /// PEM file of authorities: each client then needs a certificate of one
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = TLS)]
+    client_ca: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Token(TokenArgs),
+}
+
+/// Give callers of the service rights by tokens.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "fencepost serve token add [OPTIONS] NAME",
+    disable_help_subcommand = true,
+    after_help = "Example:
+  fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci"
+)]
+struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenCommand {
+    Add(AddArgs),
+}
+
+/// Add a token to a file and print it.
+///
+/// The file has only a hash of it. To take a token back, delete its line.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "fencepost serve token add [OPTIONS] NAME",
+    after_help = "Examples:
+  fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci
+  fencepost serve token add --tokens tokens.jsonl --allow read,evict: --expires 90d ops"
+)]
+struct AddArgs {
+    /// File of tokens; it is created if it is missing
+    #[arg(long, value_name = "FILE")]
+    tokens: PathBuf,
+    /// Verbs, a colon, and the prefix of the names; may be given several times. The verbs are acquire (extends and releases, too),
+    /// read and evict
+    #[arg(long, value_name = "VERBS:PREFIX", required = true)]
+    allow: Vec<Right>,
+    /// End the token's validity DUR from now
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    expires: Option<Duration>,
+    /// Let at most N of its requests wait at a time
+    #[arg(long, value_name = "N", value_parser = count)]
+    waiting: Option<u32>,
+    /// Name of the caller, for the audit log
+    name: String,
+}
+
+/// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
-    let listener = fencepost_server::bind(args.listen)?;
+    if let Some(Command::Token(TokenArgs { command: TokenCommand::Add(new) })) = args.command {
+        let AddArgs { tokens, allow, expires, waiting, name } = new;
+        let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting })?;
+        show::line(&token)?;
+        return Ok(0);
+    }
+    let options = options(&args)?;
+    let listener = fencepost_server::bind(args.listen, &options)?;
     let address = listener.local_addr()?;
     let locks = unless_ended(signals, connect(settings, Options::default())).await??;
     let served = async {
-        let router = fencepost_server::router(locks.clone())?;
-        show::line(&format!("the page: http://{address}/"))?;
-        let curl = "curl --json '{\"ttl\": \"1m\"}'";
-        show::line(&format!("try: {curl} http://{address}/v1/locks/hello/acquire"))?;
-        Ok::<_, Failure>(fencepost_server::serve(router, listener).await?)
+        let router = fencepost_server::router(locks.clone(), &options)?;
+        let scheme = if options.certificates.is_some() { "https" } else { "http" };
+        let header = match options.tokens {
+            Some(_) => " -H \"Authorization: Bearer $TOKEN\"",
+            None => {
+                show::line("no rights: each program of this machine can take and evict each lock")?;
+                ""
+            }
+        };
+        show::line(&format!("the page: {scheme}://{address}/"))?;
+        let curl = format!("curl{header} --json '{{\"ttl\": \"1m\"}}'");
+        show::line(&format!("try: {curl} {scheme}://{address}/v1/locks/hello/acquire"))?;
+        Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
     let outcome = unless_ended(signals, served).await;
     close(&locks, CLEANUP).await;
     outcome?.map(|()| 0)
+}
+
+fn options(args: &Args) -> Result<Service, Error> {
+    let tokens = args.tokens.as_deref().map(Tokens::read).transpose()?.map(Arc::new);
+    let audit = match args.audit.as_deref() {
+        Some(path) => Audit::to_file(path)?,
+        None if tokens.is_some() => Audit::to(std::io::stderr()),
+        None => Audit::default(),
+    };
+    let certificates = match (&args.cert, &args.key) {
+        (Some(cert), Some(key)) => {
+            Some(Arc::new(fencepost_server::certificates(cert, key, args.client_ca.as_deref())?))
+        }
+        _ => None,
+    };
+    Ok(Service { tokens, audit, certificates, metrics: Some(Metrics::install()?) })
 }

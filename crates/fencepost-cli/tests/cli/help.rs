@@ -31,8 +31,11 @@ const VERBS: [&str; 19] = [
     "man",
 ];
 
+/// Commands below a verb. They have no manual page of their own.
+const BELOW: [&str; 2] = ["serve token", "serve token add"];
+
 fn help(place: &Place, verb: &str) -> String {
-    place.output([verb, "--help"]).expect(0).out.clone()
+    place.output(verb.split(' ').chain(["--help"])).expect(0).out.clone()
 }
 
 /// The lines below a heading, up to an empty line that no deeper line follows.
@@ -79,6 +82,11 @@ fn the_synopsis_can_be_typed() {
         let synopsis = page.split_once(".SH SYNOPSIS\n").unwrap().1.lines().next().unwrap();
         assert_eq!(synopsis.replace("\\-", "-"), usage);
     }
+    for command in BELOW {
+        let help = help(&place, command);
+        let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).unwrap();
+        assert!(usage.starts_with(&format!("fencepost {command}")) && !usage.contains(['<', '>']), "{usage}");
+    }
     let run = help(&place, "run");
     assert!(run.contains("Usage: fencepost run [OPTIONS] NAME... -- PROGRAM [ARG]...\n"), "{run}");
 }
@@ -87,7 +95,7 @@ fn the_synopsis_can_be_typed() {
 fn examples_of_the_help_run() {
     needs!(REDIS, POSTGRES);
     let mut count = 0;
-    for verb in VERBS {
+    for verb in VERBS.into_iter().chain(BELOW) {
         // One for each: examples leave leases behind.
         let server = Redis::start(&Config::new()).unwrap();
         let place = Place::at(&server.url());
@@ -112,7 +120,7 @@ fn examples_of_the_help_run() {
             .replace("--at-least 1m", "--at-least 10ms")
             // They go on until somebody ends them.
             .replace("fencepost watch", "timeout 1 fencepost watch")
-            .replace("fencepost serve", "timeout 1 fencepost serve --listen 127.0.0.1:0")
+            .replace("fencepost serve\n", "timeout 1 fencepost serve --listen 127.0.0.1:0\n")
             .replace("--no-stdin deploys", "--no-stdin deploys & kill $!");
         let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
         let mut shell = place.via("bash", ["-c", &format!("set -eu -o pipefail; {script}")]);
@@ -140,8 +148,9 @@ fn before(verb: &str) -> &'static str {
 #[test]
 fn tables_of_the_help_fit_a_terminal_of_80_columns() {
     let place = Place::new();
-    for verb in VERBS {
-        let said = Kid::of(place.fencepost([verb, "--help"]).env("COLUMNS", "80")).said();
+    for verb in VERBS.into_iter().chain(BELOW) {
+        let arguments = verb.split(' ').chain(["--help"]);
+        let said = Kid::of(place.fencepost(arguments).env("COLUMNS", "80")).said();
         for line in said.expect(0).out.lines() {
             // An example is copied whole.
             let example = line.contains("fencepost ");

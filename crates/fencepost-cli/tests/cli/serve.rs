@@ -5,6 +5,10 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use fencepost_testkit::etcd::{self, Etcd};
+use fencepost_testkit::needs;
+use fencepost_testkit::redis::{Config, Redis};
+use fencepost_testkit::sql::Postgres;
 use serde_json::{Value, json};
 
 use crate::kit::{Place, eventually};
@@ -19,7 +23,11 @@ struct Service {
 
 impl Service {
     fn start(place: &Place) -> Service {
-        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
+        Service::start_with(place, &[])
+    }
+
+    fn start_with(place: &Place, options: &[&str]) -> Service {
+        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"].iter().chain(options));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let (mut said, mut byte) = (String::new(), [0]);
@@ -29,13 +37,19 @@ impl Service {
         let page = said.lines().find_map(|line| line.strip_prefix("the page: http://"));
         let address = page.expect(&said).trim_end_matches('/').to_owned();
         assert!(said.contains(&format!("http://{address}/v1/locks/hello/acquire")), "{said}");
+        assert_eq!(said.contains("no rights"), !options.contains(&"--tokens"), "{said}");
         Service { child, address }
     }
 
     fn send(&self, path: &str, body: &Value) -> TcpStream {
+        self.send_with("", path, body)
+    }
+
+    /// Sends a request with these lines of headers.
+    fn send_with(&self, headers: &str, path: &str, body: &Value) -> TcpStream {
         let (body, mut stream) = (body.to_string(), TcpStream::connect(&self.address).unwrap());
         let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
             self.address,
             body.len()
         );
@@ -45,7 +59,12 @@ impl Service {
 
     /// Sends a request, and returns the status and the body.
     fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let (mut stream, mut text) = (self.send(path, body), String::new());
+        Service::answer(self.send(path, body))
+    }
+
+    /// Reads the answer to a request.
+    fn answer(mut stream: TcpStream) -> (u16, Value) {
+        let mut text = String::new();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.read_to_string(&mut text).unwrap();
         let status = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -96,6 +115,126 @@ fn a_caller_that_hangs_up_leaves_the_queue() {
         (token.as_u64() > granted["token"].as_u64()).then_some(())
     });
     drop(next);
+}
+
+/// Two copies before one engine: a repeated request finds its grant at the other copy, also if the first one is killed.
+fn a_key_finds_its_grant(place: &Place) {
+    let (first, second) = (Service::start(place), Service::start(place));
+    let ask = |copy: &Service, wait: &str| {
+        let body = json!({ "mode": "permits", "permits": 5, "ttl": "1m", "wait": wait });
+        let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
+        copy.send_with(key, "/v1/locks/keyed%2Fjob/acquire", &body)
+    };
+    let both = [ask(&first, "20s"), ask(&second, "20s"), ask(&second, "0s")];
+    let answers = both.map(Service::answer);
+    let token = &answers[0].1["token"];
+    assert!(
+        answers.iter().all(|(status, granted)| *status == 200 && granted["token"] == *token),
+        "{answers:?}"
+    );
+    drop(first);
+    let (status, again) = Service::answer(ask(&second, "0s"));
+    assert!(status == 200 && again["token"] == *token, "{again}");
+    assert_eq!(place.show("keyed/job")["holders"].as_array().unwrap().len(), 1);
+    assert_eq!(second.post("/v1/leases/release", &json!({ "lease": again["lease"] })).0, 204);
+    assert_eq!(Service::answer(ask(&second, "0s")).0, 410);
+}
+
+#[test]
+fn another_copy_takes_over_a_key_whose_copy_was_killed() {
+    let place = Place::new();
+    let (first, second) = (Service::start(&place), Service::start(&place));
+    let (_, held) = second.post("/v1/locks/a/acquire", &json!({ "ttl": "5m" }));
+    let ask = |copy: &Service| {
+        let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
+        copy.send_with(key, "/v1/locks/a/acquire", &json!({ "mode": "shared", "ttl": "5m", "wait": "1m" }))
+    };
+    let _killed = ask(&first);
+    place.waiters("a", 1);
+    let repeated = ask(&second);
+    drop(first);
+    assert_eq!(second.post("/v1/leases/release", &json!({ "lease": held["lease"] })).0, 204);
+    let (status, granted) = Service::answer(repeated);
+    assert!(status == 200 && granted["token"].as_u64() > held["token"].as_u64(), "{granted}");
+    assert_eq!(place.show("a")["holders"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_key_finds_its_grant_at_another_copy() {
+    a_key_finds_its_grant(&Place::new());
+}
+
+#[test]
+fn a_key_finds_its_grant_on_redis() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    a_key_finds_its_grant(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_key_finds_its_grant_on_etcd() {
+    needs!(ETCD);
+    let server = Etcd::start(&etcd::Config::new()).unwrap();
+    a_key_finds_its_grant(&Place::at(&server.url()));
+}
+
+#[test]
+fn a_key_finds_its_grant_in_a_table() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let place = Place::at(&format!("{}?mode=table", server.url()));
+    place.output(["schema", "--apply"]).expect(0);
+    a_key_finds_its_grant(&place);
+}
+
+#[test]
+fn a_stream_holds_the_lock_until_it_is_closed() {
+    let place = Place::new();
+    let service = Service::start(&place);
+    let mut stream = service.send("/v1/locks/a/hold", &json!({ "holder": "job 7" }));
+    let (mut text, mut byte) = (String::new(), [0]);
+    while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
+        text.push(byte[0] as char);
+    }
+    assert_eq!(place.show("a")["holders"][0]["holder"], "job 7", "{text}");
+    drop(stream);
+    eventually("it is released", SOON, || {
+        place.show("a")["holders"].as_array().unwrap().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn a_token_gives_rights_without_a_restart() {
+    let place = Place::new();
+    let (tokens, audit) = (place.file("tokens", ""), place.path("audit"));
+    let (tokens, audit) = (tokens.to_str().unwrap(), audit.to_str().unwrap());
+    let service = Service::start_with(&place, &["--tokens", tokens, "--audit", audit]);
+    let ask = |token: &str, name: &str| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        Service::answer(service.send_with(&header, &format!("/v1/locks/{name}/acquire"), &json!({})))
+    };
+    assert_eq!(service.post("/v1/locks/a/acquire", &json!({})).0, 401);
+    let add =
+        ["serve", "token", "add", "--tokens", tokens, "--allow", "acquire:stock/", "--expires", "1h", "ci"];
+    let said = place.output(add);
+    let token = said.expect(0).out.trim();
+    assert_eq!(ask(token, "stock%2F1").0, 200);
+    assert_eq!(ask(token, "other").0, 403);
+    assert_eq!(ask("fpt1-guess", "other").0, 401);
+    let (file, log) = (place.read("tokens"), place.read("audit"));
+    assert!(file.contains("ci") && !file.contains(token), "{file}");
+    for event in ["granted", "refused", "login-failed"] {
+        assert!(log.contains(&format!("\"event\":\"{event}\"")) && !log.contains(token), "{log}");
+    }
+    assert!(log.contains("\"peer\":\"127.0.0.1\""), "{log}");
+    // A fault of an option is refused before the service listens.
+    place.output(["serve", "token", "add", "--tokens", tokens, "--allow", "own:", "ci"]).expect(64);
+    place.output(["serve", "token", "add", "--tokens", tokens, "ci"]).expect(64);
+    place.output(["serve", "--tokens", place.path("none").to_str().unwrap()]).expect(78);
+    place.file("tokens", "nonsense");
+    place.output(["serve", "--tokens", tokens]).expect(78).complains(&["line 1"]);
+    place.output(["serve", "--cert", tokens]).expect(64);
+    place.output(["serve", "--cert", tokens, "--key", tokens]).expect(78).complains(&["PEM"]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::acquire::outage::{Outage, unrenewed_error};
 use crate::acquire::overdue::Overdue;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
+use crate::backend::claim_id::ClaimId;
 use crate::backend::{Attempt, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
@@ -53,6 +54,13 @@ impl<'a> Acquire<'a> {
 impl<'a> TryAcquire<'a> {
     pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
         TryAcquire(Request::new(client, name, mode, false))
+    }
+
+    /// Makes the claim with this id, so that a program that knows the id can find the grant: see [`DetachedLease::of`](crate::DetachedLease::of). One claim has an
+    /// id, never two. So a claim whose place or grant is gone fails ([`is_lost`](Error::is_lost)) and does not queue again.
+    pub fn claim_id(mut self, id: ClaimId) -> Self {
+        self.0.id = Some(id);
+        self
     }
 }
 
@@ -172,6 +180,9 @@ impl Request<'_> {
                 Stand::Gone => {}
                 Stand::Over { holders, failure } => return Ok(Outcome::Timeout(self.over(holders, failure))),
             }
+            if self.id.is_some() {
+                return Err(claim.gone());
+            }
             if self.wait.is_some() && client.runtime.clock().now() >= deadline {
                 return Ok(Outcome::Timeout(self.over(Vec::new(), None)));
             }
@@ -196,8 +207,8 @@ impl Request<'_> {
         let client = self.client;
         let want = Want { name: self.name.clone(), mode: self.mode };
         let holder = self.holder.as_ref().unwrap_or(&client.holder);
-        let mut claim =
-            Claim::new(client.runtime.fresh_id(), want, self.ttl, Arc::clone(holder), client.runtime.clone());
+        let id = self.id.unwrap_or_else(|| client.runtime.fresh_id());
+        let mut claim = Claim::new(id, want, self.ttl, Arc::clone(holder), client.runtime.clone());
         claim.join = self.join;
         claim.barges = self.unfair;
         claim.paired = self.paired;

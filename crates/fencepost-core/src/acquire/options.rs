@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::admission::Mode;
+use crate::backend::claim_id::ClaimId;
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::holder::Holder;
@@ -36,6 +37,8 @@ pub(crate) struct Request<'a> {
     pub(crate) needs_run: bool,
     /// The holder that asks. `None`: that of the present scope, if there is one.
     pub(crate) by: Option<Holder>,
+    /// The id of its claim. `None`: a fresh one for each turn.
+    pub(crate) id: Option<ClaimId>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
     pub(crate) reason: Option<Arc<str>>,
 }
@@ -60,6 +63,7 @@ impl<'a> Request<'a> {
             history: client.history,
             needs_run: false,
             by: None,
+            id: None,
             holder: None,
             reason: None,
         }

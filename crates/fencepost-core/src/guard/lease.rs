@@ -38,6 +38,12 @@ impl DetachedLease {
         DetachedLease { id: claim.id, token, ttl: claim.ttl(), mode: claim.mode(), name: want.name.clone() }
     }
 
+    /// Makes the lease of the grant whose claim has this id, whether the engine knows it or not. Its token is zero until it is
+    /// [extended](crate::Client::extend).
+    pub fn of(id: ClaimId, name: Name, mode: Mode, ttl: Duration) -> DetachedLease {
+        DetachedLease { id, token: Token::new(0), ttl, mode, name }
+    }
+
     /// Which resource.
     pub fn name(&self) -> &Name {
         &self.name
@@ -156,6 +162,8 @@ fn check(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Client;
+    use crate::memory::Memory;
 
     fn lease(mode: Mode) -> DetachedLease {
         DetachedLease {
@@ -172,6 +180,21 @@ mod tests {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { n: 2, of: 3 }] {
             assert_eq!(lease(mode).to_secret().parse::<DetachedLease>().unwrap(), lease(mode));
         }
+    }
+
+    #[tokio::test]
+    async fn a_grant_is_found_by_the_id_of_its_claim() {
+        let locks = Client::builder().open(|_| Ok(Memory::new())).unwrap();
+        let (mutex, ttl) = (locks.mutex("a").unwrap(), Duration::from_secs(30));
+        let id = ClaimId::from_u128(7);
+        let lease = DetachedLease::of(id, mutex.name().clone(), Mode::Exclusive, ttl);
+        assert!(locks.extend(&lease, ttl).await.unwrap_err().is_lost());
+        let guard = mutex.try_lock().no_renewal().claim_id(id).await.unwrap().unwrap();
+        let token = guard.token();
+        guard.detach().await.unwrap();
+        let found = locks.extend(&lease, ttl).await.unwrap();
+        assert_eq!(found.token(), token);
+        locks.release(&found).await.unwrap();
     }
 
     #[test]

@@ -1,46 +1,11 @@
-//! The API on the engine in memory, without a network.
+//! Locks, leases and errors.
 
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
-use fencepost_core::{Client, Registry};
-use http_body_util::BodyExt;
-use serde_json::{Value, json};
-use tower::ServiceExt;
+use axum::http::{StatusCode, header};
+use serde_json::json;
 
-async fn service() -> (Router, Client) {
-    let locks = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
-    (fencepost_server::router(locks.clone()).unwrap(), locks)
-}
-
-fn post(path: &str, body: &Value) -> Request<Body> {
-    let request = Request::post(path).header(header::HOST, "127.0.0.1:7070");
-    request.header(header::CONTENT_TYPE, "application/json").body(Body::from(body.to_string())).unwrap()
-}
-
-fn get(path: &str) -> Request<Body> {
-    Request::get(path).header(header::HOST, "localhost:7070").body(Body::empty()).unwrap()
-}
-
-async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, Value) {
-    let response = router.clone().oneshot(request).await.unwrap();
-    let status = response.status();
-    if status.is_client_error() || status.is_server_error() {
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
-    }
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
-}
-
-async fn acquire(router: &Router, name: &str, body: &Value) -> (StatusCode, Value) {
-    answer(router, post(&format!("/v1/locks/{name}/acquire"), body)).await
-}
-
-fn lease(granted: &Value) -> Value {
-    json!({ "lease": granted["lease"].as_str().unwrap() })
-}
+use crate::kit::{acquire, answer, get, lease, post, service};
 
 #[tokio::test]
 async fn a_lock_is_taken_extended_and_released_once() {
@@ -189,22 +154,4 @@ async fn pages_of_strangers_are_refused() {
     let mut own_origin = post("/v1/locks/a/acquire", &json!({}));
     own_origin.headers_mut().insert(header::ORIGIN, "http://127.0.0.1:7070".parse().unwrap());
     assert_eq!(answer(&router, own_origin).await.0, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn the_page_shows_holders_and_escapes_their_texts() {
-    let (router, _locks) = service().await;
-    acquire(&router, "a", &json!({ "holder": "<script>x</script>", "reason": "a & b" })).await;
-    let response = router.clone().oneshot(get("/")).await.unwrap();
-    let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
-    let page = response.into_body().collect().await.unwrap().to_bytes();
-    let page = std::str::from_utf8(&page).unwrap();
-    assert!(policy.starts_with("default-src 'none'"));
-    assert!(
-        page.contains("&lt;script&gt;x") && page.contains("a &amp; b") && !page.contains("<script>x"),
-        "{page}"
-    );
-    for path in ["/page.js", "/page.css", "/healthz", "/readyz"] {
-        assert_eq!(router.clone().oneshot(get(path)).await.unwrap().status(), StatusCode::OK, "{path}");
-    }
 }

@@ -1,0 +1,75 @@
+//! The page that asks before it evicts a holder. It works without JavaScript.
+
+use axum::extract::rejection::{FormRejection, QueryRejection};
+use axum::extract::{Form, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, Redirect};
+use fencepost_core::Name;
+use serde::Deserialize;
+
+use crate::operator::{Evict, evict_holder};
+use crate::page::{holder, text};
+use crate::problem::{Answer, Problem};
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
+use crate::service::Service;
+
+/// A holder, named by its token: a later holder is not evicted in its place.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Chosen {
+    name: String,
+    token: u64,
+    #[serde(default)]
+    reason: String,
+}
+
+/// Shows the holder and a form.
+pub(crate) async fn ask(
+    State(service): State<Service>,
+    caller: Caller,
+    query: Result<Query<Chosen>, QueryRejection>,
+) -> Answer<Html<String>> {
+    let Query(chosen) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    let name = Name::new(&chosen.name)?;
+    caller.check(Verb::Evict, &name)?;
+    let mut held_by = String::new();
+    if caller.may(Verb::Read, &name) {
+        let info = service.locks.inspect(name.as_str()).await?;
+        let claim = info.holders().find(|claim| claim.token.is_some_and(|token| token.get() == chosen.token));
+        held_by = claim.map_or_else(
+            || "<p>It is no longer held with this token.</p>".to_owned(),
+            |claim| format!("<p>Held by {}</p>", holder(claim)),
+        );
+    }
+    Ok(Html(format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>fencepost: evict</title><link rel=\"stylesheet\" href=\"/page.css\"></head><body><header><h1>Evict the holder of \
+         {name}?</h1></header><main>{held_by}<p>Token {token}. The holder is told with its next renewal, and the lock is \
+         given to the next.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{name}\">\
+         <input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason <input name=\"reason\" maxlength=\"200\" \
+         required autofocus></label> <button>Evict</button> <a href=\"/\">Cancel</a></form></main></body></html>",
+        name = text(name.as_str()),
+        token = chosen.token,
+    )))
+}
+
+/// Evicts the holder, and shows the locks again.
+pub(crate) async fn evict(
+    State(service): State<Service>,
+    caller: Caller,
+    headers: HeaderMap,
+    form: Result<Form<Chosen>, FormRejection>,
+) -> Answer<Redirect> {
+    // The origin was compared with this service before. A browser that names none could send the form of a stranger's page.
+    let names_origin = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    if !names_origin {
+        let detail = "a form needs the header Origin; a program uses POST /v1/locks/NAME/evict";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail));
+    }
+    let Form(chosen) = form.map_err(|error| Problem::invalid(error.body_text()))?;
+    let name = Name::new(&chosen.name)?;
+    let reason = Some(chosen.reason).filter(|reason| !reason.is_empty());
+    evict_holder(&service, &caller, &name, &Evict { token: chosen.token, reason, now: false }).await?;
+    Ok(Redirect::to("/"))
+}

@@ -1,0 +1,138 @@
+//! A request with an idempotency key: a repeated one finds its grant, or its place in the queue of this copy of the service.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use fencepost_core::{Backoff, DetachedLease, Guard};
+use tokio::time::Instant;
+
+use crate::grant::{Grant, extended};
+use crate::problem::{Answer, Problem};
+use crate::record::Key;
+use crate::rights::caller::Caller;
+use crate::running::Joined;
+use crate::service::Service;
+use crate::wanted::{Wanted, busy, detached};
+
+/// How long a record is held on if the copy of the service that works on it is killed: then another copy may take it over.
+const WORK: Duration = Duration::from_secs(10);
+/// The longest time in the queue, over all requests of a key.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a request without a waiting time waits for one with the same key that does wait: it may be granted at once.
+const BRIEFLY: Duration = Duration::from_millis(500);
+/// How long a request without a waiting time waits for another copy that works on its key.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves a request with a key.
+pub(crate) async fn acquire(service: &Service, caller: &Caller, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+    let waits = !wanted.wait.is_zero();
+    // The engine's own limits end a request without a waiting time.
+    let until = Instant::now() + if waits { wanted.wait } else { LONGEST };
+    loop {
+        let begin = || begin(service, caller, wanted, key);
+        let joined = service.keyed.join(&key.record, &key.request, waits, begin)?;
+        let Some(Joined { work, request: _counted }) = joined else { return Err(reused()) };
+        let until = if work.waits && !waits { Instant::now() + BRIEFLY } else { until };
+        match tokio::time::timeout_at(until, work.outcome()).await {
+            Err(_) => return Err(busy(&service.locks, wanted).await),
+            // That work was for a request that does not wait.
+            Ok(Some(Err(problem))) if waits && !work.waits && problem.is("busy") => {}
+            Ok(Some(outcome)) => return outcome,
+            Ok(None) => {
+                let detail = "the work on this key was given up; try again";
+                return Err(Problem::unavailable("closing", detail));
+            }
+        }
+    }
+}
+
+fn begin(
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
+    key: &Key,
+) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
+    let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
+    let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
+    Ok(async move {
+        let _permit = permit;
+        find_or_acquire(&service, &wanted, &key).await
+    })
+}
+
+/// Finds the grant of this key, or acquires the lock.
+async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+    let record = service.locks.mutex(key.record.as_str())?;
+    let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
+    let until = Instant::now() + limit;
+    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+    while Instant::now() < until {
+        let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
+        if let Some(guard) = hold.await? {
+            match with_record(service, wanted, key, guard).await? {
+                Some(grant) => return Ok(grant),
+                // The record or the place was lost: another turn.
+                None => continue,
+            }
+        }
+        let info = service.locks.inspect(key.record.as_str()).await?;
+        let Some(holder) = info.holders().next() else { continue };
+        if holder.reason.as_deref() != Some(&key.request) {
+            return Err(reused());
+        }
+        if let (true, Some(token)) = (holder.detached, holder.token) {
+            let lease = DetachedLease::of(key.claim(token), wanted.name.clone(), wanted.mode(), wanted.ttl);
+            return match extended(&service.locks, &lease, wanted.ttl).await {
+                Ok(grant) => Ok(grant),
+                Err(error) if error.is_lost() => Err(used_up()),
+                Err(error) => Err(error.into()),
+            };
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+    Err(Problem::unavailable("in-progress", "another copy of the service works on a request with this key"))
+}
+
+/// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
+async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guard) -> Answer<Option<Grant>> {
+    let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
+    let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
+    let outcome = tokio::select! {
+        outcome = request => outcome,
+        _ = record.lost() => return Ok(None),
+    };
+    let guard = match outcome {
+        Ok(Some(guard)) => guard,
+        Ok(None) => {
+            // A record that is left ends with its lease.
+            let _ = record.release().await;
+            return Err(busy(&service.locks, wanted).await);
+        }
+        Err(error) if error.is_lost() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
+    match kept(record, wanted.ttl).await {
+        Ok(()) => detached(guard).await.map(Some),
+        Err(error) if error.is_lost() => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the record a lease that is as long as that of the grant.
+async fn kept(mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
+    if ttl > WORK {
+        record.extend(ttl).await?;
+    }
+    record.detach().await.map(drop)
+}
+
+fn reused() -> Problem {
+    let detail = "another request has this Idempotency-Key; take a new key for a new request";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "key-reused", detail)
+}
+
+fn used_up() -> Problem {
+    let detail = "the lease of this Idempotency-Key has ended; take a new key to acquire the lock again";
+    Problem::new(StatusCode::GONE, "lease-ended", detail)
+}

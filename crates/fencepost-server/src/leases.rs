@@ -1,0 +1,110 @@
+//! The requests about a lease.
+
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::grant::{Granted, extended};
+use crate::problem::{Answer, ProblemBody};
+use crate::request::{Body, body_of, duration, lease_of};
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
+use crate::service::Service;
+use crate::view::Claim;
+
+/// The body of a request about a lease.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Leased {
+    /// The secret that acquiring the lock returned.
+    #[schema(pattern = "^fp1-[0-9a-f]+$")]
+    lease: String,
+    /// For how long the lease is extended, counted from now.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
+    ttl: Option<String>,
+}
+
+/// The answer about a lease.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Shown {
+    name: String,
+    held: bool,
+    claim: Option<Claim>,
+}
+
+/// Extends a lease.
+#[utoipa::path(
+    post,
+    path = "/v1/leases/extend",
+    tag = "leases",
+    request_body = Leased,
+    responses(
+        (status = 200, description = "The lease", body = Granted),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn extend(
+    State(service): State<Service>,
+    caller: Caller,
+    body: Body,
+) -> Answer<Json<Granted>> {
+    let received = Instant::now();
+    let body: Leased = body_of(body)?;
+    let lease = lease_of(&body.lease)?;
+    caller.check(Verb::Acquire, lease.name())?;
+    let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
+    Ok(Json(extended(&service.locks, &lease, ttl).await?.answer(received)))
+}
+
+/// Ends a lease, and releases its lock.
+#[utoipa::path(
+    post,
+    path = "/v1/leases/release",
+    tag = "leases",
+    request_body = Leased,
+    responses(
+        (status = 204, description = "The lock is released"),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn release(
+    State(service): State<Service>,
+    caller: Caller,
+    body: Body,
+) -> Answer<StatusCode> {
+    let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
+    caller.check(Verb::Acquire, lease.name())?;
+    service.locks.release(&lease).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Shows whether a lease holds its lock.
+#[utoipa::path(
+    post,
+    path = "/v1/leases/show",
+    tag = "leases",
+    request_body = Leased,
+    responses(
+        (status = 200, description = "The claim of the lease", body = Shown),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn show_lease(
+    State(service): State<Service>,
+    caller: Caller,
+    body: Body,
+) -> Answer<Json<Shown>> {
+    let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
+    caller.check(Verb::Acquire, lease.name())?;
+    let info = service.locks.inspect(lease.name().as_str()).await?;
+    let mine = info.holders().find(|claim| claim.token == Some(lease.token()));
+    Ok(Json(Shown {
+        name: lease.name().as_str().to_owned(),
+        held: mine.is_some(),
+        claim: mine.map(Claim::from),
+    }))
+}

@@ -1,0 +1,166 @@
+//! Listens, and serves each connection within limits: a slow or silent caller costs others nothing.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use fencepost_core::{Error, ErrorKind, Result};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::net::sockopt;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+
+use crate::options::Options;
+
+/// How many connections are open at the same time at most.
+const CONNECTIONS: usize = 20_000;
+/// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
+const HEAD: Duration = Duration::from_secs(10);
+/// The most bytes of the head of a request.
+const HEAD_BYTES: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// The most requests of an HTTP/2 connection at the same time.
+const STREAMS: u32 = 256;
+/// After how long a connection counts as cut off if what was sent on it is not confirmed. The holder of a stream has stopped before: see
+/// `STOP_AFTER` in `hold.rs`.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How long the service pauses when the system has no more connections to give.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The address of a caller.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Binds the address for [`serve`].
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) for an address that is not loopback, unless there are tokens and TLS.
+/// [`is_configuration`](Error::is_configuration) if the system refuses it.
+pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
+    let is_guarded = options.tokens.is_some() && options.certificates.is_some();
+    if !address.ip().is_loopback() && !is_guarded {
+        return Err(Error::invalid(format!(
+            "{address} can be reached from other machines, and needs tokens and TLS: give --tokens, --cert and --key; or listen on \
+             127.0.0.1"
+        )));
+    }
+    let failed = |error: std::io::Error| {
+        Error::new(ErrorKind::Configuration, format!("the service cannot listen on {address}: {error}"))
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Serves for as long as the future is polled.
+///
+/// # Errors
+/// The system refuses the listener.
+///
+/// # Cancel safety
+/// Dropped, it accepts no more connections. Those that are open end with their tasks, and the locks of their leases are held on.
+pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    match &options.metrics {
+        None => accept(router, listener, options).await,
+        Some(metrics) => tokio::select! {
+            () = metrics.keep() => {}
+            () = accept(router, listener, options) => {}
+        },
+    }
+    Ok(())
+}
+
+/// Serves each connection by a task of its own.
+async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Options) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "a connection was not accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (router, config) = (router.clone(), options.certificates.as_ref().map(|files| files.config()));
+        tokio::spawn(async move {
+            let _permit = permit;
+            // A connection that fails concerns its caller alone.
+            if let Err(error) = connection(stream, peer, router, config).await {
+                tracing::debug!(%error, "a connection ended");
+            }
+        });
+    }
+}
+
+type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    tls: Option<Arc<ServerConfig>>,
+) -> Ended {
+    stream.set_nodelay(true)?;
+    notice_silence(&stream)?;
+    // In boxes: a connection takes the memory of what it does, and not of all that it could do.
+    let Some(config) = tls else { return Box::pin(http1(stream, peer, router)).await };
+    let handshake = Box::pin(tokio::time::timeout(HEAD, TlsAcceptor::from(config).accept(stream)));
+    let stream = handshake.await??;
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Box::pin(http2(stream, peer, router)).await,
+        _ => Box::pin(http1(stream, peer, router)).await,
+    }
+}
+
+/// Lets the system notice a caller that is cut off, also while nothing is sent to it: its place in the queue ends then.
+fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::set_tcp_keepidle(stream, SILENCE / 4)?;
+        sockopt::set_tcp_keepintvl(stream, SILENCE / 4)?;
+        sockopt::set_tcp_user_timeout(stream, u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX))?;
+    }
+    Ok(())
+}
+
+async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) -> Ended {
+    let service = service_fn(move |request| answer(router.clone(), peer, request));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+}
+
+async fn http2(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    router: Router,
+) -> Ended {
+    let service = service_fn(move |request| answer(router.clone(), peer, request));
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
+    builder.keep_alive_interval(HEAD).keep_alive_timeout(HEAD);
+    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+}
+
+async fn answer(
+    mut router: Router,
+    peer: SocketAddr,
+    mut request: Request<Incoming>,
+) -> std::result::Result<axum::response::Response, Infallible> {
+    request.extensions_mut().insert(Peer(peer));
+    router.call(request).await
+}

@@ -1,0 +1,44 @@
+//! The OpenAPI document, made from the code of the requests.
+
+use axum::Json;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+
+use crate::{acquire, changes, health, hold, leases, operator};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "fencepost", description = "Locks over HTTP, in front of any engine"),
+    paths(
+        acquire::acquire,
+        hold::hold,
+        leases::extend,
+        leases::release,
+        leases::show_lease,
+        operator::list,
+        operator::show,
+        operator::evict,
+        changes::changes,
+        health::alive,
+        health::ready,
+        health::metrics,
+    ),
+    modifiers(&Token),
+    security((), ("token" = []))
+)]
+struct Api;
+
+/// The token of a caller. A service without tokens needs none.
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut Document) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+pub(crate) async fn document() -> Json<Document> {
+    Json(Api::openapi())
+}

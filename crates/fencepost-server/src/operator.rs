@@ -1,0 +1,164 @@
+//! The requests of operators: list, show and evict.
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use fencepost_core::{Eviction, Info, Name, Page, Token};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::problem::{Answer, Problem, ProblemBody};
+use crate::record;
+use crate::request::{Body, NamePart, body_of, name_of};
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
+use crate::service::Service;
+use crate::view::Lock;
+
+/// The most locks of an answer.
+const PAGE: usize = 1000;
+
+/// The body of a request to evict.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Evict {
+    /// That of the holder: a later holder is not evicted in its place.
+    pub(crate) token: u64,
+    pub(crate) reason: Option<String>,
+    #[serde(default)]
+    pub(crate) now: bool,
+}
+
+/// The query of a listing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Listed {
+    pub(crate) prefix: String,
+    pub(crate) after: Option<String>,
+}
+
+/// The answer with locks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Locks {
+    locks: Vec<Lock>,
+    /// The query `after` of the request for the next locks. Not there: these are the last ones.
+    next: Option<String>,
+}
+
+/// Lists the locks that are held or waited for.
+#[utoipa::path(
+    get,
+    path = "/v1/locks",
+    tag = "locks",
+    params(("prefix" = Option<String>, Query, description = "The beginning of the names"),
+        ("after" = Option<String>, Query, description = "The name in the field next of the answer before")),
+    responses(
+        (status = 200, description = "The locks, sorted by name", body = Locks),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(
+    State(service): State<Service>,
+    caller: Caller,
+    query: Result<Query<Listed>, QueryRejection>,
+) -> Answer<Json<Locks>> {
+    let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    let after = query.after.as_deref().map(Name::new).transpose()?;
+    let (infos, next) = listing(&service, &caller, &query.prefix, after, PAGE).await?;
+    let locks: Vec<Lock> = infos.iter().map(Lock::from).collect();
+    Ok(Json(Locks { locks, next: next.map(|name| name.as_str().to_owned()) }))
+}
+
+/// Returns the locks that the caller may see, at most `limit`, and after which name the next ones begin.
+pub(crate) async fn listing(
+    service: &Service,
+    caller: &Caller,
+    prefix: &str,
+    after: Option<Name>,
+    limit: usize,
+) -> Answer<(Vec<Info>, Option<Name>)> {
+    let mut found = Vec::new();
+    for prefix in caller.readable(prefix) {
+        let mut page = Page::of(limit - found.len());
+        page.after = after.clone();
+        let mut listing = service.locks.list(&prefix, &page).await?;
+        found.append(&mut listing.resources);
+        let is_full = found.len() >= limit;
+        let next = listing.next.or_else(|| found.last().filter(|_| is_full).map(|info| info.name.clone()));
+        if next.is_some() {
+            found.retain(|info| !record::is_record(info.name.as_str()));
+            return Ok((found, next));
+        }
+    }
+    found.retain(|info| !record::is_record(info.name.as_str()));
+    Ok((found, None))
+}
+
+/// Shows the holders of a lock and the queue.
+#[utoipa::path(
+    get,
+    path = "/v1/locks/{name}",
+    tag = "locks",
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
+    responses(
+        (status = 200, description = "The lock", body = Lock),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn show(
+    State(service): State<Service>,
+    caller: Caller,
+    name: NamePart,
+) -> Answer<Json<Lock>> {
+    let name = name_of(name)?;
+    caller.check(Verb::Read, &name)?;
+    let info = service.locks.inspect(name.as_str()).await?;
+    Ok(Json(Lock::from(&info)))
+}
+
+/// Evicts the holder of a lock.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/evict",
+    tag = "locks",
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
+    request_body = Evict,
+    responses(
+        (status = 204, description = "The holder is evicted"),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn evict(
+    State(service): State<Service>,
+    caller: Caller,
+    name: NamePart,
+    body: Body,
+) -> Answer<StatusCode> {
+    let (name, body): (_, Evict) = (name_of(name)?, body_of(body)?);
+    evict_holder(&service, &caller, &name, &body).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Evicts a holder, and notes that in the audit log.
+pub(crate) async fn evict_holder(
+    service: &Service,
+    caller: &Caller,
+    name: &Name,
+    body: &Evict,
+) -> Answer<()> {
+    let evicted = evicted(service, caller, name, body).await;
+    match &evicted {
+        Ok(()) => service.audit.evicted(caller, name, body.token, body.now, body.reason.as_deref()),
+        Err(problem) => service.audit.refused(caller, name, Verb::Evict, problem),
+    }
+    evicted
+}
+
+async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) -> Answer<()> {
+    caller.check(Verb::Evict, name)?;
+    let mut how = Eviction::new(body.now);
+    how.reason.clone_from(&body.reason);
+    service.locks.evict(name.as_str(), Token::from(body.token), &how).await?;
+    tracing::info!(lock = %name, token = body.token, now = body.now, "evicted over HTTP");
+    Ok(())
+}

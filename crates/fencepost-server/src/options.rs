@@ -1,0 +1,35 @@
+//! The options of the service.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fencepost_core::{Error, Result};
+use fencepost_tls::Certificates;
+use rustls::ServerConfig;
+
+use crate::audit::Audit;
+use crate::prometheus::Metrics;
+use crate::rights::tokens::Tokens;
+
+/// The options of the service.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The rights of callers. `None`: each program of this machine may do all.
+    pub tokens: Option<Arc<Tokens>>,
+    /// Where the audit log goes.
+    pub audit: Audit,
+    /// The certificates of TLS. `None`: HTTP without TLS.
+    pub certificates: Option<Arc<Certificates<ServerConfig>>>,
+    /// The recorder for `/metrics`.
+    pub metrics: Option<Metrics>,
+}
+
+/// Reads the certificate of the service and its key, and the authorities of its clients' certificates. With these, each client needs a
+/// certificate. Changed files are read again for each connection.
+///
+/// # Errors
+/// [`is_configuration`](Error::is_configuration): the fault of a file, with its path.
+pub fn certificates(cert: &Path, key: &Path, clients: Option<&Path>) -> Result<Certificates<ServerConfig>> {
+    let read = Certificates::of_server(cert.to_owned(), key.to_owned(), clients.map(Path::to_owned));
+    read.map_err(Error::from)
+}

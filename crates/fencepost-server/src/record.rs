@@ -1,0 +1,101 @@
+//! Names, ids and checks that follow from a caller's idempotency key.
+//!
+//! The service stores nothing, so a repeated request must find its grant at the engine. For each key there is a lock, the *record*. The
+//! copy of the service that works on the request holds the record. The token of that hold, together with the key, gives the id of the
+//! claim. So each copy that knows the key finds the grant, and no two turns of work share an id: a copy that was paused and has lost
+//! the record cannot withdraw the grant of its successor. After the grant the record is a lease that nobody extends. A program that
+//! does not know the key learns neither the lease nor the request from the record.
+
+use fencepost_core::{ClaimId, Name, Token};
+use sha2::{Digest, Sha256};
+
+use crate::problem::{Answer, Problem};
+
+/// Between the name of the lock and the digits of its record.
+const MARK: &str = "#key-";
+const DIGITS: usize = 32;
+/// The shortest and the longest key. A key is a secret: who knows it gets the lease.
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=255;
+
+/// Returns whether a name is that of a record.
+pub(crate) fn is_record(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.rsplit_once(MARK).is_some_and(|(_, digits)| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+/// The meaning of a caller's key for one lock. There is no `Debug`: it is a secret.
+#[derive(Clone)]
+pub(crate) struct Key {
+    secret: [u8; 32],
+    /// The name of the record.
+    pub(crate) record: Name,
+    /// Tells a repeated request from another one with the same key.
+    pub(crate) request: String,
+}
+
+impl Key {
+    /// Reads a key. `caller` keeps the keys of different callers apart. `request` is the request without its waiting time.
+    pub(crate) fn new(key: &str, caller: &str, name: &Name, request: &[u8]) -> Answer<Key> {
+        if !KEY_BYTES.contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Problem::invalid(
+                "the header Idempotency-Key has 16 to 255 visible characters of ASCII; use a random UUID",
+            ));
+        }
+        let secret = hash("key", &[caller.as_bytes(), key.as_bytes(), name.as_str().as_bytes()]);
+        let record = format!("{name}{MARK}{}", hex(&hash("record", &[&secret]))[..DIGITS].to_owned());
+        let record = Name::new(&record)
+            .map_err(|_| Problem::invalid("with an idempotency key a name has at most 218 bytes"))?;
+        let request = hex(&hash("request", &[&secret, request]))[..DIGITS].to_owned();
+        Ok(Key { secret, record, request })
+    }
+
+    /// Returns the id of the claim that was made while the record was held with this token.
+    pub(crate) fn claim(&self, token: Token) -> ClaimId {
+        let hash = hash("claim", &[&self.secret, &token.get().to_be_bytes()]);
+        let (id, _) = hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        ClaimId::from_u128(u128::from_be_bytes(*id))
+    }
+}
+
+/// Hashes parts, each with its length, so that no two lists of parts are the same bytes.
+fn hash(purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [b"fencepost".as_slice(), purpose.as_bytes()].iter().chain(parts) {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_a_key_counts() {
+        let name = |text| Name::new(text).unwrap();
+        let key = |key, caller, lock, request: &str| {
+            Key::new(key, caller, &name(lock), request.as_bytes()).map_err(|_| ()).unwrap()
+        };
+        let first = key("0123456789abcdef", "ci", "a", "x");
+        assert!(is_record(first.record.as_str()) && first.record.as_str().starts_with("a#key-"));
+        for (other, same_record) in [
+            (key("0123456789abcdef", "ci", "a", "y"), true),
+            (key("0123456789abcdeg", "ci", "a", "x"), false),
+            (key("0123456789abcdef", "cj", "a", "x"), false),
+            (key("0123456789abcdef", "ci", "b", "x"), false),
+        ] {
+            assert_eq!(other.record == first.record, same_record);
+            assert_ne!(other.request, first.request);
+        }
+        assert_ne!(first.claim(Token::new(1)), first.claim(Token::new(2)));
+        for bad in ["", "short", "with a space in it", &"x".repeat(256)] {
+            assert!(Key::new(bad, "ci", &name("a"), b"x").is_err(), "{bad}");
+        }
+        assert!(!is_record("a#key-") && !is_record("a#key-0123") && !is_record("a"));
+    }
+}

@@ -1,0 +1,44 @@
+//! The parts of a request: names, bodies, leases and durations.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use fencepost_core::{DetachedLease, Error, Name};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::problem::{Answer, Problem};
+use crate::record;
+
+pub(crate) type NamePart = Result<Path<String>, PathRejection>;
+pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
+
+/// Reads the name of a lock. The names of the service's own records are no locks.
+pub(crate) fn name_of(name: NamePart) -> Answer<Name> {
+    let Path(name) = name.map_err(|error| Problem::invalid(error.body_text()))?;
+    if record::is_record(&name) {
+        return Err(Problem::invalid("a name that ends with #key- and 32 digits belongs to the service"));
+    }
+    Ok(Name::new(&name)?)
+}
+
+/// Reads an object. An array would count as the fields in their order.
+pub(crate) fn body_of<T: DeserializeOwned>(body: Body) -> Answer<T> {
+    let body = body.map_err(|error| Problem::new(error.status(), "invalid", error.body_text()));
+    let Json(fields) = body?;
+    serde_json::from_value(Value::Object(fields)).map_err(|error| Problem::invalid(error.to_string()))
+}
+
+/// Reads a lease. The error does not repeat the text, which is a secret.
+pub(crate) fn lease_of(text: &str) -> Answer<DetachedLease> {
+    text.parse().map_err(|error: Error| Problem::from(error))
+}
+
+/// Reads a duration such as `30s`.
+pub(crate) fn duration(field: &str, text: Option<&str>) -> Answer<Option<Duration>> {
+    let Some(text) = text else { return Ok(None) };
+    let parsed = humantime::parse_duration(text);
+    parsed.map(Some).map_err(|error| Problem::invalid(format!("{field}: {error}; write 500ms, 30s or 1m30s")))
+}

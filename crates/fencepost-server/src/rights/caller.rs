@@ -1,0 +1,114 @@
+//! The caller of a request, and what it may do.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use fencepost_core::Name;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::problem::{Answer, Problem};
+use crate::rights::entry::{Right, Verb};
+use crate::rights::secret::Hash;
+
+/// The caller of a request.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) name: Arc<str>,
+    pub(crate) peer: Option<SocketAddr>,
+    /// The hash of its token. `None`: it came without one.
+    pub(crate) token: Option<Hash>,
+    /// `None`: the service has no rights, and the caller may do all.
+    rights: Option<Arc<[Right]>>,
+    /// `None`: it may wait as often as all callers together.
+    waiting: Option<Arc<Semaphore>>,
+}
+
+impl Caller {
+    /// The caller of a service without rights.
+    pub(crate) fn of_this_machine() -> Caller {
+        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None }
+    }
+
+    pub(crate) fn new(name: &str, rights: &[Right], waiting: Option<Arc<Semaphore>>) -> Caller {
+        Caller { name: name.into(), peer: None, token: None, rights: Some(rights.into()), waiting }
+    }
+
+    /// Sets the hash of its token.
+    pub(crate) fn by(mut self, token: Hash) -> Caller {
+        self.token = Some(token);
+        self
+    }
+
+    /// Returns whether it may do this with the lock.
+    pub(crate) fn may(&self, verb: Verb, name: &Name) -> bool {
+        self.rights.as_ref().is_none_or(|rights| rights.iter().any(|right| right.allows(verb, name)))
+    }
+
+    /// Refuses a verb that the caller has no right to. The answer is the same for each name, whether a lock of it exists or not.
+    pub(crate) fn check(&self, verb: Verb, name: &Name) -> Answer<()> {
+        if self.may(verb, name) {
+            return Ok(());
+        }
+        let detail = format!("the token does not allow to {} this name", verb.name());
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+    }
+
+    /// Returns the prefixes of all names that it may read and that begin with `prefix`: sorted, and none begins with another.
+    pub(crate) fn readable(&self, prefix: &str) -> Vec<String> {
+        let Some(rights) = &self.rights else { return vec![prefix.to_owned()] };
+        let reads = rights.iter().filter(|right| right.verbs.contains(&Verb::Read));
+        let mut prefixes: Vec<String> = reads
+            .filter_map(|right| match (right.prefix.starts_with(prefix), prefix.starts_with(&right.prefix)) {
+                (true, _) => Some(right.prefix.clone()),
+                (_, true) => Some(prefix.to_owned()),
+                _ => None,
+            })
+            .collect();
+        prefixes.sort();
+        prefixes.dedup_by(|later, earlier| later.starts_with(earlier.as_str()));
+        prefixes
+    }
+
+    /// Counts a request of it that waits.
+    pub(crate) fn wait(&self) -> Answer<Option<OwnedSemaphorePermit>> {
+        let Some(waiting) = &self.waiting else { return Ok(None) };
+        let permit = Arc::clone(waiting).try_acquire_owned();
+        let full = |_| {
+            Problem::unavailable("too-many-waiting", "the limit of waiting requests of this token is reached")
+        };
+        permit.map(Some).map_err(full)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Answer<Caller> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.ok_or_else(|| {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "a request without a caller")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_prefixes_do_not_overlap() {
+        let rights: Vec<Right> = ["read:a/", "acquire,read:a/b/", "evict:c/", "read:d"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        let caller = Caller::new("ci", &rights, None);
+        assert_eq!(caller.readable(""), ["a/", "d"]);
+        assert_eq!(caller.readable("a/b/c"), ["a/b/c"]);
+        assert_eq!(caller.readable("a"), ["a/"]);
+        assert!(caller.readable("c/").is_empty());
+        assert_eq!(Caller::of_this_machine().readable("x"), ["x"]);
+    }
+}

@@ -1,0 +1,6 @@
+//! Rights: who may do what with which names.
+
+pub(crate) mod caller;
+pub(crate) mod entry;
+pub(crate) mod secret;
+pub(crate) mod tokens;

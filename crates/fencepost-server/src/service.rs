@@ -1,0 +1,69 @@
+//! The parts that all requests share.
+
+use std::sync::Arc;
+
+use fencepost_core::Client;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::audit::Audit;
+use crate::options::Options;
+use crate::problem::{Answer, Problem};
+use crate::prometheus::Metrics;
+use crate::rights::caller::Caller;
+use crate::rights::tokens::Tokens;
+use crate::running::Running;
+use crate::snapshots::Snapshots;
+
+/// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
+const WAITING: usize = 10_000;
+
+/// The parts that all requests share.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) locks: Client,
+    /// A permit for each caller that waits.
+    waiting: Arc<Semaphore>,
+    /// The requests with a key that are under way.
+    pub(crate) keyed: Running,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) tokens: Option<Arc<Tokens>>,
+    pub(crate) audit: Audit,
+    pub(crate) metrics: Option<Metrics>,
+    /// Callers reach it by TLS.
+    pub(crate) is_secure: bool,
+}
+
+/// Counts a caller that waits, until it is dropped.
+pub(crate) struct Waits {
+    _of_all: OwnedSemaphorePermit,
+    _of_caller: Option<OwnedSemaphorePermit>,
+}
+
+impl Service {
+    pub(crate) fn new(locks: Client, options: &Options) -> Service {
+        let snapshots = Snapshots::new(locks.clone());
+        Service {
+            locks,
+            waiting: Arc::new(Semaphore::new(WAITING)),
+            keyed: Running::default(),
+            snapshots,
+            tokens: options.tokens.clone(),
+            audit: options.audit.clone(),
+            metrics: options.metrics.clone(),
+            is_secure: options.certificates.is_some(),
+        }
+    }
+
+    /// Returns whether the token of a caller is still valid, for a stream that is open.
+    pub(crate) fn knows(&self, caller: &Caller) -> bool {
+        self.tokens.as_ref().is_none_or(|tokens| tokens.is_valid(caller))
+    }
+
+    /// Counts a caller that waits.
+    pub(crate) fn wait(&self, caller: &Caller) -> Answer<Waits> {
+        let of_caller = caller.wait()?;
+        let of_all = Arc::clone(&self.waiting).try_acquire_owned();
+        let full = |_| Problem::unavailable("too-many-waiting", "10,000 callers wait already");
+        Ok(Waits { _of_all: of_all.map_err(full)?, _of_caller: of_caller })
+    }
+}

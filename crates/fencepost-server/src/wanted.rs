@@ -1,0 +1,170 @@
+//! A lock that a caller wants, as the request says.
+
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::grant::Grant;
+use crate::problem::{Answer, Problem};
+use crate::request::duration;
+use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
+use crate::view::Claim;
+
+/// The lease if the caller gives none. Nobody renews it but the caller.
+const TTL: Duration = Duration::from_secs(30);
+/// The longest wait of one request. A caller that wants to wait longer asks again.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// The body of a request for a lock.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Acquire {
+    mode: ModeName,
+    /// How many permits there are. The request takes one.
+    #[schema(minimum = 1)]
+    permits: Option<u32>,
+    /// How long the lease is: a duration such as `30s`, which is the default.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
+    ttl: Option<String>,
+    /// How long the request waits, at most `300s`. By default it does not wait.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
+    wait: Option<String>,
+    /// The holder as others see it.
+    #[schema(max_length = 1024)]
+    holder: Option<String>,
+    /// Why it is held, as others see it.
+    #[schema(max_length = 1024)]
+    reason: Option<String>,
+}
+
+/// How a lock is held.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ModeName {
+    #[default]
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+/// A lock and how it is wanted.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) name: Name,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    /// The caller may know who holds the lock.
+    may_read: bool,
+    lock: Lock,
+    holder: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Clone)]
+enum Lock {
+    Exclusive(Mutex),
+    Shared(RwLock),
+    Permits(Semaphore, u32),
+}
+
+impl Acquire {
+    /// Returns the request that a key stands for. The waiting time is no part of it: a caller that asks again waits as long as it likes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut fields = serde_json::to_value(self).unwrap_or_default();
+        if let Some(fields) = fields.as_object_mut() {
+            fields.remove("wait");
+        }
+        fields.to_string().into_bytes()
+    }
+}
+
+impl Wanted {
+    /// Checks a request of this caller.
+    pub(crate) fn new(locks: &Client, caller: &Caller, name: Name, body: &Acquire) -> Answer<Wanted> {
+        caller.check(Verb::Acquire, &name)?;
+        let wait = duration("wait", body.wait.as_deref())?.unwrap_or(Duration::ZERO);
+        if wait > LONGEST_WAIT {
+            return Err(Problem::invalid("wait is at most 300s; ask again to wait longer"));
+        }
+        let lock = match (body.mode, body.permits) {
+            (ModeName::Exclusive, None) => Lock::Exclusive(locks.mutex(name.as_str())?),
+            (ModeName::Shared, None) => Lock::Shared(locks.rwlock(name.as_str())?),
+            (ModeName::Permits, Some(of)) => Lock::Permits(locks.semaphore(name.as_str(), of)?, of),
+            (ModeName::Permits, None) => {
+                return Err(Problem::invalid("mode permits needs the number of permits: \"permits\": 3"));
+            }
+            (_, Some(_)) => return Err(Problem::invalid("permits goes with \"mode\": \"permits\"")),
+        };
+        Ok(Wanted {
+            may_read: caller.may(Verb::Read, &name),
+            name,
+            ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
+            wait,
+            lock,
+            holder: body.holder.clone(),
+            reason: body.reason.clone(),
+        })
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        match self.lock {
+            Lock::Exclusive(_) => Mode::Exclusive,
+            Lock::Shared(_) => Mode::Shared,
+            Lock::Permits(_, of) => Mode::Permits { n: 1, of },
+        }
+    }
+
+    /// Makes the request for the engine. It waits for this long.
+    pub(crate) fn request(&self, wait: Duration) -> TryAcquire<'_> {
+        let request = match &self.lock {
+            Lock::Exclusive(lock) => lock.try_lock(),
+            Lock::Shared(lock) => lock.try_read(),
+            Lock::Permits(lock, _) => lock.try_acquire(),
+        };
+        let request = request.ttl(self.ttl);
+        // A request that does not wait leaves nothing in the queue.
+        let request = if wait.is_zero() { request } else { request.wait(wait) };
+        let request = match &self.holder {
+            Some(holder) => request.label(holder),
+            None => request,
+        };
+        match &self.reason {
+            Some(reason) => request.reason(reason),
+            None => request,
+        }
+    }
+}
+
+/// Cuts the grant loose from this process.
+pub(crate) async fn detached(guard: Guard) -> Answer<Grant> {
+    // The lease counts from before the engine was asked.
+    let until = Instant::now() + guard.remaining();
+    Ok(Grant { lease: guard.detach().await?, until })
+}
+
+/// The answer for a lock that somebody else has. A look that fails names nobody.
+pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
+    let (name, waited) = (&wanted.name, wanted.wait);
+    let code = if waited.is_zero() { "busy" } else { "timed-out" };
+    if !wanted.may_read {
+        return Problem::new(StatusCode::CONFLICT, code, "the lock is busy");
+    }
+    let info = locks.inspect(name.as_str()).await.ok();
+    let holders: Vec<Claim> = info.iter().flat_map(|info| info.holders()).map(Claim::from).collect();
+    let waiters = info.as_ref().map_or(0, |info| info.waiters().count());
+    let by = match holders.first() {
+        Some(first) => format!("held by {} (host {}, pid {})", first.holder, first.host, first.pid),
+        None => "held by somebody else".to_owned(),
+    };
+    let detail = match waited.is_zero() {
+        true => format!("{name} is {by}"),
+        false => format!("{name} is still {by}, after {}", humantime::format_duration(waited)),
+    };
+    let holders = serde_json::to_value(holders).unwrap_or(Value::Null);
+    Problem::new(StatusCode::CONFLICT, code, detail).with("holders", holders).with("waiters", waiters)
+}

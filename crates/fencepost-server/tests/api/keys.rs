@@ -1,0 +1,137 @@
+//! Idempotency keys: a repeated request never makes a second grant.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use fencepost_core::Client;
+use fencepost_server::Options;
+use serde_json::{Value, json};
+
+use crate::kit::{acquire, answer, get, lease, post, service};
+
+const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
+const SOON: Duration = Duration::from_secs(10);
+
+async fn acquire_with(router: &Router, key: &str, name: &str, body: &Value) -> (StatusCode, Value) {
+    let mut request = post(&format!("/v1/locks/{name}/acquire"), body);
+    request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+    answer(router, request).await
+}
+
+fn begin(router: &Router, body: Value) -> tokio::task::JoinHandle<(StatusCode, Value)> {
+    let router = router.clone();
+    tokio::spawn(async move { acquire_with(&router, KEY, "a", &body).await })
+}
+
+/// Waits for this number of waiters.
+async fn waiters(locks: &Client, count: usize) {
+    let look = async {
+        while locks.inspect("a").await.unwrap().waiters().count() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, look).await.expect("the queue");
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_grant_also_at_another_copy() {
+    let (first, locks) = service().await;
+    let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    // Shared, so that a second grant would be possible.
+    let body = json!({ "mode": "shared", "ttl": "20s" });
+    let (status, granted) = acquire_with(&first, KEY, "a", &body).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    for copy in [&first, &second] {
+        let (status, again) = acquire_with(copy, KEY, "a", &body).await;
+        assert_eq!((status, &again["token"]), (StatusCode::OK, &granted["token"]), "{again}");
+        assert!((15_000..20_000).contains(&again["valid_ms"].as_u64().unwrap()), "{again}");
+        // How long it waits is no part of the request.
+        let waits = json!({ "mode": "shared", "ttl": "20s", "wait": "1s" });
+        assert_eq!(acquire_with(copy, KEY, "a", &waits).await.1["token"], granted["token"]);
+        let (status, problem) = acquire_with(copy, KEY, "a", &json!({ "mode": "shared" })).await;
+        assert_eq!(
+            (status, problem["code"].as_str()),
+            (StatusCode::UNPROCESSABLE_ENTITY, Some("key-reused"))
+        );
+    }
+    assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 1);
+    // Another key is another request.
+    let (_, other) = acquire_with(&first, "another-key-of-it", "a", &body).await;
+    assert!(other["token"].as_u64() > granted["token"].as_u64());
+    let (_, again) = acquire_with(&second, KEY, "a", &body).await;
+    assert_eq!(answer(&first, post("/v1/leases/release", &lease(&again))).await.0, StatusCode::NO_CONTENT);
+    let (status, problem) = acquire_with(&second, KEY, "a", &body).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::GONE, Some("lease-ended")));
+}
+
+#[tokio::test]
+async fn requests_at_the_same_time_make_one_grant() {
+    let (first, locks) = service().await;
+    let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    let body = json!({ "mode": "permits", "permits": 100, "wait": "10s" });
+    let all: Vec<_> = (0..40).map(|n| begin([&first, &second][n % 2], body.clone())).collect();
+    let mut tokens = Vec::new();
+    for one in all {
+        let (status, granted) = one.await.unwrap();
+        assert_eq!(status, StatusCode::OK, "{granted}");
+        tokens.push(granted["token"].as_u64().unwrap());
+    }
+    tokens.dedup();
+    assert_eq!((tokens.len(), locks.inspect("a").await.unwrap().claims.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_place_in_the_queue_outlives_its_request_for_a_while() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let cut_off = begin(&router, json!({ "wait": "30s" }));
+    waiters(&locks, 1).await;
+    let behind = tokio::spawn({
+        let router = router.clone();
+        async move { acquire(&router, "a", &json!({ "wait": "30s" })).await }
+    });
+    waiters(&locks, 2).await;
+    cut_off.abort();
+    let (status, problem) = acquire_with(&router, KEY, "a", &json!({})).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("busy")));
+    let again = begin(&router, json!({ "wait": "30s" }));
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    let (status, granted) = again.await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    answer(&router, post("/v1/leases/release", &lease(&granted))).await;
+    let (_, last) = behind.await.unwrap();
+    assert!(last["token"].as_u64() > granted["token"].as_u64(), "the place was kept: {last} {granted}");
+}
+
+#[tokio::test]
+async fn a_place_that_nobody_asks_for_is_left() {
+    let (router, locks) = service().await;
+    acquire(&router, "a", &json!({})).await;
+    let cut_off = begin(&router, json!({ "wait": "30s" }));
+    waiters(&locks, 1).await;
+    tokio::time::pause();
+    cut_off.abort();
+    assert!(cut_off.await.unwrap_err().is_cancelled());
+    tokio::task::yield_now().await;
+    assert_eq!(locks.inspect("a").await.unwrap().waiters().count(), 1);
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    waiters(&locks, 0).await;
+}
+
+#[tokio::test]
+async fn records_of_keys_are_no_locks() {
+    let (router, locks) = service().await;
+    let (status, _) = acquire_with(&router, "short", "a", &json!({})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(acquire_with(&router, KEY, "a", &json!({})).await.0, StatusCode::OK);
+    let names = locks.list("", &fencepost_core::Page::default()).await.unwrap().resources;
+    let record = names.iter().find(|info| info.name.as_str() != "a").unwrap();
+    assert!(!format!("{record:?}").contains(KEY));
+    let (_, listed) = answer(&router, get("/v1/locks")).await;
+    assert_eq!(listed["locks"].as_array().unwrap().len(), 1);
+    let name = record.name.as_str().replace('#', "%23");
+    assert_eq!(acquire(&router, &name, &json!({})).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(answer(&router, get(&format!("/v1/locks/{name}"))).await.0, StatusCode::BAD_REQUEST);
+}

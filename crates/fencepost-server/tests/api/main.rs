@@ -1,0 +1,10 @@
+//! The API on the engine in memory: without a network, but for the tests of the listener.
+
+mod keys;
+mod kit;
+mod locks;
+mod network;
+mod page;
+mod rights;
+mod service;
+mod streams;

@@ -1,0 +1,84 @@
+//! The page and its actions.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tower::ServiceExt;
+
+use crate::kit::{acquire, get, service};
+
+#[tokio::test]
+async fn the_page_shows_holders_and_escapes_their_texts() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "holder": "<script>x</script>", "reason": "a & b" })).await;
+    let response = router.clone().oneshot(get("/")).await.unwrap();
+    let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().to_owned();
+    let page = response.into_body().collect().await.unwrap().to_bytes();
+    let page = std::str::from_utf8(&page).unwrap();
+    assert!(policy.starts_with("default-src 'none'"));
+    assert!(
+        page.contains("&lt;script&gt;x") && page.contains("a &amp; b") && !page.contains("<script>x"),
+        "{page}"
+    );
+    for path in ["/page.js", "/page.css", "/healthz", "/readyz"] {
+        assert_eq!(router.clone().oneshot(get(path)).await.unwrap().status(), StatusCode::OK, "{path}");
+    }
+}
+
+async fn text(router: &Router, request: Request<Body>) -> (StatusCode, String) {
+    let response = router.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// The request of a browser for a form.
+fn form(origin: Option<&str>, site: Option<&str>, body: String) -> Request<Body> {
+    let mut request = Request::post("/evict").header(header::HOST, "localhost:7070");
+    request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    for (name, value) in [("origin", origin), ("sec-fetch-site", site)] {
+        request = value.into_iter().fold(request, |request, value| request.header(name, value));
+    }
+    request.body(Body::from(body)).unwrap()
+}
+
+#[tokio::test]
+async fn the_page_finds_names_and_evicts_after_a_question() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a%26b%2F%3Cc%3E", &json!({ "holder": "job 7" })).await;
+    acquire(&router, "other", &json!({})).await;
+    let token = held["token"].as_u64().unwrap();
+    let (_, page) = text(&router, get("/?prefix=a%26b")).await;
+    assert!(page.contains("a&amp;b/&lt;c&gt;") && !page.contains("other"), "{page}");
+    let link = page.split_once("href=\"/evict?").unwrap().1.split_once('"').unwrap().0.replace("&amp;", "&");
+    let (status, question) = text(&router, get(&format!("/evict?{link}"))).await;
+    assert!(status == StatusCode::OK && question.contains("job 7") && question.contains("a&amp;b/&lt;c&gt;"));
+    let body = format!("{link}&reason=deploy");
+    for (origin, site) in [
+        (None, None),
+        (Some("http://evil.example"), None),
+        (Some("null"), Some("cross-site")),
+        (Some("http://localhost:7071"), Some("same-site")),
+        (Some("http://localhost:7070"), Some("cross-site")),
+    ] {
+        let (status, problem) = text(&router, form(origin, site, body.clone())).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{origin:?} {site:?}: {problem}");
+    }
+    let is_evicted = async || {
+        let info = locks.inspect("a&b/<c>").await.unwrap();
+        info.holders().next().is_some_and(|claim| claim.evicted)
+    };
+    assert!(!is_evicted().await);
+    // A later holder is not evicted in the place of this one.
+    let later = body.replace(&format!("token={token}"), &format!("token={}", token + 100));
+    let own = Some("http://localhost:7070");
+    assert_eq!(text(&router, form(own, Some("same-origin"), later)).await.0, StatusCode::CONFLICT);
+    assert!(!is_evicted().await);
+    let (status, answer) = text(&router, form(own, Some("same-origin"), body)).await;
+    assert_eq!(status, StatusCode::SEE_OTHER, "{answer}");
+    assert!(is_evicted().await);
+    let (_, question) = text(&router, get("/evict?name=other&token=99")).await;
+    assert!(question.contains("no longer held"), "{question}");
+}

@@ -1,0 +1,91 @@
+//! The documents about the service: OpenAPI and metrics.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use fencepost_server::{Metrics, Options};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::kit::{acquire, answer, get, lease, post, service};
+
+#[tokio::test]
+async fn the_openapi_document_has_each_request() {
+    let (router, _locks) = service().await;
+    let (status, document) = answer(&router, get("/openapi.json")).await;
+    assert_eq!((status, &document["info"]["title"]), (StatusCode::OK, &json!("fencepost")));
+    let mut found = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let request = Request::builder().method(method.to_uppercase().as_str());
+            let request = request.uri(path.replace("{name}", "a")).header(header::HOST, "localhost");
+            let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            let status = response.status();
+            assert!(![StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED].contains(&status), "{path}");
+            assert!(operation["responses"]["default"]["content"]["application/problem+json"].is_object());
+            found.push(format!("{method} {path}"));
+        }
+    }
+    // Those of the page in docs/serve.md.
+    let page = include_str!("../../../../docs/serve.md");
+    let rows =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(request, _)| request);
+    let mut written: Vec<String> = rows
+        .filter_map(|request| request.split_once(" /"))
+        .map(|(method, path)| format!("{} /{}", method.to_lowercase(), path.replace("NAME", "{name}")))
+        .map(|request| request.split('?').next().unwrap().to_owned())
+        .filter(|request| !request.ends_with("/openapi.json"))
+        .collect();
+    found.sort();
+    written.sort();
+    assert_eq!(found, written);
+    let acquire = &document["components"]["schemas"]["Acquire"];
+    let fields: Vec<_> = acquire["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(json!(fields), json!(["holder", "mode", "permits", "reason", "ttl", "wait"]));
+    let mut broken = Vec::new();
+    references(&document, &document, &mut broken);
+    assert!(broken.is_empty(), "{broken:?}");
+}
+
+/// Collects the references to parts that are not in the document.
+fn references(document: &Value, part: &Value, broken: &mut Vec<String>) {
+    if let Some(pointer) = part.get("$ref").and_then(Value::as_str) {
+        let target = pointer.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
+        broken.extend(target.is_none().then(|| pointer.to_owned()));
+    }
+    match part {
+        Value::Object(fields) => fields.values().for_each(|part| references(document, part, broken)),
+        Value::Array(parts) => parts.iter().for_each(|part| references(document, part, broken)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_those_of_the_library() {
+    let (router, _) = service().await;
+    assert_eq!(answer(&router, get("/metrics")).await.0, StatusCode::NOT_IMPLEMENTED);
+    let options = Options { metrics: Some(Metrics::install().unwrap()), ..Options::default() };
+    assert!(Metrics::install().unwrap_err().is_invalid());
+    let (_, locks) = service().await;
+    let router = fencepost_server::router(locks, &options).unwrap();
+    let (_, held) = acquire(&router, "hidden-name", &json!({})).await;
+    acquire(&router, "hidden-name", &json!({})).await;
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    let response = router.clone().oneshot(get("/metrics")).await.unwrap();
+    assert!(
+        response.headers()[header::CONTENT_TYPE].to_str().unwrap().starts_with("text/plain; version=0.0.4")
+    );
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    for line in [
+        "# TYPE fencepost_acquisitions_total counter",
+        "fencepost_acquisitions_total{engine=\"memory\",outcome=\"granted\"} ",
+        "fencepost_acquisitions_total{engine=\"memory\",outcome=\"busy\"} ",
+        "# TYPE fencepost_wait_seconds histogram",
+        "fencepost_wait_seconds_bucket{engine=\"memory\",le=\"0.001\"} ",
+        "fencepost_releases_total{engine=\"memory\",how=\"detach\"} ",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+    assert!(!text.contains("hidden-name"), "{text}");
+}

@@ -1,0 +1,110 @@
+//! Streams: a lock that is held by a connection, and what changes.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use fencepost_core::{Client, Eviction};
+use serde_json::json;
+
+use crate::kit::{Events, acquire, answer, get, lease, post, service};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Waits until the lock has this number of claims.
+async fn claims(locks: &Client, count: usize) {
+    let look = async {
+        while locks.inspect("a").await.unwrap().claims.len() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, look).await.expect("the claims");
+}
+
+#[tokio::test]
+async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({ "wait": "30s", "holder": "job 7" })).await;
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    // It says something at least every 3 s, also while it waits.
+    assert_eq!(events.next().await.unwrap().0, "waiting");
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    let granted = events.next_of("granted").await;
+    assert!(granted["token"].as_u64() > held["token"].as_u64() && granted["stop_after_ms"] == 10_000);
+    let info = locks.inspect("a").await.unwrap();
+    let holder = info.holders().next().unwrap();
+    assert!(holder.holder.label == "job 7" && !holder.detached);
+    assert_eq!(events.next().await.unwrap(), ("held".to_owned(), granted));
+    drop(events);
+    claims(&locks, 0).await;
+}
+
+#[tokio::test]
+async fn the_caller_of_a_short_lease_stops_before_the_lease_ends() {
+    let (router, _locks) = service().await;
+    let mut events = Events::hold(&router, "a", &json!({ "ttl": "2s" })).await;
+    let mut stop_after = events.next_of("granted").await["stop_after_ms"].as_u64().unwrap();
+    // Over several renewals each event comes before the one before it says to stop.
+    for _ in 0..12 {
+        assert!((500..=1600).contains(&stop_after), "{stop_after}");
+        let held = tokio::time::timeout(Duration::from_millis(stop_after), events.next_of("held")).await;
+        stop_after = held.expect("in time")["stop_after_ms"].as_u64().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_closed_leaves_the_queue() {
+    let (router, locks) = service().await;
+    acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({ "wait": "30s" })).await;
+    events.next().await.unwrap();
+    // The stream asks the engine as it is read.
+    let reading = tokio::spawn(async move { events.next().await });
+    claims(&locks, 2).await;
+    reading.abort();
+    claims(&locks, 1).await;
+}
+
+#[tokio::test]
+async fn a_stream_tells_that_its_lock_is_lost() {
+    let (router, locks) = service().await;
+    let mut events = Events::hold(&router, "a", &json!({ "ttl": "3s" })).await;
+    let granted = events.next_of("granted").await;
+    let token = granted["token"].as_u64().unwrap();
+    locks.evict("a", token.into(), &Eviction::new(false).because("deploy")).await.unwrap();
+    let lost = events.next_of("lost").await;
+    assert_eq!(
+        (&lost["token"], lost["why"].as_str()),
+        (&granted["token"], Some("it was evicted by an operator"))
+    );
+    assert!(lost["detail"].as_str().unwrap().contains("deploy"), "{lost}");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_refused_says_why() {
+    let (router, _locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let mut events = Events::hold(&router, "a", &json!({})).await;
+    let refused = events.next_of("refused").await;
+    assert_eq!((refused["code"].as_str(), &refused["holders"][0]["token"]), (Some("busy"), &held["token"]));
+    assert_eq!(events.next().await, None);
+    let wrong = answer(&router, post("/v1/locks/a/hold", &json!({ "wait": "1h" }))).await;
+    assert_eq!(wrong.0, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn changes_are_told_as_they_happen() {
+    let (router, _locks) = service().await;
+    let (_, held) = acquire(&router, "stock%2F1", &json!({})).await;
+    acquire(&router, "other", &json!({})).await;
+    let mut events = Events::of(&router, get("/v1/changes?prefix=stock%2F")).await;
+    let (event, lock) = events.next().await.unwrap();
+    assert_eq!((event.as_str(), &lock["name"]), ("changed", &json!("stock/1")));
+    assert_eq!(lock["holders"][0]["token"], held["token"]);
+    assert_eq!(events.next().await.unwrap().0, "complete");
+    acquire(&router, "stock%2F2", &json!({})).await;
+    assert_eq!(events.next_of("changed").await["name"], "stock/2");
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    assert_eq!(events.next_of("free").await, json!({ "name": "stock/1" }));
+}
