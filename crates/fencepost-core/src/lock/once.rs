@@ -22,8 +22,9 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// A job that several hosts start at the same time, and that runs once for each firing: for cron, see
 /// [`Client::once`](crate::Client::once).
 ///
-/// The engine keeps when the last run began, by its own clock. A start within half a window of that belongs to the same firing. So
-/// the window is the job's period, and the clocks of the hosts may differ by less than half of it.
+/// The engine keeps when the last run began, by its own clock; etcd and ZooKeeper tell no time, so there it is that of the host. A start
+/// within half a window of that belongs to the same firing. So the window is the job's period, and the clocks of the hosts may differ by
+/// less than half of it.
 ///
 /// # What is guaranteed
 /// - At most one run of a firing, as long as the engine keeps its promises and the record of the last run.
