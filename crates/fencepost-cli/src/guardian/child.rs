@@ -9,12 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, getppid};
 
 use super::protocol::{Setup, receive_start};
-use super::{CHILD, fault_point, now, pass_on};
+use super::{CHILD, fault_point, now};
 use crate::log;
 use crate::terminal::Terminal;
 
@@ -115,4 +116,17 @@ pub(crate) fn main(program: &[OsString]) -> u8 {
 fn misused() -> u8 {
     error!("{CHILD} is internal: see 'fencepost run --help'");
     125
+}
+
+/// The lock's descriptor is passed on under this number or above, out of the way of those that scripts choose themselves
+/// (`exec 9>file`, and `200` in flock(1)'s manual).
+const LOCK_DESCRIPTOR: i32 = 731;
+
+/// Leaves a copy of the lock's descriptor open for every process to come.
+pub(super) fn pass_on(lock: OwnedFd) -> io::Result<OwnedFd> {
+    // Without room for high numbers any will do.
+    if fcntl(&lock, FcntlArg::F_DUPFD(LOCK_DESCRIPTOR)).is_err() {
+        fcntl(&lock, FcntlArg::F_DUPFD(3))?;
+    }
+    Ok(lock)
 }

@@ -21,14 +21,13 @@ mod tree;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use fencepost_core::Backoff;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
@@ -46,7 +45,7 @@ pub(crate) use timer::{floor, grace, nanos, now};
 use tree::names_of_descendants;
 pub(crate) use tree::{own_children, signal_descendants};
 
-use child::Child;
+use child::{Child, pass_on};
 use phase::{Phase, ROUNDS, Step};
 use protocol::{Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
@@ -58,10 +57,6 @@ use crate::show::visible;
 pub(crate) const GUARDIAN: &str = "__guardian";
 /// The hidden subcommand that becomes the program.
 pub(crate) const CHILD: &str = "__child";
-
-/// The lock's descriptor is passed on under this number or above, out of the way of those that scripts choose themselves
-/// (`exec 9>file`, and `200` in flock(1)'s manual).
-const LOCK_DESCRIPTOR: i32 = 731;
 
 /// The guardian's state.
 struct Guardian {
@@ -391,13 +386,4 @@ fn report(names: &[String]) {
     if is_read() {
         log::line(log::Level::Info, &text, &[("event", "descendants".into()), ("processes", names.into())]);
     }
-}
-
-/// Leaves a copy of the lock's descriptor open for every process to come.
-fn pass_on(lock: OwnedFd) -> io::Result<OwnedFd> {
-    // Without room for high numbers any will do.
-    if fcntl(&lock, FcntlArg::F_DUPFD(LOCK_DESCRIPTOR)).is_err() {
-        fcntl(&lock, FcntlArg::F_DUPFD(3))?;
-    }
-    Ok(lock)
 }
