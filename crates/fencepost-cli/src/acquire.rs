@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{ClaimInfo, Client, Info, Mode, Run};
 
-use crate::cli::ModeArgs;
 use crate::duration;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
-use crate::holding::{Acquired, Holding};
+use crate::holding::{Acquired, Holding, Request};
 use crate::log;
 use crate::show;
 use crate::signals::Signals;
@@ -16,24 +15,6 @@ use crate::wait::{Wait, unless_ended};
 
 /// How long before the end of the waiting time the engine is asked for the holders, and how long that may take.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Whom to ask for what.
-#[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) locks: &'a Client,
-    pub(crate) names: &'a [String],
-    pub(crate) mode: &'a ModeArgs,
-    pub(crate) wait: &'a Wait,
-    pub(crate) ttl: Duration,
-    pub(crate) once: Option<OncePer>,
-}
-
-/// A firing that is to run once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OncePer {
-    pub(crate) window: Duration,
-    pub(crate) retry: bool,
-}
 
 /// How it came out.
 pub(crate) enum Answer {

@@ -11,10 +11,11 @@ use fencepost::backend::registry;
 use fencepost_core::{BackendUrl, Client, ClientBuilder, Degrade};
 use nix::unistd::Uid;
 
-use crate::cli::DegradeArgs;
+use crate::args::DegradeArgs;
 use crate::exit::{CONFIG, DENIED, Failure};
 use crate::reach::{Reach, reach};
-use crate::settings::{LOCAL, Settings, Source};
+use crate::settings::{Settings, Source};
+use crate::settings_file::LOCAL;
 use crate::settings_file::is_name;
 
 /// The settings that a verb needs beside the URL.

@@ -88,6 +88,11 @@ pub(crate) fn show(duration: Duration) -> String {
     text
 }
 
+/// Milliseconds, for programs.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

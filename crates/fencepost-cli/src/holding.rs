@@ -1,32 +1,41 @@
 //! The locks that the command holds: one, or several at once.
 
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
+use fencepost_core::{Client, Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
 use fencepost_sqlite as sqlite;
 
-use crate::acquire::{OncePer, Request};
+use crate::args::ModeArgs;
 use crate::audit;
 use crate::duration;
 use crate::exit::Failure;
 use crate::log::Outcome;
 use crate::show;
-use crate::supervise::HeldLocks;
+use crate::supervise::{HeldLocks, Pin};
+use crate::wait::Wait;
 
 /// The guards of one grant, sorted by name; never empty.
 pub(crate) struct Holding(Vec<Guard>);
 
-/// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
-#[derive(Debug, Default)]
-pub(crate) struct Pin {
-    /// As long as any process has this open, the grant lives.
-    pub(crate) lock: Option<OwnedFd>,
-    /// Where to write that it is over all the same.
-    pub(crate) over: Option<Vec<u8>>,
+/// Whom to ask for what.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) locks: &'a Client,
+    pub(crate) names: &'a [String],
+    pub(crate) mode: &'a ModeArgs,
+    pub(crate) wait: &'a Wait,
+    pub(crate) ttl: Duration,
+    pub(crate) once: Option<OncePer>,
+}
+
+/// A firing that is to run once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OncePer {
+    pub(crate) window: Duration,
+    pub(crate) retry: bool,
 }
 
 /// The engine's answer to a request.

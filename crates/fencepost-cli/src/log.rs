@@ -6,13 +6,11 @@ use std::sync::{MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Backoff, Degraded};
+use fencepost_core::{Backoff, Degraded, visible};
 use serde_json::{Map, Value, json};
 
-use crate::cli::GlobalArgs;
-use crate::duration;
-use crate::exit::Failure;
-use crate::show::{millis, visible};
+use crate::args::{Format, GlobalArgs};
+use crate::duration::{self, millis};
 use crate::time::utc;
 
 /// Prints a line as it is: a question, or a hint behind another message.
@@ -35,24 +33,6 @@ macro_rules! warning {
 /// Logs the course of things. `-q` hides it.
 macro_rules! info {
     ($($text:tt)*) => { $crate::log::line($crate::log::Level::Info, &format!($($text)*), &[]) };
-}
-
-/// The form of the lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Format {
-    /// Lines of text, each with the time and the lock's name
-    Text,
-    /// One JSON object per line
-    Json,
-}
-
-impl Format {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Format::Text => "text",
-            Format::Json => "json",
-        }
-    }
 }
 
 /// How much a line matters.
@@ -108,14 +88,14 @@ static SUBJECT: Mutex<Subject> =
 /// # Errors
 ///
 /// The variable names no form.
-pub(crate) fn set_up(args: &GlobalArgs) -> Result<(), Failure> {
+pub(crate) fn set_up(args: &GlobalArgs) -> Result<(), String> {
     let format = match (args.log, std::env::var(VARIABLE).as_deref()) {
         (Some(format), _) => Some(format),
         (None, Ok("json")) => Some(Format::Json),
         (None, Ok("text")) => Some(Format::Text),
         (None, Ok("") | Err(_)) => None,
         (None, Ok(_)) => {
-            return Err(Failure::usage("FENCEPOST_LOG is neither text nor json; use one of them"));
+            return Err("FENCEPOST_LOG is neither text nor json; use one of them".to_owned());
         }
     };
     let _ = CHOICE.set(Choice { format, verbose: args.verbose, quiet: args.quiet });

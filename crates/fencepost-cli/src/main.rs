@@ -4,6 +4,7 @@
 mod log;
 
 mod acquire;
+mod args;
 mod audit;
 mod cli;
 mod connect;
@@ -24,13 +25,14 @@ mod textfile;
 mod time;
 mod usage;
 mod verbs;
+mod verdict;
 mod wait;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Verb};
 use crate::exit::{Failure, USAGE};
@@ -82,11 +84,11 @@ fn main() -> ExitCode {
 /// Runs a verb. A verb that handles signals blocks them before any thread exists.
 fn start(cli: Cli) -> Result<u8, Failure> {
     match &cli.verb {
-        Verb::Completions(args) => return completions::run(args),
-        Verb::Man(args) => return man::run(args),
+        Verb::Completions(args) => return completions::run(args, Cli::command()),
+        Verb::Man(args) => return man::run(args, Cli::command()),
         _ => {}
     }
-    log::set_up(&cli.global)?;
+    log::set_up(&cli.global).map_err(Failure::usage)?;
     let settings = &Settings::load(&cli.global)?;
     match cli.verb {
         Verb::Run(args) => {

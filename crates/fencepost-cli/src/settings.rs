@@ -8,16 +8,13 @@ use std::time::Duration;
 
 use nix::unistd::{Uid, User};
 
-use crate::cli::GlobalArgs;
+use crate::args::GlobalArgs;
 use crate::duration;
 use crate::exit::Failure;
 use crate::settings_file::{File, read};
 
 /// The lease where nothing else is set.
 const TTL: Duration = Duration::from_secs(30);
-/// The backend's name for the file of this machine.
-pub(crate) const LOCAL: &str = "local";
-
 /// The place that a setting comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {

@@ -9,7 +9,9 @@ use toml::Value;
 
 use crate::duration;
 use crate::exit::{CONFIG, Failure};
-use crate::settings::LOCAL;
+
+/// The backend's name for the file of this machine.
+pub(crate) const LOCAL: &str = "local";
 
 /// The keys that a file may have.
 const KEYS: &str = "backend, across_hosts, label, ttl and [backends]";

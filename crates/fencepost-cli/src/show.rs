@@ -138,10 +138,10 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "token": claim.token.map(|token| token.get()),
         "since": known.map(|_| since),
         "since_micros": known,
-        "age_ms": known.map(|_| millis(claim.age)),
-        "expires_in_ms": claim.expires_in.map(millis),
+        "age_ms": known.map(|_| duration::millis(claim.age)),
+        "expires_in_ms": claim.expires_in.map(duration::millis),
         "reason": claim.reason,
-        "max_hold_ms": claim.max_hold.map(millis),
+        "max_hold_ms": claim.max_hold.map(duration::millis),
         "overdue": claim.is_overdue(),
         "entered": claim.entered,
         "evicted": claim.evicted,
@@ -158,11 +158,6 @@ pub(crate) fn info_json(info: &Info) -> Value {
         "holders": info.holders().map(claim_json).collect::<Vec<_>>(),
         "waiters": info.waiters().map(claim_json).collect::<Vec<_>>(),
     })
-}
-
-/// Milliseconds, for programs.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Rows under a head, in columns as wide as their widest cell; the last column is as wide as it likes.

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use fencepost_core::{Backoff, margin};
@@ -17,7 +18,6 @@ use crate::guardian::{
     self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace, nanos,
     now,
 };
-use crate::holding::Pin;
 use crate::log;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
@@ -35,6 +35,15 @@ pub(crate) trait HeldLocks {
 
     /// Why it could not be renewed, if that is so.
     fn last_renewal_error(&self) -> Option<String>;
+}
+
+/// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
+#[derive(Debug, Default)]
+pub(crate) struct Pin {
+    /// As long as any process has this open, the grant lives.
+    pub(crate) lock: Option<OwnedFd>,
+    /// Where to write that it is over all the same.
+    pub(crate) over: Option<Vec<u8>>,
 }
 
 /// The action on the program when the lock is lost.

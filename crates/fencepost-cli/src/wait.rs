@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::cli::{ReleaseArgs, WaitArgs};
+use crate::args::{ReleaseArgs, WaitArgs};
 use crate::connect::CLEANUP;
 use crate::exit::Failure;
 use crate::guardian::now;

@@ -6,24 +6,14 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Cleanup, Effect, Moment, Runtime, clean_up_until};
+use fencepost_core::{Attempt, Effect, Runtime, clean_up_until};
 
-use super::node::Node;
-use super::node_claim::{Answer, Away};
+use super::node_claim::{Answer, Straggler};
 
 /// Late replies wait this long for the next claim of this client. Then the cleaner takes them.
 const LINGER: Duration = Duration::from_millis(20);
 /// Late replies that are polled for each new one: more than one, so the list does not grow.
 const HEARD: usize = 4;
-
-/// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.
-pub(crate) struct Straggler {
-    pub(crate) node: Arc<Node>,
-    pub(crate) away: Away,
-    pub(crate) how: Cleanup,
-    /// When it is given up.
-    pub(crate) until: Moment,
-}
 
 /// Those of all claims. Their answers come while the next claim is at work, and are taken in by it: to wake the client's own
 /// thread for each would cost more than the request. Requests without an answer by then go to the cleaner.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use fencepost_core::{Client, DetachedLease, Name};
 use serde_json::json;
 
-use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{ModeArgs, OUTPUT, TIME, WaitArgs, check_reason};
+use crate::acquire::{Answer, busy, warn};
+use crate::args::{ModeArgs, OUTPUT, TIME, WaitArgs, check_reason};
 use crate::connect::{CLEANUP, Options, connect, finish, notice};
 use crate::duration;
 use crate::exit::{BUSY, DEFECT, Failure, OWN};
+use crate::holding::Request;
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
@@ -97,7 +98,7 @@ async fn print(locks: &Client, lease: &DetachedLease, json: bool) -> Result<(), 
             "lease": lease.to_secret(),
             "name": lease.name().as_str(),
             "token": lease.token().get(),
-            "ttl_ms": show::millis(lease.ttl()),
+            "ttl_ms": duration::millis(lease.ttl()),
         })
         .to_string()
     } else {

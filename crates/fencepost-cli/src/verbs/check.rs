@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::{ClaimInfo, Info, Name, Run, Runs};
 use serde_json::json;
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::duration::{self, Typed};
 use crate::exit::Failure;
@@ -14,6 +14,7 @@ use crate::runs;
 use crate::settings::Settings;
 use crate::show;
 use crate::textfile;
+use crate::verdict::{Status, Verdict};
 
 /// Check that a job has succeeded recently, for monitoring.
 ///
@@ -57,48 +58,6 @@ pub(crate) struct Args {
 
 /// The engine's clock may be set back by so many microseconds without an alarm. After a longer step the age of a run is not known.
 const CLOCK_STEP: u64 = 60_000_000;
-
-/// The answer of a check, in the order of its exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    Ok,
-    Warning,
-    Critical,
-    Unknown,
-}
-
-impl Status {
-    pub(crate) fn code(self) -> u8 {
-        self as u8
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "OK",
-            Self::Warning => "WARNING",
-            Self::Critical => "CRITICAL",
-            Self::Unknown => "UNKNOWN",
-        }
-    }
-}
-
-/// The result of a check.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
-    pub(crate) status: Status,
-    /// A sentence that begins with the lock's name.
-    text: String,
-    /// How long ago the last good run ended.
-    pub(crate) age: Option<Duration>,
-    /// How long the lock has been held by the one who has held it longest; zero if it is free.
-    pub(crate) held: Option<Duration>,
-}
-
-impl Verdict {
-    fn unknown(text: String) -> Self {
-        Self { status: Status::Unknown, text, age: None, held: None }
-    }
-}
 
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
@@ -262,8 +221,8 @@ fn json(name: &Name, verdict: &Verdict, runs: Option<&Runs>) -> String {
         "status": verdict.status.word().to_lowercase(),
         "code": verdict.status.code(),
         "message": verdict.text,
-        "good_age_ms": verdict.age.map(show::millis),
-        "held_ms": verdict.held.map(show::millis),
+        "good_age_ms": verdict.age.map(duration::millis),
+        "held_ms": verdict.held.map(duration::millis),
         "runs": runs.map(runs::json),
     })
     .to_string()

@@ -1,9 +1,8 @@
 //! `fencepost completions`: scripts for shells.
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::exit::Failure;
 use crate::show;
 
@@ -19,10 +18,10 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Runs the verb.
-pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
+/// Runs the verb. `command`: the whole command line.
+pub(crate) fn run(args: &Args, mut command: Command) -> Result<u8, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "fencepost", &mut script);
+    clap_complete::generate(args.shell, &mut command, "fencepost", &mut script);
     show::print(&String::from_utf8_lossy(&script))?;
     Ok(0)
 }

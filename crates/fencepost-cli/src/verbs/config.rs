@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{Engine, choose};
 use crate::duration;
 use crate::exit::Failure;

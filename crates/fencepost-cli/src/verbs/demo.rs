@@ -3,7 +3,7 @@
 use fencepost_demo::{DEMOS, Options};
 use serde_json::json;
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect;
 use crate::exit::{Failure, NO, OWN};
 use crate::settings::{Settings, Source, Sourced};

@@ -8,7 +8,7 @@ use fencepost::redis;
 use fencepost_core::{Client, Degrade, Error, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
-use crate::cli::{DegradeArgs, OUTPUT};
+use crate::args::{DegradeArgs, OUTPUT};
 use crate::connect::{self, CLEANUP, Options, Policy, close, connect_to};
 use crate::exit::{CONFIG, Failure, NO, UNREACHABLE};
 use crate::settings::Settings;

@@ -5,8 +5,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use fencepost_core::{ClaimInfo, Client, Eviction, Name, Token};
 use serde_json::json;
 
+use crate::args::{OUTPUT, check_reason};
 use crate::audit::{self, Evicted};
-use crate::cli::{OUTPUT, check_reason};
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::{Failure, NO};
 use crate::settings::Settings;

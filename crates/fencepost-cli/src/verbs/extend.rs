@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cli::TIME;
+use crate::args::TIME;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use fencepost_core::Name;
 use tokio::sync::oneshot;
 
-use crate::acquire::{Answer, Request, busy, warn};
-use crate::cli::{DegradeArgs, ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
+use crate::acquire::{Answer, busy, warn};
+use crate::args::{DegradeArgs, ModeArgs, ReleaseArgs, TIME, WaitArgs, check_reason};
 use crate::connect::{Options, connect, degrade, finish, notice};
 use crate::duration;
 use crate::exit::{BUSY, Failure, LOST};
-use crate::holding::Holding;
+use crate::holding::{Holding, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::show;

@@ -2,7 +2,7 @@
 
 use fencepost_core::{ClaimInfo, Client, Error, Info, Mode, Page};
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::exit::Failure;
 use crate::settings::Settings;

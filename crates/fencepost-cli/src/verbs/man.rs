@@ -1,8 +1,7 @@
 //! `fencepost man`: manual pages.
 
-use clap::CommandFactory;
+use clap::Command;
 
-use crate::cli::Cli;
 use crate::exit::Failure;
 use crate::show;
 
@@ -20,9 +19,8 @@ pub(crate) struct Args {
     verb: Option<String>,
 }
 
-/// Runs the verb.
-pub(crate) fn run(args: &Args) -> Result<u8, Failure> {
-    let mut command = Cli::command();
+/// Runs the verb. `command`: the whole command line.
+pub(crate) fn run(args: &Args, mut command: Command) -> Result<u8, Failure> {
     command.build();
     if let Some(verb) = &args.verb {
         command = command.find_subcommand(verb).cloned().ok_or_else(|| {

@@ -3,7 +3,7 @@
 use fencepost_core::{Client, Error, Name};
 use serde_json::json;
 
-use crate::cli::{OUTPUT, count};
+use crate::args::{OUTPUT, count};
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::settings::Settings;

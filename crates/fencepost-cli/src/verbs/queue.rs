@@ -3,7 +3,7 @@
 use fencepost_core::Name;
 use serde_json::Value;
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::exit::Failure;
 use crate::settings::Settings;

@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencepost_core::{HolderInfo, Name, RunEnd};
 use nix::sys::prctl;
 
-use crate::acquire::{Answer, OncePer, Request, busy, warn};
-use crate::cli::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
+use crate::acquire::{Answer, busy, warn};
+use crate::args::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
 use crate::connect::{
     Options, choose, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
 };
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, TIMED_OUT, UNREACHABLE};
 use crate::guardian::{Abandoned, IdleGuardian, grace, nanos, now, own_children};
-use crate::holding::{Holding, Pin};
+use crate::holding::{Holding, OncePer, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
-use crate::supervise::{Ended, HeldLocks, Job, OnLost, Status, supervise};
+use crate::supervise::{Ended, HeldLocks, Job, OnLost, Pin, Status, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
 /// The shortest lease: below it, a renewal that is a little late would stop the program.

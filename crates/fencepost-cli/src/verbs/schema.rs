@@ -3,7 +3,7 @@
 use fencepost::backend::registry;
 use fencepost_core::Client;
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect;
 use crate::exit::Failure;
 use crate::settings::Settings;

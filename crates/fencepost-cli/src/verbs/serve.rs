@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::Error;
 use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Tokens};
 
-use crate::cli::count;
+use crate::args::count;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
 use crate::exit::Failure;

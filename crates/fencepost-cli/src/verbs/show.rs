@@ -3,8 +3,9 @@
 use fencepost_core::{DetachedLease, Info, Name};
 use serde_json::json;
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect};
+use crate::duration;
 use crate::exit::{Failure, LOST, NO};
 use crate::lease;
 use crate::runs;
@@ -111,7 +112,7 @@ fn show_info(info: &Info, permits: Option<u32>, not_kept: Option<&str>, json: bo
 fn show_lease(lease: &DetachedLease, info: &Info, json: bool) -> Result<u8, Failure> {
     let held = info.holders().find(|claim| claim.token == Some(lease.token()));
     if json {
-        let left = held.and_then(|claim| claim.expires_in).map(show::millis);
+        let left = held.and_then(|claim| claim.expires_in).map(duration::millis);
         let text = json!({
             "name": lease.name().as_str(),
             "token": lease.token().get(),

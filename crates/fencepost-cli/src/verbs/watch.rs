@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fencepost_core::{ClaimInfo, Info, Name};
 use serde_json::{Value, json};
 
-use crate::cli::OUTPUT;
+use crate::args::OUTPUT;
 use crate::connect::{Options, connect};
 use crate::duration;
 use crate::exit::Failure;
@@ -150,7 +150,7 @@ impl Event<'_> {
             });
             if self.what == "ended" {
                 value["end"] = end(self.claim, self.since).into();
-                value["held_ms"] = self.held().map(show::millis).into();
+                value["held_ms"] = self.held().map(duration::millis).into();
             }
             return value.to_string();
         }

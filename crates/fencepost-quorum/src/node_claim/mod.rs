@@ -14,12 +14,20 @@ use fencepost_core::{
 };
 
 use super::node::Node;
-use super::stragglers::Straggler;
 
 /// A claim that was undone at a node so many times while it was asked for is given up there. Also how far a lease is looked for.
 pub(crate) const GENERATIONS: u32 = 16;
 
 pub(crate) type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
+
+/// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.
+pub(crate) struct Straggler {
+    pub(crate) node: Arc<Node>,
+    pub(crate) away: Away,
+    pub(crate) how: Cleanup,
+    /// When it is given up.
+    pub(crate) until: Moment,
+}
 
 pub(crate) enum Answer {
     Attempt(Result<Attempt>),
