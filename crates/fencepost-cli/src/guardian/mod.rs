@@ -62,7 +62,7 @@ pub(crate) const CHILD: &str = "__child";
 struct Guardian {
     control: UnixStream,
     /// The wrapper's process id, for people.
-    wrapper: rustix::process::Pid,
+    wrapper: i32,
     /// The wrapper's end is open: it lives.
     attached: bool,
     inbox: Inbox,
@@ -121,7 +121,7 @@ impl Guardian {
         let lock = descriptors.next().map(pass_on).transpose()?;
 
         // The process that made the pair of sockets. The parent is another process if the wrapper is dead by now.
-        let wrapper = socket_peercred(&control)?.pid;
+        let wrapper = socket_peercred(&control)?.pid.as_raw_nonzero().get();
         let mut guardian = Self {
             control,
             wrapper,
@@ -324,7 +324,7 @@ impl Guardian {
         }
         note(&format!(
             "'fencepost run' (process {}) was killed: killed the program and its descendants",
-            self.wrapper.as_raw_nonzero()
+            self.wrapper
         ));
     }
 

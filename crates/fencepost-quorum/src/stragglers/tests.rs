@@ -1,11 +1,12 @@
 use std::future::{Future, poll_fn};
 
 use fencepost_core::{
-    Backend, Claim, ClaimId, Clock, Entry, Error, ErrorKind, HolderInfo, Memory, Mode, Name, Removed, Result,
-    Spawner, Task, Want,
+    Backend, Claim, ClaimId, Cleanup, Clock, Entry, Error, ErrorKind, HolderInfo, Memory, Mode, Name,
+    Removed, Result, Spawner, Task, Want,
 };
 
 use super::*;
+use crate::node::Node;
 
 /// A host that runs its tasks when it is told to.
 #[derive(Clone, Default)]
