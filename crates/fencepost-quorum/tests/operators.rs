@@ -107,6 +107,8 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
     };
     let mut all = Capabilities::full("quorum");
     all.stored_permits = false;
+    all.no_history = of(Capabilities::full("node")).no_history;
+    assert!(all.no_history.is_some(), "it says why");
     (all.fair, all.barging, all.replicas, all.history, all.upgrade) = (false, false, false, false, false);
     assert_eq!(
         of(Capabilities::full("node")),

@@ -95,5 +95,4 @@ fn a_wrapper_that_is_killed_early_is_named() {
     send(wrapper, Signal::SIGKILL);
     let said = kid.said();
     assert!(said.err.contains(&format!("(process {wrapper}) was killed")), "{said:?}");
-    assert_eq!(place.read("ran"), "");
 }

@@ -155,6 +155,11 @@ impl Member {
 
     pub(crate) fn failure(&self, status: &Status) -> Failure {
         let failure = Failure::read(status, &self.address);
+        // tonic ends an attempt to connect that takes too long with an error that names no step of it.
+        if failure.is_of_member() && self.handshake.load(Relaxed) {
+            let not_tls = Failure::not_tls(&self.address);
+            return if failure.is_uncertain() { not_tls.uncertain() } else { not_tls };
+        }
         match self.certificates.as_ref().filter(|_| failure.is_of_member()).and_then(|c| c.unread()) {
             Some(unread) => failure.advising(&unread),
             None => failure,

@@ -63,11 +63,12 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let host = uri.host().unwrap_or_default().to_owned();
+        self.handshake.store(false, Relaxed);
         let (stream, certificates) = (self.tcp.call(uri), Arc::clone(&self.certificates));
         let handshake = Arc::clone(&self.handshake);
         Box::pin(async move {
             let stream = stream.await?.into_inner();
-            // A connection that is given up here stays marked until a later one succeeds.
+            // A connection that is given up here stays marked until a later one begins.
             handshake.store(true, Relaxed);
             let stream = wrap(&certificates, &host, stream).await.map_err(NotTls)?;
             handshake.store(false, Relaxed);

@@ -6,7 +6,7 @@ use crate::server::{self, Plan, Server, Standalone, certify, clock};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The superuser of the server, who needs no password.
@@ -125,6 +125,18 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
         command.arg("-c").arg(format!("ssl_ca_file={}", dir.join("cert.pem").display()));
     }
     Ok(command)
+}
+
+/// A server that is killed leaves a segment of shared memory, and the system has room for some thousand of them.
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let lock = std::fs::read_to_string(self.server.dir().join("data/postmaster.pid")).unwrap_or_default();
+        let _ = self.server.kill();
+        // Its seventh line: the key and the id of the segment.
+        if let Some(id) = lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+            let _ = Command::new("ipcrm").args(["-m", id]).stderr(Stdio::null()).status();
+        }
+    }
 }
 
 /// Makes a certificate and its key, which belong to the user of the server.
