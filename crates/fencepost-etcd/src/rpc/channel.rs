@@ -156,7 +156,7 @@ impl Member {
     pub(crate) fn failure(&self, status: &Status) -> Failure {
         let failure = Failure::read(status, &self.address);
         // tonic ends an attempt to connect that takes too long with an error that names no step of it.
-        if failure.is_of_member() && self.handshake.load(Relaxed) {
+        if failure.kind == ErrorKind::Unreachable && self.handshake.load(Relaxed) {
             let not_tls = Failure::not_tls(&self.address);
             return if failure.is_uncertain() { not_tls.uncertain() } else { not_tls };
         }
