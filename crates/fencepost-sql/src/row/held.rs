@@ -82,11 +82,18 @@ impl Held {
             return Ok(Removed::Nothing);
         }
         let committed = self.transaction.commit(self.client.statements.remove(self.note)).await;
-        match &committed {
-            Ok(()) => self.client.removed(self.note),
-            Err(_) => self.client.forget(self.note),
+        match committed {
+            Ok(()) => {
+                self.client.removed(self.note);
+                Ok(Removed::Released)
+            }
+            Err(failure) => {
+                self.client.forget(self.note);
+                // The connection had ended, for example by an eviction, and nothing was committed: the lock was lost.
+                let ended = failure.kind == ErrorKind::Unreachable && !failure.uncertain;
+                if ended { Ok(Removed::Nothing) } else { Err(failure) }
+            }
         }
-        committed.map(|()| Removed::Released)
     }
 
     async fn roll_back(&self) -> Result<Removed, Failure> {

@@ -282,7 +282,8 @@ pub(super) async fn evict_now(stage: Stage) {
     client.evict("lock", guard.token(), &how).await.expect("it is held");
     let next = waiting.granted().await;
     // The evicted guard frees nothing any more, whether it was told or not.
-    assert!(guard.release().await.expect_err("it was evicted").is_lost());
+    let error = guard.release().await.expect_err("it was evicted");
+    assert!(error.is_lost(), "{error}");
     next.ensure_held().expect("it is held");
     stage.assert_busy("lock").await;
     next.release().await.expect("it was held");
