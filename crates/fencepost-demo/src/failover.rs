@@ -55,11 +55,8 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         }
         Ok::<_, Failure>(as_told)
     })?;
-    stage.picture.say("");
-    for (round, what) in ROUNDS {
-        stage.picture.say(&format!("  {round:<18} {what}"));
-    }
-    Ok(stage.end(
+    Ok(stage.explain(
+        &ROUNDS,
         as_told,
         "A failover can forget a grant. Check the token, or ask for all replicas: docs/backends/redis.md.",
     ))

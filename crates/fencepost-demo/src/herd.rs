@@ -48,11 +48,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     })?;
     let [poll, told, one] = [0, 1, 2].map(|index| facts[index].commands_per_handoff);
     let as_told = told > waiters as f64 / 4.0 && one < told / 3.0 && one < poll;
-    stage.picture.say("");
-    for (way, what) in WAYS {
-        stage.picture.say(&format!("  {way:<18} {what}"));
-    }
-    Ok(stage.end(as_told, "The commands for a handoff grow with the waiters if all poll or all are told. With a queue they do not."))
+    Ok(stage.explain(&WAYS, as_told, "The commands for a handoff grow with the waiters if all poll or all are told. With a queue they do not."))
 }
 
 /// Plays one way of waiting.

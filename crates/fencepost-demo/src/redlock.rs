@@ -58,11 +58,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         }
         Ok::<_, Failure>(as_told)
     })?;
-    stage.picture.say("");
-    for (round, what) in ROUNDS {
-        stage.picture.say(&format!("  {round:<18} {what}"));
-    }
-    Ok(stage.end(as_told, "A majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."))
+    Ok(stage.explain(&ROUNDS, as_told, "A majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."))
 }
 
 fn told(round: &'static str) -> Facts {

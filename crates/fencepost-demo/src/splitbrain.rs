@@ -52,11 +52,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         }
         Ok::<_, Failure>(as_told)
     })?;
-    stage.picture.say("");
-    for (round, what) in ROUNDS {
-        stage.picture.say(&format!("  {round:<18} {what}"));
-    }
-    Ok(stage.end(
+    Ok(stage.explain(&ROUNDS,
         as_told,
         "Two masters can grant the same lock. Check the token, or let a master without its replica grant nothing.",
     ))

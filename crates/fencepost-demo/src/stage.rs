@@ -100,6 +100,16 @@ impl Stage {
         Ok(Part { child })
     }
 
+    /// Says what each round is, and how the story ended.
+    #[cfg(feature = "redis")]
+    pub(crate) fn explain(&self, rounds: &[(&str, &str)], as_told: bool, lesson: &str) -> bool {
+        self.picture.say("");
+        for (round, what) in rounds {
+            self.picture.say(&format!("  {round:<18} {what}"));
+        }
+        self.end(as_told, lesson)
+    }
+
     /// Says how the story ended, and returns whether that is as told.
     pub(crate) fn end(&self, as_told: bool, told: &str) -> bool {
         let text = if as_told { told } else { "This run did not come out as told: see the numbers above." };
