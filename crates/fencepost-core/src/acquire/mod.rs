@@ -319,7 +319,7 @@ impl Request<'_> {
         let clock = self.client.runtime.clock();
         let claim = Arc::clone(owned.claim());
         // Only a claim that is renewed can miss a renewal.
-        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch());
+        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
         // From here on a close is told, also one that comes before it is first waited for.
         let mut closing = pin!(self.client.closing.notified());
         if self.client.check_open().is_err() {

@@ -6,6 +6,8 @@ mod entry;
 mod fault;
 #[cfg(test)]
 mod flag;
+#[cfg(test)]
+mod forked;
 
 use std::sync::Arc;
 
@@ -19,6 +21,8 @@ pub use clock::TestClock;
 pub use engine::TestEngine;
 #[cfg(test)]
 pub(crate) use flag::flag;
+#[cfg(test)]
+pub(crate) use forked::fork_when_dropped;
 
 /// Makes a client for a test, the clock that the test moves, and the engine that fails on demand.
 ///

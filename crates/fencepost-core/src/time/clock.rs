@@ -260,7 +260,8 @@ pub struct Sleep {
 
 impl Sleep {
     fn unset(&mut self) {
-        if let Some(key) = self.set.take() {
+        // In a forked process a thread that is not there may have the lock.
+        if let Some(key) = self.set.take().filter(|_| !self.clock.is_forked()) {
             self.clock.schedule().timers.remove(key);
         }
     }
@@ -329,6 +330,18 @@ mod tests {
         assert!(poll(&mut sleep).is_pending());
         drop(sleep);
         assert_eq!(clock.next_timer(), None);
+    }
+
+    #[test]
+    fn a_sleep_that_is_dropped_in_a_forked_child_waits_for_no_lock() {
+        let clock = Clock::manual();
+        let [mut before, mut other] =
+            [5, 6].map(|seconds| clock.sleep_until(clock.now() + Duration::from_secs(seconds)));
+        assert!(poll(&mut before).is_pending());
+        let waker = crate::testing::fork_when_dropped(move || drop(before));
+        assert!(Pin::new(&mut other).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(poll(&mut other).is_pending());
     }
 
     #[test]

@@ -230,12 +230,15 @@ impl Validity {
 
     /// Completes when it is over for those who look on, with the reason.
     pub(crate) async fn lost(&self, clock: &Clock) -> Loss {
-        let mut watch = self.watch();
+        let mut watch = self.watch(clock);
         loop {
+            if let State::Lost(why) = self.seen(clock) {
+                return why;
+            }
             let until = self.until();
             let mut sleep = clock.sleep_until(until);
             let lost = poll_fn(|cx| {
-                if let State::Lost(why) = watch.seen(clock, cx.waker()) {
+                if let State::Lost(why) = watch.seen(cx.waker()) {
                     return Poll::Ready(Some(why));
                 }
                 // Renewed meanwhile, or one of those that it rests on has ended: sleep again.
@@ -266,12 +269,16 @@ impl Validity {
 
     /// Completes when it is in doubt or over for those who look on.
     pub(crate) async fn suspect(&self, clock: &Clock) -> State {
-        let mut watch = self.watch();
+        let mut watch = self.watch(clock);
         loop {
+            let state = self.seen(clock);
+            if state != State::Held {
+                return state;
+            }
             let until = self.until().min(self.suspect_at());
             let mut sleep = clock.sleep_until(until);
             let state = poll_fn(|cx| {
-                let state = watch.seen(clock, cx.waker());
+                let state = watch.seen(cx.waker());
                 if state != State::Held {
                     return Poll::Ready(Some(state));
                 }

@@ -1,6 +1,7 @@
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::*;
@@ -95,7 +96,7 @@ fn a_part_that_is_over_can_be_replaced_as_long_as_the_whole_lives() {
     let whole = Validity::new();
     whole.rest_on(2, parts.clone());
     let (flag, waker) = crate::testing::flag();
-    let mut watch = whole.watch();
+    let mut watch = whole.watch(&clock);
     watch.set(&waker);
     parts[0].end(Loss::Deleted);
     let other = fresh();
@@ -129,8 +130,8 @@ fn a_whole_whose_parts_ran_out_unseen_is_not_revived() {
 #[test]
 fn an_end_wakes_the_watchers() {
     let (flag, waker) = crate::testing::flag();
-    let validity = Validity::new();
-    let mut watch = validity.watch();
+    let (clock, validity) = (Clock::manual(), Validity::new());
+    let mut watch = validity.watch(&clock);
     watch.set(&waker);
     assert!(!flag.is_set());
     validity.end(Loss::Evicted);
@@ -237,10 +238,10 @@ fn a_part_is_in_doubt_from_half_of_its_lease_on() {
 
 #[test]
 fn each_watcher_is_woken_as_long_as_it_watches() {
-    let validity = Validity::new();
+    let (clock, validity) = (Clock::manual(), Validity::new());
     let flags: Vec<_> = (0..3).map(|_| crate::testing::flag()).collect();
     let (stale, unused) = crate::testing::flag();
-    let mut watches: Vec<_> = flags.iter().map(|_| validity.watch()).collect();
+    let mut watches: Vec<_> = flags.iter().map(|_| validity.watch(&clock)).collect();
     for watch in &mut watches {
         watch.set(&unused);
     }
@@ -254,12 +255,31 @@ fn each_watcher_is_woken_as_long_as_it_watches() {
 }
 
 #[test]
+fn a_forked_child_waits_for_no_lock() {
+    let clock = Clock::manual();
+    let (whole, part) = (Arc::new(Validity::new()), Arc::new(Validity::new()));
+    assert!(part.confirm(&clock, clock.now(), TTL));
+    whole.rest_on(1, vec![Arc::clone(&part)]);
+    for watched in [&whole, &part] {
+        let mut watch = watched.watch(&clock);
+        let (whole, shared) = (Arc::clone(&whole), clock.clone());
+        watch.set(&crate::testing::fork_when_dropped(move || {
+            let mut context = Context::from_waker(Waker::noop());
+            assert_eq!(pin!(whole.lost(&shared)).poll(&mut context), Poll::Ready(Loss::Forked));
+            let suspect = pin!(whole.suspect(&shared)).poll(&mut context);
+            assert_eq!(suspect, Poll::Ready(State::Lost(Loss::Forked)));
+        }));
+        watch.set(Waker::noop());
+    }
+}
+
+#[test]
 fn a_watch_on_what_is_over_wakes_at_once() {
     for end in [|validity: &Validity| validity.end(Loss::Evicted), Validity::give_back] {
         let (flag, waker) = crate::testing::flag();
-        let validity = Validity::new();
+        let (clock, validity) = (Clock::manual(), Validity::new());
         end(&validity);
-        validity.watch().set(&waker);
+        validity.watch(&clock).set(&waker);
         assert!(flag.is_set());
     }
 }

@@ -114,10 +114,11 @@ impl Validity {
         self.rest().and_then(|rest| rest.of().iter().find_map(|validity| validity.trouble()))
     }
 
-    /// Something that can be woken when the validity is ended, or given back. (Running out by the clock wakes nobody.)
-    pub fn watch(&self) -> Watch<'_> {
+    /// Something that can be woken when the validity is ended, or given back. (Running out by the clock wakes nobody.) In a process
+    /// that was forked off the one that made `clock`, it does nothing.
+    pub fn watch<'a>(&'a self, clock: &'a Clock) -> Watch<'a> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        Watch { validity: self, key: COUNT.fetch_add(1, Ordering::Relaxed) }
+        Watch { validity: self, clock, key: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
     pub(super) fn set_watch(&self, key: u64, waker: Option<&Waker>) {
@@ -161,31 +162,35 @@ impl Validity {
 #[derive(Debug)]
 pub struct Watch<'a> {
     validity: &'a Validity,
+    clock: &'a Clock,
     key: u64,
 }
 
 impl Watch<'_> {
     /// Wakes `waker` when the validity is ended, or given back; at once if it is.
     pub fn set(&mut self, waker: &Waker) {
-        self.validity.set_watch(self.key, Some(waker));
+        self.register(Some(waker));
         if self.validity.end.get().is_some() || self.validity.is_given_back() {
             waker.wake_by_ref();
         }
     }
-}
 
-impl Watch<'_> {
     /// Wakes `waker` as [`set`](Watch::set) does, and returns how the grant stands for those who look on.
-    pub(super) fn seen(&mut self, clock: &Clock, waker: &Waker) -> State {
-        if !clock.is_forked() {
-            self.set(waker);
+    pub(super) fn seen(&mut self, waker: &Waker) -> State {
+        self.set(waker);
+        self.validity.seen(self.clock)
+    }
+
+    fn register(&self, waker: Option<&Waker>) {
+        // A thread that is not there may have the lock.
+        if !self.clock.is_forked() {
+            self.validity.set_watch(self.key, waker);
         }
-        self.validity.seen(clock)
     }
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        self.validity.set_watch(self.key, None);
+        self.register(None);
     }
 }

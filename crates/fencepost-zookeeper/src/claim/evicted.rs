@@ -158,7 +158,7 @@ async fn check(
 async fn check_after_reconnect(grants: Weak<HeldGrants>, session: Arc<Session>) {
     let Ok(mut states) = session.driver().map(|driver| driver.state_watcher()) else { return };
     let mut disconnected = false;
-    let mut over = session.validity.watch();
+    let mut over = session.validity.watch(session.clock());
     loop {
         let state = poll_fn(|cx| {
             over.set(cx.waker());

@@ -158,7 +158,7 @@ impl Session {
     }
 
     async fn sleep_until(&self, until: Moment) {
-        let mut watch = self.validity.watch();
+        let mut watch = self.validity.watch(self.clock());
         let mut sleep = self.clock().sleep_until(until);
         poll_fn(|cx| {
             watch.set(cx.waker());
