@@ -184,10 +184,10 @@ impl Bare for BarePostgres {
     async fn connect(url: &str) -> BarePostgres {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a server that answers");
         tokio::spawn(connection);
-        let acquire = "INSERT INTO fencepost_lock AS l (name, token, owner, session, ttl, host, process, task, count) \
-            VALUES ('by hand', 1, 'hand', 1, 30000000, 'host', 1, 'by hand', 1) ON CONFLICT (name) DO UPDATE \
-            SET token = l.token + 1, owner = 'hand', session = 1, ttl = 30000000, host = 'host', process = 1, \
-            task = 'by hand', expires = NULL, evicted = NULL, count = 1, since = clock_timestamp(), \
+        let acquire = "INSERT INTO fencepost_lock AS l (name, token, owner, session, ttl, record, count) \
+            VALUES ('by hand', 1, 'hand', 1, 30000000, 'by hand', 1) ON CONFLICT (name) DO UPDATE \
+            SET token = l.token + 1, owner = 'hand', session = 1, ttl = 30000000, record = 'by hand', \
+            expires = NULL, evicted = NULL, count = 1, since = clock_timestamp(), \
             modified = clock_timestamp() WHERE l.owner IS NULL AND l.contended = 0 RETURNING token";
         let acquire = client.prepare(acquire).await.expect("a statement");
         let release = "UPDATE fencepost_lock SET owner = NULL, session = NULL, expires = NULL, evicted = NULL, count = 0, \
@@ -221,7 +221,7 @@ impl Bare for BareMysql {
     async fn cycle(&mut self) {
         let acquire = "UPDATE fencepost_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, \
             TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), owner = 'hand', session = 1, ttl = 30000000, \
-            host = 'host', process = 1, task = 'by hand', expires = NULL, evicted = NULL, count = 1, \
+            record = 'by hand', expires = NULL, evicted = NULL, count = 1, \
             since = UTC_TIMESTAMP(6), modified = UTC_TIMESTAMP(6) \
             WHERE name = 'by hand' AND owner IS NULL AND contended = 0";
         let release = "UPDATE fencepost_lock SET token = LAST_INSERT_ID(token), owner = NULL, session = NULL, expires = NULL, \

@@ -49,7 +49,7 @@ pub use backend::kept_runs::KeptRuns;
 pub use backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 pub use backend::limit::Limit;
 pub use backend::local_queue::LocalQueue;
-pub use backend::record::ClaimRecord;
+pub use backend::record::{ClaimRecord, LaterFormat};
 pub use backend::waiters::{Waiter, Waiters};
 pub use backend::withdrawal::{Found, Withdrawal};
 pub use backend::{Attempt, Backend, Entry, Removed, Renewal, Reply, Session};

@@ -144,7 +144,7 @@ impl EtcdEntry {
         let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Err(self.claim.gone()) };
         let ttl = self.claim.ttl();
         let lease = self.client.leases.dedicated(ttl).await?;
-        let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value()) }.to_bytes();
+        let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value())? }.to_bytes();
         let put = PutRequest::leased(key.to_vec(), value, lease.id);
         // An evicted claim, whose holder will be told soon, must not be detached: nobody could be told then.
         let note = keys::eviction(&self.client.config.prefix, id, revision);

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::{Error, ErrorKind, LaterFormat};
 use tonic::{Code, Status};
 
 /// The engine's name in errors.
@@ -317,6 +317,12 @@ fn untrusted(status: &Status) -> Option<String> {
 
 fn causes(status: &Status) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(status.source(), |error: &&'_ (dyn StdError + 'static)| (*error).source())
+}
+
+impl From<LaterFormat> for Failure {
+    fn from(later: LaterFormat) -> Failure {
+        Failure::new(ErrorKind::Configuration, later.to_string())
+    }
 }
 
 impl From<Failure> for Error {

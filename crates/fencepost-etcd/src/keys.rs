@@ -4,7 +4,7 @@
 //! contender, in the order of create revisions. Names are escaped, so that `a` and `a/b` differ; a name without `/` and `%` is unchanged.
 //! Each claim of this client has a key of its own, `<queue><lease>-<number>`, so two claims of one process are two contenders.
 
-use fencepost_core::{ClaimRecord, Mode, Name};
+use fencepost_core::{ClaimRecord, LaterFormat, Mode, Name};
 
 use crate::rpc::proto::KeyValue;
 
@@ -96,8 +96,11 @@ pub(crate) fn is_claim(kv: &KeyValue) -> bool {
 }
 
 /// Returns the mode of a contender. Those of other software are exclusive.
-pub(crate) fn mode(kv: &KeyValue) -> Mode {
-    id(&kv.key).and_then(|_| ClaimRecord::read(&kv.value).mode).unwrap_or(Mode::Exclusive)
+pub(crate) fn mode(kv: &KeyValue) -> Result<Mode, LaterFormat> {
+    match id(&kv.key) {
+        Some(_) => Ok(ClaimRecord::read(&kv.value)?.mode.unwrap_or(Mode::Exclusive)),
+        None => Ok(Mode::Exclusive),
+    }
 }
 
 /// Returns the prefix of the notes of evictions.

@@ -134,6 +134,16 @@ impl<D: Deployment> Namespace for Place<D> {
         })
     }
 
+    fn raise_format(&self) -> Fut<'_, bool> {
+        let look = self.deployment.look();
+        for key in look.keys(&self.prefix) {
+            let value = look.run(&["get", "--print-value-only", &key]);
+            let value = value.trim_end().replace(r#""fencepost":1"#, r#""fencepost":2"#);
+            look.run(&["put", "--ignore-lease", &key, &value]);
+        }
+        Box::pin(async { true })
+    }
+
     fn faults(&self) -> Option<Box<dyn Faults>> {
         self.disturbed.store(true, Ordering::Relaxed);
         Some(Box::new(self.deployment.clone()))

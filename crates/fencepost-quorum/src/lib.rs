@@ -308,10 +308,14 @@ impl Backend for Quorum {
 }
 
 impl Quorum {
-    /// The good answers, if they are of a majority.
+    /// The good answers, if they are of a majority. Of the errors, one that no later try mends is told.
     fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
-        let good: Vec<T> = answers.into_iter().flatten().filter_map(Result::ok).collect();
-        if good.len() >= self.0.need { Ok(good) } else { Err(self.0.unreachable()) }
+        let (good, failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(Result::is_ok);
+        if good.len() >= self.0.need {
+            return good.into_iter().collect();
+        }
+        let lasting = failed.into_iter().filter_map(Result::err).find(Error::is_configuration);
+        Err(lasting.unwrap_or_else(|| self.0.unreachable()))
     }
 }
 

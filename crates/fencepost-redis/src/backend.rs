@@ -58,7 +58,6 @@ pub(crate) async fn connect(
         retention: config.retention(),
         cluster: false,
         max_ttl: node.unwrap_or(MAX_TTL),
-        holder: OnceLock::new(),
     };
     let messages = Arc::new(Messages { tracked: Arc::default(), client: OnceLock::new() });
     let tracked = Arc::clone(&messages.tracked);

@@ -104,7 +104,7 @@ async fn names(client: &Arc<RedisClient>, prefix: &str) -> Result<Vec<Name>> {
     Ok(answers.into_iter().flatten().collect())
 }
 
-/// Reads these locks slot by slot, in calls that do not keep the server long. An error within is that of one key.
+/// Reads these locks slot by slot, in calls that do not keep the server long. An error within is that of one key, which is no lock.
 async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<Info>>> {
     let mut keyed: Vec<(u16, Vec<u8>, &Name)> = names
         .iter()
@@ -148,7 +148,7 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
                 cursor.clone_from(next);
                 if next == b"0" {
                     let fields: Vec<_> = std::mem::take(&mut fields).into_iter().collect();
-                    let info = record::info(name, &fields, now, in_parts);
+                    let info = record::info(name, &fields, now, in_parts)?;
                     infos.push(
                         info.map(|info| with_runs(info, &fields, now, in_parts)).ok_or_else(unreadable),
                     );

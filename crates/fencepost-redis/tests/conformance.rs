@@ -155,6 +155,20 @@ impl Namespace for Place {
         })
     }
 
+    fn raise_format(&self) -> Fut<'_, bool> {
+        let raise = "for i, value in ipairs(redis.call('HVALS', KEYS[1])) do \
+            local raised = string.gsub(value, '\"fencepost\":1', '\"fencepost\":2') \
+            redis.call('HSET', KEYS[1], redis.call('HKEYS', KEYS[1])[i], raised) end";
+        for mut look in (self.looks)() {
+            for key in look.keys(&format!("{}*", self.prefix)) {
+                if look.ask::<String>(&["TYPE", &key]) == "hash" {
+                    let _: () = look.ask(&["EVAL", raise, "1", &key]);
+                }
+            }
+        }
+        Box::pin(async { true })
+    }
+
     fn faults(&self) -> Option<Box<dyn Faults>> {
         self.server.clone().map(|server| Box::new(server) as Box<dyn Faults>)
     }

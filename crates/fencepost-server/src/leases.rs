@@ -21,7 +21,7 @@ use crate::view::Claim;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Leased {
     /// The secret that acquiring the lock returned.
-    #[schema(pattern = "^fp1-[0-9a-f]+$")]
+    #[schema(pattern = "^fencepost1-[0-9a-f]+$")]
     lease: String,
     /// For how long the lease is extended, counted from now.
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]

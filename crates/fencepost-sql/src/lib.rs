@@ -55,4 +55,4 @@ pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;
 
 /// The layout of the tables that this code reads and writes.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 1;

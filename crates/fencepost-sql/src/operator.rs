@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Error, Eviction, HolderInfo, Name, Result, Token};
+use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, LaterFormat, Name, Result, Token};
 
 use crate::claim::line::{Line, Turn};
 use crate::claim::record::mode_of;
@@ -26,7 +26,7 @@ impl Claims for TableClient {
         Box::pin(self.run_all(vec![statement], Lane::Claims))
     }
 
-    fn read(&self, row: &Row) -> ClaimInfo {
+    fn read(&self, row: &Row) -> Result<ClaimInfo, LaterFormat> {
         read(row)
     }
 
@@ -34,19 +34,17 @@ impl Claims for TableClient {
     fn sort(&self, _: &mut Vec<ClaimInfo>) {}
 }
 
-fn read(row: &Row) -> ClaimInfo {
-    let text = |column| row.text(column).map(ToString::to_string).unwrap_or_default();
-    let holder = HolderInfo::new(text(8), text(6), u32::try_from(row.int(7)).unwrap_or(0));
-    let mut claim = ClaimInfo::new(holder, mode_of(row.int(2)));
-    claim.token = Some(row.int(3)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
-    claim.since_micros = row.int(5).unsigned_abs();
+fn read(row: &Row) -> Result<ClaimInfo, LaterFormat> {
+    let record = ClaimRecord::read(row.text(6).map(|text| text.as_bytes()).unwrap_or_default())?;
+    let token = Some(row.int(3)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
+    let mut claim = record.into_info(mode_of(row.int(2)), token, 0, row.int(5).unsigned_abs());
+    claim.from_arrival = false;
     // The server's clock measures both, so the age is right for a client whose clock is wrong.
-    claim.age = Duration::from_micros(row.int(13).max(0).unsigned_abs());
+    claim.age = Duration::from_micros(row.int(10).max(0).unsigned_abs());
     claim.expires_in = claim.token.map(|_| Duration::from_micros(row.int(4).max(0).unsigned_abs()));
-    claim.reason = row.text(9).map(ToString::to_string);
-    claim.evicted = row.int(10) != 0;
-    claim.detached = row.int(11) != 0;
-    claim
+    claim.evicted = row.int(7) != 0;
+    claim.detached = row.int(8) != 0;
+    Ok(claim)
 }
 
 /// Evicts the holder whose grant has `token`. Its session is told by a count in its row, which its next renewal reads before it confirms

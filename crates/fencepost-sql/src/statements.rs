@@ -74,7 +74,7 @@ pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
 }
 
 /// Columns that a new grant or waiter fills.
-const NEW: &str = "owner, mode, session, ttl, fixed, host, process, task, reason";
+const NEW: &str = "owner, mode, session, ttl, fixed, record";
 
 impl Statements {
     pub(crate) fn new(dialect: &Dialect, table: &TableName) -> Statements {
@@ -95,7 +95,7 @@ impl Statements {
             "owner = NULL, session = NULL, expires = NULL, evicted = NULL, count = 0, modified = {now}"
         );
         let taken = format!(
-            "owner = $2, mode = $3, session = $4, ttl = $5, fixed = $6, host = $7, process = $8, task = $9, reason = $10, \
+            "owner = $2, mode = $3, session = $4, ttl = $5, fixed = $6, record = $7, \
              expires = CASE WHEN $6 = 1 THEN {} END, evicted = NULL, count = 1, since = {now}, modified = {now}",
             after("$5")
         );
@@ -114,8 +114,8 @@ impl Statements {
             let since = fill(dialect.since_1970, &["c.since"]);
             let age = fill(dialect.left, &["c.since"]);
             format!(
-                "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.host, c.process, c.task, \
-                 c.reason, CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
+                "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.record, \
+                 CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
                  CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached, \
                  CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits, -{age} AS age \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session \
@@ -143,7 +143,7 @@ impl Statements {
                     // The row may have been deleted by hand: the queue tells whether others hold or wait.
                     "INSERT INTO {lock} AS l (name, token, {NEW}, count, expires) \
                      SELECT $1, greatest(coalesce((SELECT token FROM {lock} WHERE name = ''), 0) + 1, {floor}), \
-                     $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, CASE WHEN $6 = 1 THEN {} END \
+                     $2, $3, $4, $5, $6, $7, 1, CASE WHEN $6 = 1 THEN {} END \
                      WHERE NOT EXISTS (SELECT 1 FROM {queue} q WHERE q.name = $1) \
                      ON CONFLICT (name) DO UPDATE SET token = greatest(l.token + 1, {floor}), {taken} \
                      WHERE l.owner IS NULL AND l.contended = 0 {}",
@@ -175,11 +175,11 @@ impl Statements {
                 text(format!("DELETE FROM {queue} WHERE name = $1 AND {dead}")),
                 text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner IS NOT NULL AND {dead}")),
             ],
-            take_seat: text(format!("UPDATE {lock} SET token = $11, {taken} WHERE name = $1")),
+            take_seat: text(format!("UPDATE {lock} SET token = $8, {taken} WHERE name = $1")),
             clear_seat: text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2")),
             join: text(format!(
-                "INSERT INTO {queue} (name, {NEW}, token, count, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, \
-                 CASE WHEN $6 = 1 AND $11 > 0 THEN {} END) {}",
+                "INSERT INTO {queue} (name, {NEW}, token, count, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, \
+                 CASE WHEN $6 = 1 AND $8 > 0 THEN {} END) {}",
                 after("$5"),
                 returning("id")
             )),
@@ -193,8 +193,8 @@ impl Statements {
                 "UPDATE {queue} SET mode = $3, token = $4, modified = {now} WHERE name = $1 AND owner = $2"
             )),
             unseat: text(format!(
-                "INSERT INTO {queue} (name, owner, mode, session, ttl, fixed, host, process, task, reason, token, count, expires, since) \
-                 SELECT name, owner, 1, session, ttl, fixed, host, process, task, reason, token, count, expires, since \
+                "INSERT INTO {queue} (name, owner, mode, session, ttl, fixed, record, token, count, expires, since) \
+                 SELECT name, owner, 1, session, ttl, fixed, record, token, count, expires, since \
                  FROM {lock} WHERE name = $1 AND owner = $2"
             )),
             close_name: text(format!(

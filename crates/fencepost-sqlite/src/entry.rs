@@ -96,7 +96,6 @@ impl ClaimState {
         let now = client.now();
         let renewed_at = client.renew(now.boot, RENEWAL_AGE)?;
         let want = claim.want();
-        let holder = client.holder_text(&claim.holder);
         let ttl = u64::try_from(claim.ttl().as_nanos()).unwrap_or(u64::MAX);
         let request = Request {
             resource: want.name.as_str(),
@@ -109,8 +108,7 @@ impl ClaimState {
             pinned: client.pinned,
             fixed: !claim.renewed,
             sent: now.boot,
-            holder: &holder,
-            reason: claim.reason.as_deref(),
+            record: claim.record(),
             seq: *seq,
         };
         let at_once = match claim.history {

@@ -97,8 +97,7 @@ impl TestDb {
             pinned: false,
             fixed: false,
             sent: NOW.boot,
-            holder: "1 host label",
-            reason: None,
+            record: "",
             seq: None,
         }
     }

@@ -5,7 +5,7 @@ use fencepost_core::DetachedLease;
 /// The parts of a lease's text that an attacker can change.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// The prefix of the format, such as `fp1-`.
+    /// The prefix of the format, such as `fencepost1-`.
     pub prefix: String,
     /// The claim's id.
     pub id: u128,

@@ -128,6 +128,22 @@ impl Namespace for Place {
         Box::pin(async move { Some(all.into_iter().filter(|path| path.starts_with(&below)).collect()) })
     }
 
+    fn raise_format(&self) -> Fut<'_, bool> {
+        let all = ephemerals(self.look).expect("the server answers its operator");
+        let below = format!("{}/", self.path);
+        Box::pin(async move {
+            let client =
+                zookeeper_client::Client::connect(&self.look.to_string()).await.expect("it connects");
+            for path in all.into_iter().filter(|path| path.starts_with(&below)) {
+                let (data, _) = client.get_data(&path).await.expect("the node is there");
+                let text = String::from_utf8(data).expect("JSON is UTF-8");
+                let raised = text.replace(r#""fencepost":1"#, r#""fencepost":2"#);
+                client.set_data(&path, raised.as_bytes(), None).await.expect("it can be written");
+            }
+            true
+        })
+    }
+
     fn elsewhere(&self, name: &str, ttl: Duration) -> Option<Box<dyn Elsewhere>> {
         Some(Box::new(Holder::start(&self.url, name, ttl)))
     }

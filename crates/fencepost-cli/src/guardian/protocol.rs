@@ -309,7 +309,10 @@ mod tests {
             verbose: true,
             blocked: vec![15],
             over: Some(b"/a\xff".to_vec()),
-            abandoned: Some(Abandoned { url: "redis://host".to_owned(), leases: vec!["fp1-".to_owned()] }),
+            abandoned: Some(Abandoned {
+                url: "redis://host".to_owned(),
+                leases: vec!["fencepost1-".to_owned()],
+            }),
             environment: vec![("NAME".to_owned(), "a\nb".to_owned())],
         };
         let (reader, writer) = io::pipe().unwrap();

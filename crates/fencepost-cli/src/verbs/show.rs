@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
             .map_err(|_| Failure::usage("no lock name given, and no lease in FENCEPOST_LEASE"))?,
     };
     // A text that looks like a lease is one, perhaps with a typing error. It is a secret, so it is not shown as a name.
-    let lease = if what.starts_with("fp1-") { Some(lease::parse(&what)?) } else { None };
+    let lease = if what.starts_with("fencepost1-") { Some(lease::parse(&what)?) } else { None };
     if lease.is_some() && args.exit_code {
         return Err(Failure::usage(
             "--exit-code is for a lock's name; a lease always sets it: 0 if it is held, 76 if it has ended",

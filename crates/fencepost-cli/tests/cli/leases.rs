@@ -86,7 +86,7 @@ fn json_and_refusals() {
     place.output(["acquire", "-n", "site"]).expect(75).complains(&["site is busy"]);
     place.output(["release", lease]).expect(0);
     // One with a slip is refused without being repeated.
-    let broken = format!("{}0", &lease[..lease.len() - 1]).replace("fp1-", "fp1-0");
+    let broken = format!("{}0", &lease[..lease.len() - 1]).replace("fencepost1-", "fencepost1-0");
     let refused = place.output(["release", &broken]);
     refused.expect(64).complains(&["FENCEPOST_LEASE"]);
     assert!(!refused.err.contains(&broken), "{refused:?}");

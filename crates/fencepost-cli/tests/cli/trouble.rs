@@ -235,7 +235,7 @@ fn an_unwritable_standard_output() {
 #[test]
 fn a_slip_in_a_lease_is_not_taken_for_a_name() {
     let place = Place::new();
-    let said = place.output(["show", "fp1-0123456789"]);
+    let said = place.output(["show", "fencepost1-0123456789"]);
     said.expect(64).complains(&["not a lease"]);
     assert!(!said.err.contains("0123456789") && said.out.is_empty(), "{said:?}");
 }

@@ -45,7 +45,7 @@ impl<'a> Blockers<'a> {
         let backend = Arc::clone(&self.request.client.backend);
         let name = self.request.name.clone();
         self.asking = Some(Box::pin(async move {
-            let mut info = match backend.inspect_claims(&name).await {
+            let info = match backend.inspect_claims(&name).await {
                 Ok(info) => info,
                 // The look is for the message alone. Whether the engine answers is another question.
                 Err(error) if error.is_unreachable() => {
@@ -54,7 +54,6 @@ impl<'a> Blockers<'a> {
                 }
                 Err(error) => return Err(error),
             };
-            info.read_caps();
             Ok(info.claims.into_iter().filter(ClaimInfo::holds).collect())
         }));
     }

@@ -206,17 +206,17 @@ impl Request<'_> {
     fn claim(&self) -> Claim {
         let client = self.client;
         let want = Want { name: self.name.clone(), mode: self.mode };
-        let holder = self.holder.as_ref().unwrap_or(&client.holder);
-        let id = self.id.unwrap_or_else(|| client.runtime.fresh_id());
-        let mut claim = Claim::new(id, want, self.ttl, Arc::clone(holder), client.runtime.clone());
+        let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
+        let id = self.id.unwrap_or_else(|| runtime.fresh_id());
+        let mut claim = Claim::new(id, want, self.ttl, Arc::clone(holder), runtime);
         claim.join = self.join;
         claim.barges = self.unfair;
         claim.paired = self.paired;
         claim.renewed = self.renewed;
         claim.replicas = self.replicas;
-        claim.history = self.history;
-        claim.needs_run = self.needs_run;
-        claim.reason = self.stored_reason();
+        (claim.history, claim.needs_run) = (self.history, self.needs_run);
+        claim.reason.clone_from(&self.reason);
+        (claim.max_hold, claim.max_wait) = self.shown_limits();
         claim
     }
 

@@ -9,7 +9,6 @@ use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
 use crate::guard::holder::Holder;
 use crate::name::Name;
-use crate::operator::cap::Cap;
 use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 
@@ -71,13 +70,13 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Returns the reason, with the longest time of the grant behind it. A lease that is not renewed has its own end.
-    pub(super) fn stored_reason(&self) -> Option<Arc<str>> {
-        let announced = self.client.announced.filter(|_| self.renewed);
-        let Some(max_hold) = self.max_hold.or(announced) else { return self.reason.clone() };
+    /// Returns the longest time of the grant and of the wait for it, as operators see them.
+    pub(super) fn shown_limits(&self) -> (Option<Duration>, Option<Duration>) {
+        // A lease that is not renewed has its own end.
+        let max_hold = self.max_hold.or(self.client.announced.filter(|_| self.renewed));
         // A try without a waiting time is bounded by nothing that an operator can rely on.
-        let granted_within = self.wait.map(|wait| wait.max(self.client.attempt_timeout));
-        Some(Cap { max_hold, granted_within }.behind(self.reason.as_deref()))
+        let max_wait = self.wait.filter(|_| max_hold.is_some());
+        (max_hold, max_wait.map(|wait| wait.max(self.client.attempt_timeout)))
     }
 
     /// Checks whether the claim can evict holders that are overdue.

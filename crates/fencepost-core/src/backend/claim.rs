@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
 use crate::backend::degraded::Mark;
+use crate::backend::record::ClaimRecord;
 use crate::error::Error;
 use crate::name::Name;
-use crate::operator::holder::HolderInfo;
+use crate::operator::holder::{ClaimInfo, HolderInfo};
 use crate::operator::run::{Outcome, Run, RunEnd};
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
@@ -54,6 +55,10 @@ pub struct Claim {
     pub holder: Arc<HolderInfo>,
     /// The reason as operators see it.
     pub reason: Option<Arc<str>>,
+    /// The longest time for which its holder keeps it, as operators see it.
+    pub max_hold: Option<Duration>,
+    /// How long after its arrival it is granted at the latest, as operators see it. `None`: it may wait for any time.
+    pub max_wait: Option<Duration>,
     /// Until when it is valid.
     pub validity: Arc<Validity>,
     /// The clock and the tasks of the client.
@@ -70,6 +75,7 @@ pub struct Claim {
     pub note: AtomicU64,
     /// The worth of its grant, if a layer made it while the engine was away.
     pub(crate) degraded: Mark,
+    record: OnceLock<String>,
     reported: OnceLock<(i32, RunEnd)>,
     released: AtomicBool,
     ttl: AtomicU64,
@@ -94,12 +100,15 @@ impl Claim {
             replicas: 0,
             holder,
             reason: None,
+            max_hold: None,
+            max_wait: None,
             validity: Arc::new(Validity::new()),
             runtime,
             vote: None,
             history: None,
             needs_run: false,
             degraded: Mark::default(),
+            record: OnceLock::new(),
             reported: OnceLock::new(),
             released: AtomicBool::new(false),
             note: AtomicU64::new(0),
@@ -179,6 +188,28 @@ impl Claim {
         Outcome { exit_code: self.reported().map(|(code, _)| code), end: end.unwrap_or(lost) }
     }
 
+    /// Takes over what operators see of another claim beside its holder: the reason and the limits.
+    pub fn show_as(&mut self, other: &Claim) {
+        self.reason.clone_from(&other.reason);
+        (self.max_hold, self.max_wait) = (other.max_hold, other.max_wait);
+    }
+
+    /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.
+    pub fn record(&self) -> &str {
+        self.record.get_or_init(|| ClaimRecord::unchanging(self).to_text())
+    }
+
+    /// Describes it as operators see it, without what only its engine knows: the token, the times.
+    pub fn info(&self) -> ClaimInfo {
+        ClaimInfo {
+            reason: self.reason.as_deref().map(str::to_owned),
+            max_hold: self.max_hold,
+            max_wait: self.max_wait,
+            entered: self.entered(),
+            ..ClaimInfo::new((*self.holder).clone(), self.mode())
+        }
+    }
+
     /// Describes its run, which was granted at `since_micros` of the engine's clock.
     pub fn run(&self, token: Token, since_micros: u64) -> Run {
         let reason = self.reason.as_deref().map(str::to_owned);
@@ -212,6 +243,29 @@ impl Claim {
     /// *before* sending: the user may change the lease's length while the request is under way.
     pub fn confirm(&self, sent: Moment, ttl: Duration) -> bool {
         self.validity.confirm(self.runtime.clock(), sent, ttl)
+    }
+}
+
+impl ClaimRecord {
+    /// That of `claim`, which arrives now.
+    pub fn of(claim: &Claim) -> ClaimRecord {
+        ClaimRecord {
+            id: Some(claim.id),
+            mode: Some(claim.want().mode),
+            since_micros: claim.runtime.clock().wall_micros(),
+            ..ClaimRecord::unchanging(claim)
+        }
+    }
+
+    /// That of `claim` without its id, its mode and its arrival, for engines that keep those in another form.
+    pub fn unchanging(claim: &Claim) -> ClaimRecord {
+        ClaimRecord {
+            holder: (*claim.holder).clone(),
+            reason: claim.reason.as_deref().map(str::to_owned),
+            max_hold: claim.max_hold,
+            max_wait: claim.max_wait,
+            ..ClaimRecord::default()
+        }
     }
 }
 

@@ -1,20 +1,20 @@
 //! The text that a claim stores with its entry.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use crate::backend::admission::Mode;
-use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
-use crate::operator::cap;
+use crate::error::{Error, ErrorKind};
 use crate::operator::holder::{ClaimInfo, HolderInfo};
 use crate::token::Token;
 
 /// The longest text of somebody else's payload that is shown.
 const SHOWN: usize = 200;
-/// The longest reason of ours, with the claim's longest time behind it.
-const LONGEST_REASON: usize = HolderInfo::MAX_BYTES + cap::MAX_BYTES;
+/// The version of the format.
+const FORMAT: u64 = 1;
 
 /// The beginning of a text that may be as long as its engine allows, and how long it is.
 fn cut(text: &str, most: usize) -> String {
@@ -24,10 +24,26 @@ fn cut(text: &str, most: usize) -> String {
     format!("{}… ({} bytes in all)", &text[..text.floor_char_boundary(most)], text.len())
 }
 
-/// The holder and the reason of a claim, stored as text with its entry in engines that keep such a text (ZooKeeper, etcd).
-/// It is compact JSON, for people and programs of any language. Grants depend on these parts of it: the numbers of
-/// [`Mode::Permits`], the [`place`](ClaimRecord::place), and whether it is one of ours at all.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A record that a later version wrote in a format which this version does not know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the record of a claim has format {0}, this program knows {FORMAT}; use one version of fencepost for all who share the locks, this one is older"
+)]
+pub struct LaterFormat(u64);
+
+impl From<LaterFormat> for Error {
+    fn from(later: LaterFormat) -> Error {
+        Error::new(ErrorKind::Configuration, later.to_string())
+    }
+}
+
+/// A claim as it is written down, in all engines alike: compact JSON, for people and for programs of any language. An engine leaves out
+/// what it keeps in another form, such as the mode in a column.
+///
+/// Grants depend on these parts of it: the numbers of [`Mode::Permits`], the [`place`](ClaimRecord::place), and whether it is
+/// one of ours at all. A record of a later format is refused, because it could say
+/// something that decides about a grant.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClaimRecord {
     /// The claim, if it is one of ours: settles what became of a request whose reply was lost.
     pub id: Option<ClaimId>,
@@ -39,6 +55,10 @@ pub struct ClaimRecord {
     pub since_micros: u64,
     /// The reason of the claim.
     pub reason: Option<String>,
+    /// The [longest time](crate::Acquire::max_hold) for which its holder keeps it, in ms.
+    pub max_hold: Option<Duration>,
+    /// How long after its arrival it is granted at the latest, in ms.
+    pub max_wait: Option<Duration>,
     /// It has been evicted and runs out.
     pub evicted: bool,
     /// It is held by a lease that no process keeps.
@@ -47,126 +67,125 @@ pub struct ClaimRecord {
     pub place: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,
+    /// Fields that this version does not know. They are written again as they were read.
+    pub more: Map<String, Value>,
 }
 
 impl ClaimRecord {
-    /// That of `claim`, which arrives now.
-    pub fn of(claim: &Claim) -> ClaimRecord {
-        ClaimRecord {
-            id: Some(claim.id),
-            mode: Some(claim.want().mode),
-            holder: (*claim.holder).clone(),
-            since_micros: claim.runtime.clock().wall_micros(),
-            reason: claim.reason.as_deref().map(str::to_owned),
-            evicted: false,
-            detached: false,
-            place: None,
-            data: None,
-        }
-    }
-
     /// Somebody else's: what is left of it is its text.
     pub fn foreign(bytes: &[u8]) -> ClaimRecord {
         let text = cut(&String::from_utf8_lossy(bytes), SHOWN);
         let label: String = text.chars().filter(|c| !c.is_control()).collect();
         let label = if label.is_empty() { "unknown".to_owned() } else { label };
-        ClaimRecord {
-            id: None,
-            mode: None,
-            holder: HolderInfo { label, host: String::new(), pid: 0 },
-            since_micros: 0,
-            reason: None,
-            evicted: false,
-            detached: false,
-            place: None,
-            data: None,
+        ClaimRecord { holder: HolderInfo::new(label, "", 0), ..ClaimRecord::default() }
+    }
+
+    /// Reads what an entry has beside it. Anything that is not ours is [`foreign`](ClaimRecord::foreign). Missing and odd fields
+    /// of ours are left out. Texts for operators are cut where they are longer than any of ours.
+    ///
+    /// # Errors
+    /// A record of a later format.
+    pub fn read(bytes: &[u8]) -> Result<ClaimRecord, LaterFormat> {
+        let Ok(Value::Object(fields)) = serde_json::from_slice(bytes) else {
+            return Ok(ClaimRecord::foreign(bytes));
+        };
+        match fields.get("fencepost").map(|format| format.as_u64().unwrap_or(0)) {
+            None => Ok(ClaimRecord::foreign(bytes)),
+            Some(format) if format > FORMAT => Err(LaterFormat(format)),
+            Some(_) => Ok(ClaimRecord::from_fields(fields)),
         }
     }
 
-    /// Reads what an entry has beside it. It never fails: what is not ours is [`foreign`](ClaimRecord::foreign), and what is
-    /// missing or odd in ours is left out. Texts for operators are cut where they are longer than any of ours.
-    pub fn read(bytes: &[u8]) -> ClaimRecord {
-        match serde_json::from_slice(bytes) {
-            Ok(Value::Object(fields)) if fields.contains_key("fencepost") => {
-                ClaimRecord::from_fields(&fields)
-            }
-            _ => ClaimRecord::foreign(bytes),
-        }
-    }
-
-    fn from_fields(fields: &Map<String, Value>) -> ClaimRecord {
-        let text = |key: &str| fields.get(key).and_then(Value::as_str).map(str::to_owned);
-        let shown =
-            |key: &str| fields.get(key).and_then(Value::as_str).map(|text| cut(text, HolderInfo::MAX_BYTES));
-        let number = |key: &str| fields.get(key).and_then(Value::as_u64);
-        let small = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
-        let flag = |key: &str| fields.get(key).and_then(Value::as_bool).unwrap_or(false);
-        let id = text("id").and_then(|hex| u128::from_str_radix(&hex, 16).ok());
-        let mode = match text("mode").as_deref() {
-            Some("exclusive") => Some(Mode::Exclusive),
-            Some("shared") => Some(Mode::Shared),
-            Some("permits") => match (small("n"), small("of")) {
-                (Some(n), Some(of)) if n > 0 => Some(Mode::Permits { n, of }),
-                _ => None,
-            },
+    fn from_fields(mut fields: Map<String, Value>) -> ClaimRecord {
+        let mut take = |key: &str| fields.remove(key).unwrap_or_default();
+        let small = |value: Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
+        let millis = |value: Value| value.as_u64().map(Duration::from_millis);
+        let text = |value: Value| value.as_str().map(str::to_owned);
+        let shown = |value: Value| value.as_str().map(|text| cut(text, HolderInfo::MAX_BYTES));
+        let flag = |value: Value| value.as_bool().unwrap_or(false);
+        take("fencepost");
+        let id = text(take("id")).and_then(|hex| u128::from_str_radix(&hex, 16).ok());
+        let permits = (small(take("n")), small(take("of")));
+        let mode = match (take("mode").as_str(), permits) {
+            (Some("exclusive"), _) => Some(Mode::Exclusive),
+            (Some("shared"), _) => Some(Mode::Shared),
+            (Some("permits"), (Some(n), Some(of))) if n > 0 => Some(Mode::Permits { n, of }),
             _ => None,
         };
         ClaimRecord {
             id: id.map(ClaimId::from_u128),
             mode,
             holder: HolderInfo {
-                label: shown("holder").unwrap_or_else(|| "unknown".to_owned()),
-                host: shown("host").unwrap_or_default(),
-                pid: small("pid").unwrap_or(0),
+                label: shown(take("holder")).unwrap_or_else(|| "unknown".to_owned()),
+                host: shown(take("host")).unwrap_or_default(),
+                pid: small(take("pid")).unwrap_or(0),
             },
-            since_micros: number("since").unwrap_or(0),
-            // The claim's longest time may stand behind it.
-            reason: text("reason").filter(|text| text.len() <= LONGEST_REASON).or_else(|| shown("reason")),
-            evicted: flag("evicted"),
-            detached: flag("detached"),
-            place: number("place"),
-            data: text("data"),
+            since_micros: take("since").as_u64().unwrap_or(0),
+            reason: shown(take("reason")),
+            max_hold: millis(take("max_hold_ms")),
+            max_wait: millis(take("max_wait_ms")),
+            evicted: flag(take("evicted")),
+            detached: flag(take("detached")),
+            place: take("place").as_u64(),
+            data: text(take("data")),
+            more: fields,
         }
     }
 
     /// As it is written.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut fields = Map::new();
-        let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
-        put("fencepost", 1.into());
+    pub fn to_text(&self) -> String {
+        let mut text = String::with_capacity(160);
+        let mut put = |key: &str, value: &dyn fmt::Display| {
+            let begin = if text.is_empty() { '{' } else { ',' };
+            let _ = write!(text, "{begin}\"{key}\":{value}");
+        };
+        let quoted = |text: &str| Value::from(text);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        put("fencepost", &FORMAT);
         if let Some(id) = self.id {
-            put("id", id.to_hex().into());
+            put("id", &quoted(&id.to_hex()));
         }
         match self.mode {
-            Some(Mode::Exclusive) => drop(put("mode", "exclusive".into())),
-            Some(Mode::Shared) => drop(put("mode", "shared".into())),
+            Some(Mode::Exclusive) => put("mode", &"\"exclusive\""),
+            Some(Mode::Shared) => put("mode", &"\"shared\""),
             Some(Mode::Permits { n, of }) => {
-                put("mode", "permits".into());
-                put("n", n.into());
-                put("of", of.into());
+                put("mode", &"\"permits\"");
+                put("n", &n);
+                put("of", &of);
             }
             None => {}
         }
-        put("holder", self.holder.label.clone().into());
-        put("host", self.holder.host.clone().into());
-        put("pid", self.holder.pid.into());
-        put("since", self.since_micros.into());
-        if let Some(reason) = &self.reason {
-            put("reason", reason.clone().into());
+        put("holder", &quoted(&self.holder.label));
+        put("host", &quoted(&self.holder.host));
+        put("pid", &self.holder.pid);
+        for (key, number) in [
+            ("since", Some(self.since_micros).filter(|since| *since > 0)),
+            ("max_hold_ms", self.max_hold.map(millis)),
+            ("max_wait_ms", self.max_wait.map(millis)),
+            ("place", self.place),
+        ] {
+            if let Some(number) = number {
+                put(key, &number);
+            }
         }
-        if self.evicted {
-            put("evicted", true.into());
+        for (key, text) in [("reason", &self.reason), ("data", &self.data)] {
+            if let Some(text) = text {
+                put(key, &quoted(text));
+            }
         }
-        if self.detached {
-            put("detached", true.into());
+        for (key, flag) in [("evicted", self.evicted), ("detached", self.detached)] {
+            if flag {
+                put(key, &flag);
+            }
         }
-        if let Some(place) = self.place {
-            put("place", place.into());
-        }
-        if let Some(data) = &self.data {
-            put("data", data.clone().into());
-        }
-        Value::Object(fields).to_string().into_bytes()
+        self.more.iter().for_each(|(key, value)| put(key, value));
+        text.push('}');
+        text
+    }
+
+    /// [`to_text`](ClaimRecord::to_text), as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.to_text().into_bytes()
     }
 
     /// As operators see it. `mode` is what the engine knows of it, `token` that of its grant if it holds, `now` the wall clock
@@ -181,6 +200,8 @@ impl ClaimRecord {
             from_arrival: token.is_some(),
             age: Duration::from_micros(now.saturating_sub(since_micros)),
             reason: self.reason,
+            max_hold: self.max_hold,
+            max_wait: self.max_wait,
             evicted: self.evicted,
             detached: self.detached,
             ..ClaimInfo::new(self.holder, mode)
@@ -199,10 +220,13 @@ mod tests {
             holder: HolderInfo { label: "me \"quoted\" ü".into(), host: "h".into(), pid: 7 },
             since_micros: 1_700_000_000_000_000,
             reason: Some("nightly".into()),
+            max_hold: Some(Duration::from_secs(90)),
+            max_wait: Some(Duration::from_millis(1)),
             evicted: true,
             detached: true,
             place: Some(u64::MAX),
             data: Some("shard 7".into()),
+            more: Map::from_iter([("color".to_owned(), Value::from("a \"later\" field"))]),
         }
     }
 
@@ -210,19 +234,10 @@ mod tests {
     fn what_is_written_is_read() {
         for mode in [None, Some(Mode::Exclusive), Some(Mode::Shared), payload().mode] {
             let payload = ClaimRecord { mode, ..payload() };
-            assert_eq!(ClaimRecord::read(&payload.to_bytes()), payload);
+            assert_eq!(ClaimRecord::read(&payload.to_bytes()).unwrap(), payload);
         }
-        let plain = ClaimRecord {
-            id: None,
-            mode: None,
-            reason: None,
-            evicted: false,
-            detached: false,
-            place: None,
-            data: None,
-            ..payload()
-        };
-        assert_eq!(ClaimRecord::read(&plain.to_bytes()), plain);
+        let plain = ClaimRecord { holder: payload().holder, ..ClaimRecord::default() };
+        assert_eq!(ClaimRecord::read(&plain.to_bytes()).unwrap(), plain);
     }
 
     #[test]
@@ -244,27 +259,34 @@ mod tests {
             (b"a\nb\0c", "abc"),
             (b"\xff\xfe", "\u{fffd}\u{fffd}"),
         ] {
-            let payload = ClaimRecord::read(bytes);
+            let payload = ClaimRecord::read(bytes).unwrap();
             assert_eq!((payload.holder.label.as_str(), payload.id, payload.mode), (label, None, None));
         }
-        let long = ClaimRecord::read(&[b'x'; 900_000]).holder.label;
+        let long = ClaimRecord::read(&[b'x'; 900_000]).unwrap().holder.label;
         assert!(long.len() < SHOWN + 40 && long.ends_with("x… (900000 bytes in all)"), "{long}");
     }
 
     #[test]
     fn odd_fields_of_ours_are_left_out() {
         let odd = br#"{"fencepost":1,"id":"zz","mode":"permits","n":0,"of":"x","holder":7,"pid":-1,"since":"now","evicted":1}"#;
-        let payload = ClaimRecord::read(odd);
+        let payload = ClaimRecord::read(odd).unwrap();
         assert_eq!((payload.id, payload.mode, payload.since_micros), (None, None, 0));
         assert_eq!((payload.holder.pid, payload.evicted), (0, false));
         assert_eq!(payload.holder.label, "unknown");
     }
 
     #[test]
+    fn a_later_format_is_refused() {
+        let error = Error::from(ClaimRecord::read(br#"{"fencepost":2,"mode":"exclusive"}"#).unwrap_err());
+        assert!(error.is_configuration() && error.to_string().contains("format 2"), "{error}");
+    }
+
+    #[test]
     fn long_texts_are_cut_with_a_word_on_their_length() {
         let long = "ü".repeat(450_000);
         let holder = HolderInfo { label: long.clone(), host: long.clone(), pid: 7 };
-        let read = ClaimRecord::read(&ClaimRecord { holder, reason: Some(long), ..payload() }.to_bytes());
+        let long = ClaimRecord { holder, reason: Some(long), ..payload() };
+        let read = ClaimRecord::read(&long.to_bytes()).unwrap();
         for text in [read.holder.label, read.holder.host, read.reason.unwrap()] {
             assert!(
                 text.len() < HolderInfo::MAX_BYTES + 40 && text.ends_with("ü… (900000 bytes in all)"),

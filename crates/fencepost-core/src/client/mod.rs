@@ -246,9 +246,7 @@ impl Client {
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         self.client.check_process()?;
         self.client.require(self.client.capabilities.inspect, "way to list locks")?;
-        let mut listing = self.client.backend.list(prefix, page).await.map_err(Error::without_effect)?;
-        listing.resources.iter_mut().for_each(Info::read_caps);
-        Ok(listing)
+        self.client.backend.list(prefix, page).await.map_err(Error::without_effect)
     }
 
     /// Evicts the holder of `name` whose grant has `token`, and only that.

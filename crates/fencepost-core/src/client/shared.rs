@@ -174,9 +174,7 @@ impl ClientShared {
     pub(crate) async fn look(&self, name: &Name) -> Result<Info> {
         self.check_look()?;
         let info = self.backend.inspect_claims(name).await;
-        let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
-        info.read_caps();
-        Ok(info)
+        info.map_err(|error| error.of(name.clone()).without_effect())
     }
 
     /// Returns the claims on a resource, and its runs at the time of the engine's clock.
@@ -184,7 +182,6 @@ impl ClientShared {
         self.check_look()?;
         let info = self.backend.inspect(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
-        info.read_caps();
         if let Some(runs) = &mut info.runs
             && runs.now_micros == 0
         {

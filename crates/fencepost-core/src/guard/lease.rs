@@ -30,7 +30,7 @@ pub struct DetachedLease {
 }
 
 /// The format of the texts, and its version.
-const PREFIX: &str = "fp1-";
+const PREFIX: &str = "fencepost1-";
 
 impl DetachedLease {
     pub(crate) fn new(claim: &Claim, token: Token) -> DetachedLease {
@@ -201,7 +201,8 @@ mod tests {
     fn a_broken_text_is_refused_without_repeating_it() {
         let text = lease(Mode::Exclusive).to_secret();
         let changed = text.replace("0123", "0124");
-        for bad in ["", "fp1-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed] {
+        for bad in ["", "fencepost1-", &text[1..], &text[..text.len() - 2], &text[..text.len() - 1], &changed]
+        {
             let error = bad.parse::<DetachedLease>().unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("4567"), "{bad}: {error}");
         }

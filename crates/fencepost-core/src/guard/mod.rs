@@ -25,7 +25,6 @@ use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
 use crate::name::Name;
-use crate::operator::cap::Cap;
 use crate::operator::run::RunEnd;
 use crate::runtime::finish::Finish;
 use crate::telemetry;
@@ -310,7 +309,7 @@ impl Guard {
     async fn cut_loose(mut self, mark: bool) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
-        if Cap::is_in(self.owned.claim.reason.as_deref()) {
+        if self.owned.claim.max_hold.is_some() {
             let message = "a grant with a longest time cannot be detached, because nobody would end it in time; \
                            take the lock without max_hold, or release it here";
             return Err(Error::invalid(message).of(self.name().clone()));

@@ -76,11 +76,10 @@ impl Node {
             since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
             age,
             expires_in: end.map(|end| end.since(clock.now())),
-            reason: self.claim.reason.as_deref().map(str::to_owned),
             evicted,
             detached,
-            entered: self.claim.entered(),
-            ..ClaimInfo::new((*self.claim.holder).clone(), self.mode)
+            mode: self.mode,
+            ..self.claim.info()
         }
     }
 }

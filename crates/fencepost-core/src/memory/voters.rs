@@ -95,8 +95,7 @@ impl Voters {
             ClaimInfo {
                 since_micros: clock.wall_micros().saturating_sub(age.as_micros() as u64),
                 age,
-                reason: voter.claim.reason.as_deref().map(str::to_owned),
-                ..ClaimInfo::new((*voter.claim.holder).clone(), voter.claim.want().mode)
+                ..voter.claim.info()
             }
         })
     }

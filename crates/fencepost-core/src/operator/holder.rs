@@ -10,7 +10,7 @@ use crate::backend::admission::Mode;
 use crate::token::Token;
 
 /// A holder as operators see it. It carries no rights: two processes may show the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct HolderInfo {
     /// Any text of up to [`MAX_BYTES`](HolderInfo::MAX_BYTES); by default `user@host/program`.
@@ -57,19 +57,6 @@ impl HolderInfo {
         label.truncate(label.floor_char_boundary(HolderInfo::MAX_BYTES));
         label
     }
-
-    /// As one text, for engines to keep: pid and host have no spaces.
-    pub fn to_line(&self) -> String {
-        [&self.pid.to_string(), " ", &self.host, " ", &self.label].concat()
-    }
-
-    /// Reads what [`to_line`](HolderInfo::to_line) wrote; of anything else what can be made of it.
-    pub fn from_line(text: &str) -> HolderInfo {
-        let mut parts = text.splitn(3, ' ');
-        let pid = parts.next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-        let host = parts.next().unwrap_or_default().to_owned();
-        HolderInfo { pid, host, label: parts.next().unwrap_or_default().to_owned() }
-    }
 }
 
 impl fmt::Display for HolderInfo {
@@ -109,7 +96,7 @@ pub struct ClaimInfo {
     /// PostgreSQL's advisory locks.
     pub entered: Option<u32>,
     /// How long after its arrival it is granted at the latest. `None`: nobody knows.
-    pub(crate) granted_within: Option<Duration>,
+    pub max_wait: Option<Duration>,
     /// It has been evicted and runs out.
     pub evicted: bool,
     /// It is held by a detached lease, by no process.
@@ -132,7 +119,7 @@ impl ClaimInfo {
             reason: None,
             max_hold: None,
             entered: None,
-            granted_within: None,
+            max_wait: None,
             evicted: false,
             detached: false,
             endless: false,
@@ -148,7 +135,7 @@ impl ClaimInfo {
     /// has released it. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
     /// certain of a claim that was to wait for a limited time, as far as the clocks of the two hosts agree.
     pub fn is_overdue(&self) -> bool {
-        let waited = if self.from_arrival { self.granted_within } else { Some(Duration::ZERO) };
+        let waited = if self.from_arrival { self.max_wait } else { Some(Duration::ZERO) };
         let known = self.holds() && !self.detached && self.since_micros > 0;
         let limit = self.max_hold.zip(waited).map(|(max_hold, waited)| max_hold.saturating_add(waited));
         known && limit.is_some_and(|limit| self.age > limit)
@@ -202,9 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn holders_survive_as_a_line() {
-        let holder = HolderInfo { label: "a label with spaces".into(), host: "h".into(), pid: 7 };
-        assert_eq!(HolderInfo::from_line(&holder.to_line()), holder);
-        assert_eq!(HolderInfo::from_line("rubbish").pid, 0);
+    fn a_claim_is_overdue_only_if_that_is_known() {
+        let secs = Duration::from_secs;
+        let mut claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), Mode::Exclusive);
+        (claim.max_hold, claim.since_micros, claim.age) = (Some(secs(60)), 1, secs(61));
+        assert!(!claim.is_overdue(), "it waits");
+        claim.token = Some(Token::new(1));
+        assert!(claim.is_overdue());
+        claim.from_arrival = true;
+        assert!(!claim.is_overdue(), "it may have waited for any time");
+        claim.max_wait = Some(secs(1));
+        assert!(!claim.is_overdue());
+        claim.age = secs(62);
+        assert!(claim.is_overdue());
+        claim.detached = true;
+        assert!(!claim.is_overdue(), "nobody limits a detached lease");
+        (claim.detached, claim.since_micros) = (false, 0);
+        assert!(!claim.is_overdue(), "nobody knows its time");
     }
 }

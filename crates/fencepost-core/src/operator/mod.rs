@@ -1,6 +1,5 @@
 //! Inspection, listing, eviction and reports for operators.
 
-pub(crate) mod cap;
 pub mod checks;
 pub(crate) mod examine;
 pub(crate) mod holder;

@@ -95,7 +95,9 @@ impl Run {
         let mut fields = Map::new();
         let mut put = |key: &str, value: Value| fields.insert(key.to_owned(), value);
         put("token", self.token.get().into());
-        put("holder", self.holder.to_line().into());
+        put("holder", self.holder.label.clone().into());
+        put("host", self.holder.host.clone().into());
+        put("pid", self.holder.pid.into());
         if self.since_micros > 0 {
             put("since", self.since_micros.into());
         }
@@ -120,12 +122,16 @@ impl Run {
         let exit_code = value.get("exit_code").and_then(Value::as_i64);
         Some(Run {
             token: Token::new(number("token")?),
-            holder: HolderInfo::from_line(text("holder")?),
+            holder: HolderInfo {
+                label: text("holder")?.to_owned(),
+                host: text("host").unwrap_or_default().to_owned(),
+                pid: number("pid").and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0),
+            },
             reason: text("reason").map(str::to_owned),
             since_micros: number("since").unwrap_or(0),
             ended_micros: number("ended"),
             exit_code: exit_code.and_then(|code| i32::try_from(code).ok()),
-            // An end of which this version does not know is no good one.
+            // An unknown end is no good one.
             end: text("end").map_or(RunEnd::Exited, |word| RunEnd::read(word).unwrap_or(RunEnd::Lost)),
         })
     }

@@ -32,7 +32,7 @@ impl<W: FnOnce()> Drop for ForkWhenDropped<W> {
                 let _ = raise(if done { Signal::SIGKILL } else { Signal::SIGABRT });
             }
             Fork::Parent(child) => {
-                // What it owns may take the lock that is taken now.
+                // Its drop may take the lock that is taken now.
                 std::mem::forget(work);
                 let end = waitpid(Pid::from_raw(child), None).unwrap();
                 assert!(matches!(end, WaitStatus::Signaled(_, Signal::SIGKILL, _)), "{end:?}");

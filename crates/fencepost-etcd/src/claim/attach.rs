@@ -48,7 +48,8 @@ impl Attachment<'_> {
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;
         let found = kvs.into_iter().find_map(|kv| {
-            let record = ClaimRecord::read(&kv.value);
+            // A claim of a later format is another's.
+            let record = ClaimRecord::read(&kv.value).ok()?;
             let same = record.id == Some(claim.id) && record.mode == Some(claim.want().mode);
             (same && !record.evicted).then_some((kv, record))
         });

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::backend::admission::Held;
-use fencepost_core::{ClaimRecord, Mode};
+use fencepost_core::{ClaimRecord, LaterFormat, Mode};
 
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
@@ -120,10 +120,10 @@ impl Request<'_> {
         let revision = match reply.key(0) {
             _ if reply.succeeded => reply.revision(),
             // The reply to an earlier attempt was lost.
-            Some(kv) if ClaimRecord::read(&kv.value).id == Some(self.state.claim.id) => kv.create_revision,
+            Some(kv) if ClaimRecord::read(&kv.value)?.id == Some(self.state.claim.id) => kv.create_revision,
             _ => return Ok(Outcome::Gone),
         };
-        Ok(match reply.range(1).map(|range| self.position(&range.kvs, range.more)) {
+        Ok(match reply.range(1).map(|range| self.position(&range.kvs, range.more)).transpose()? {
             Some(Position::First(revision)) => Outcome::First(revision),
             _ => Outcome::Queued(revision),
         })
@@ -143,10 +143,10 @@ impl Request<'_> {
             }
             let range = reply.range(1).ok_or_else(Failure::malformed)?;
             let mut revision = reply.revision();
-            let mut position = self.position(&range.kvs, range.more);
+            let mut position = self.position(&range.kvs, range.more)?;
             if matches!(position, Position::Unknown) {
                 let (read_at, kvs) = self.client.queue(queue).await?;
-                (revision, position) = (read_at, self.position(&kvs, false));
+                (revision, position) = (read_at, self.position(&kvs, false)?);
             }
             match (position, reply.key(0).is_some()) {
                 (Position::First(revision), true) => return Ok(Outcome::First(revision)),
@@ -168,7 +168,7 @@ impl Request<'_> {
         if !reply.succeeded && reply.key(0).is_none() {
             return Ok(Outcome::Gone);
         }
-        match reply.range(1).map(|range| self.position(&range.kvs, false)) {
+        match reply.range(1).map(|range| self.position(&range.kvs, false)).transpose()? {
             Some(Position::First(revision)) => Ok(Outcome::First(revision)),
             // Another claim was faster.
             _ => self.take_back().await,
@@ -184,24 +184,24 @@ impl Request<'_> {
     }
 
     /// Returns the claim's position. Without a key of its own it is the last.
-    fn position(&self, kvs: &[KeyValue], more: bool) -> Position {
+    fn position(&self, kvs: &[KeyValue], more: bool) -> Result<Position, LaterFormat> {
         let mut held = Held::default();
         for kv in kvs.iter().filter(|kv| keys::contends(&self.state.queue, &kv.key)) {
             let own = kv.key == self.key;
-            let mode = if own { self.mode() } else { keys::mode(kv) };
+            let mode = if own { self.mode() } else { keys::mode(kv)? };
             if !held.fits(mode) {
-                return Position::Behind;
+                return Ok(Position::Behind);
             }
             if own {
-                return Position::First(kv.create_revision);
+                return Ok(Position::First(kv.create_revision));
             }
             held.add(mode);
         }
-        match held.fits(self.mode()) {
+        Ok(match held.fits(self.mode()) {
             _ if more => Position::Unknown,
             true => Position::First(0),
             false => Position::Behind,
-        }
+        })
     }
 }
 

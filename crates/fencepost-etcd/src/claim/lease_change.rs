@@ -38,8 +38,8 @@ pub(crate) async fn move_key(
             // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
             Some(kv) => {
                 written = kv.mod_revision;
-                let evicted = ClaimRecord::read(&kv.value).evicted;
-                value = ClaimRecord { evicted, ..ClaimRecord::read(&state.value()) }.to_bytes();
+                let evicted = ClaimRecord::read(&kv.value)?.evicted;
+                value = ClaimRecord { evicted, ..ClaimRecord::read(&state.value())? }.to_bytes();
                 continue;
             }
         };

@@ -87,7 +87,8 @@ pub(crate) async fn release_detached(
     id: ClaimId,
 ) -> Result<Deletion, Failure> {
     let (_, kvs) = client.queue(queue).await?;
-    let mut claims = kvs.into_iter().map(|kv| (ClaimRecord::read(&kv.value), kv));
+    // A claim of a later format is another's.
+    let mut claims = kvs.into_iter().filter_map(|kv| Some((ClaimRecord::read(&kv.value).ok()?, kv)));
     let Some((record, kv)) = claims.find(|(record, _)| record.id == Some(id)) else {
         return Ok(Deletion::default());
     };

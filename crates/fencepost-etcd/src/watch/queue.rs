@@ -170,7 +170,9 @@ impl Contents {
         if !keys::contends(prefix, &kv.key) {
             return;
         }
-        self.contenders.insert(kv.create_revision, (kv.key.clone(), keys::mode(kv)));
+        // One of a later format admits nobody beside it: the claims' own reads refuse it.
+        let mode = keys::mode(kv).unwrap_or(Mode::Exclusive);
+        self.contenders.insert(kv.create_revision, (kv.key.clone(), mode));
         if let Some(before) = self.created.insert(kv.key.clone(), kv.create_revision)
             && before != kv.create_revision
         {

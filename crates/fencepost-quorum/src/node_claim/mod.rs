@@ -113,7 +113,7 @@ impl NodeClaim {
         // A claim that is held already needs no place in the queue.
         claim.join = outer.join && !again;
         claim.renewed = outer.renewed;
-        claim.reason.clone_from(&outer.reason);
+        claim.show_as(outer);
         claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));
         let claim = Arc::new(claim);
         let entry = match attached {

@@ -3,7 +3,7 @@
 //! A run begins in the script that grants the lock and ends in the script that releases it. So it costs no request of its own, and no
 //! fault comes between the two.
 
-use fencepost_core::{Claim, HolderInfo, Run, RunEnd, Runs, Token};
+use fencepost_core::{Claim, ClaimRecord, Run, RunEnd, Runs, Token};
 
 use crate::script::record::{Reader, text};
 
@@ -47,7 +47,7 @@ pub(crate) fn run_end(claim: &Claim, token: Option<Token>, how: End) -> Option<[
     Some(end)
 }
 
-/// At most one of these is set. An end that this version does not know is no good one.
+/// At most one of these is set. Any other end is no good one.
 fn end_flag(end: RunEnd) -> u8 {
     match end {
         RunEnd::Exited => 0,
@@ -75,8 +75,9 @@ fn run(field: &[u8]) -> Option<Run> {
     let (token, since, ended) = (reader.number()?, reader.number()?, reader.number()?);
     let code = f64::from_be_bytes(reader.bytes(8)?.try_into().ok()?) as i32;
     let flags = reader.byte()?;
-    let (holder, reason) = text(&mut reader);
-    let mut run = Run::new(Token::new(token), HolderInfo::from_line(&holder), reason, since);
+    // Runs are for people alone: one of a later format is left out.
+    let record = ClaimRecord::read(text(reader.0)).ok()?;
+    let mut run = Run::new(Token::new(token), record.holder, record.reason, since);
     run.ended_micros = Some(ended).filter(|ended| *ended > 0);
     run.exit_code = Some(code).filter(|_| flags & REPORTED > 0);
     run.end = match flags {

@@ -1,10 +1,8 @@
 //! The scripts of the line and what they are given.
 
-use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Token};
+use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
 use crate::script::record::Terms;
@@ -42,8 +40,6 @@ pub(crate) struct Setting {
     pub(crate) cluster: bool,
     /// The longest lease, where the server is a node of a quorum.
     pub(crate) max_ttl: Duration,
-    /// The holder, and its text. All claims of a client have the same holder, except those that layers make.
-    pub(crate) holder: OnceLock<(Arc<HolderInfo>, String)>,
 }
 
 impl Setting {
@@ -55,11 +51,6 @@ impl Setting {
     /// The channel of this client.
     pub(crate) fn channel(&self) -> String {
         format!("{}{}", self.inbox, self.process)
-    }
-
-    fn line<'a>(&'a self, holder: &Arc<HolderInfo>) -> Cow<'a, str> {
-        let (known, line) = self.holder.get_or_init(|| (Arc::clone(holder), holder.to_line()));
-        if Arc::ptr_eq(known, holder) { Cow::Borrowed(line) } else { Cow::Owned(holder.to_line()) }
     }
 
     fn cluster(&self) -> &'static str {
@@ -89,7 +80,7 @@ impl Setting {
 
     /// Returns the part of a claim's record that never changes.
     pub(crate) fn terms<'a>(&'a self, claim: &'a Claim) -> Terms<'a> {
-        Terms::of(claim, &self.process, self.line(&claim.holder))
+        Terms::of(claim, &self.process)
     }
 
     /// See lua/enter.lua.

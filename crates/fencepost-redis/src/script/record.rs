@@ -1,39 +1,30 @@
 //! The fields of a lock's hash, as lua/layout.lua lays them out.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimInfo, HolderInfo, Info, Mode, Name, Token};
+use fencepost_core::{Claim, ClaimInfo, ClaimRecord, Info, Mode, Name, Result, Token};
 
 use redis::{Cmd, Value};
 
 use crate::script::Pieces;
 use crate::script::queue::{NOBODY, mode_bytes};
 
-/// The part of a claim's record that never changes: mode, permits, process, holder and reason.
+/// The part of a claim's field that never changes: mode, permits, process and [record](Claim::record).
 pub(crate) struct Terms<'a> {
     mode: [u8; 9],
     process: &'a str,
-    length: [u8; 4],
-    holder: Cow<'a, str>,
-    reason: [&'a str; 2],
+    record: &'a str,
 }
 
 impl<'a> Terms<'a> {
-    /// `holder` is its line.
-    pub(crate) fn of(claim: &'a Claim, process: &'a str, holder: Cow<'a, str>) -> Terms<'a> {
-        let mode = mode_bytes(claim.want().mode);
-        let length = u32::try_from(holder.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let reason = claim.reason.as_deref().map_or(["", ""], |reason| ["\n", reason]);
-        Terms { mode, process, length, holder, reason }
+    pub(crate) fn of(claim: &'a Claim, process: &'a str) -> Terms<'a> {
+        Terms { mode: mode_bytes(claim.want().mode), process, record: claim.record() }
     }
 
     /// As the end of an argument of a command, behind `first`.
     pub(crate) fn put(&self, command: &mut Cmd, first: &[u8]) {
-        let [line, reason] = self.reason.map(str::as_bytes);
-        let (process, holder) = (self.process.as_bytes(), self.holder.as_bytes());
-        command.arg(Pieces(&[first, &self.mode, process, &self.length, holder, line, reason]));
+        command.arg(Pieces(&[first, &self.mode, self.process.as_bytes(), self.record.as_bytes()]));
     }
 }
 
@@ -61,16 +52,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The text at the end of terms: the holder's line, and the reason.
-pub(crate) fn text(reader: &mut Reader<'_>) -> (String, Option<String>) {
-    let length = reader.u32().unwrap_or(0) as usize;
-    let holder = String::from_utf8_lossy(reader.bytes(length).unwrap_or_default()).into_owned();
-    let reason = reader.byte().map(|_| String::from_utf8_lossy(reader.0).into_owned());
-    (holder, reason)
+/// The record at the end of terms. Behind a zero byte, which no record has, stands who evicted the claim.
+pub(crate) fn text(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A claim as its record says.
-struct Record {
+/// A claim as its field says.
+struct Field {
     state: u8,
     deadline: u64,
     number: u64,
@@ -79,12 +67,11 @@ struct Record {
     mode: Mode,
     detached: bool,
     process: [u8; 16],
-    holder: String,
-    reason: Option<String>,
+    record: Vec<u8>,
 }
 
-impl Record {
-    fn read(field: &[u8]) -> Option<Record> {
+impl Field {
+    fn read(field: &[u8]) -> Option<Field> {
         let mut reader = Reader(field);
         let state = reader.byte()?;
         let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
@@ -97,18 +84,15 @@ impl Record {
             (_, n, of) => Mode::Permits { n, of },
         };
         let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
-        if state == 4 {
-            reader.0 = reader.0.rsplitn(2, |byte| *byte == 0).last().unwrap_or_default();
-        }
-        let (holder, reason) = text(&mut reader);
+        let record = text(reader.0).to_vec();
         let detached = process == *NOBODY;
-        Some(Record { state, deadline, number, token, since, mode, detached, process, holder, reason })
+        Some(Field { state, deadline, number, token, since, mode, detached, process, record })
     }
 
     /// As a node of a quorum writes down who was refused: see lua/layout.lua.
-    fn refused(entry: &[u8]) -> Option<Record> {
+    fn refused(entry: &[u8]) -> Option<Field> {
         let (since, fixed) = (entry.get(..8)?, entry.get(24..)?);
-        Record::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
+        Field::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
     }
 
     /// A tombstone is nobody's claim.
@@ -117,29 +101,32 @@ impl Record {
     }
 
     /// May both hold?
-    fn fits(&self, other: &Record) -> bool {
+    fn fits(&self, other: &Field) -> bool {
         matches!(
             (self.mode, other.mode),
             (Mode::Shared, Mode::Shared) | (Mode::Permits { .. }, Mode::Permits { .. })
         )
     }
 
-    fn claim(self, now: u64) -> ClaimInfo {
-        let mut claim = ClaimInfo::new(HolderInfo::from_line(&self.holder), self.mode);
-        claim.token = self.holds().then(|| Token::new(self.token));
-        claim.since_micros = self.since;
-        claim.age = Duration::from_micros(now.saturating_sub(self.since));
+    fn claim(self, now: u64) -> Result<ClaimInfo> {
+        let token = self.holds().then(|| Token::new(self.token));
+        let mut claim = ClaimRecord::read(&self.record)?.into_info(self.mode, token, now, self.since);
+        claim.from_arrival = false;
         claim.expires_in = self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now)));
         claim.evicted = self.state == 4;
         claim.detached = self.detached;
-        claim.reason = self.reason;
-        claim
+        Ok(claim)
     }
 }
 
 /// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs). `None`: these are none of a lock, or
 /// of another version. `in_parts`: the hash changed while it was read, so that holders may be there who came one after the other.
-pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_parts: bool) -> Option<Info> {
+pub(crate) fn info(
+    name: &Name,
+    fields: &[(Vec<u8>, Vec<u8>)],
+    now: u64,
+    in_parts: bool,
+) -> Result<Option<Info>> {
     let mut last_token = None;
     let mut records = Vec::new();
     let mut alive = HashSet::new();
@@ -148,12 +135,13 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
         match field.first() {
             Some(b's') => {
                 let lone;
-                (last_token, lone) = summary(value)?;
+                let Some(read) = summary(value) else { return Ok(None) };
+                (last_token, lone) = read;
                 // It may have ended: see lua/layout.lua.
                 let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
                 records.extend(lone.filter(|_| !ended));
             }
-            Some(b'c') => records.extend(Record::read(value)),
+            Some(b'c') => records.extend(Field::read(value)),
             Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => {
                 _ = alive.insert(&field[1..])
             }
@@ -174,8 +162,8 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
         let newest = records.iter().filter(|record| record.holds()).map(|record| record.token).max();
         last_token = last_token.max(newest.map(Token::new));
     }
-    let claims = records.into_iter().map(|record| record.claim(now)).collect();
-    Some(Info::new(name.clone(), last_token, claims))
+    let claims = records.into_iter().map(|record| record.claim(now)).collect::<Result<_>>()?;
+    Ok(Some(Info::new(name.clone(), last_token, claims)))
 }
 
 /// Returns who has evicted the claim with this record, and why.
@@ -186,9 +174,9 @@ pub(crate) fn evicted_by(record: &[u8]) -> String {
 }
 
 /// Those whose votes were refused, of which a node of a quorum wrote this down.
-pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
+pub(crate) fn refused(entries: &[Value], now: u64) -> Result<Vec<ClaimInfo>> {
     let read = |entry: &Value| match entry {
-        Value::BulkString(entry) => Record::refused(entry).map(|record| record.claim(now)),
+        Value::BulkString(entry) => Field::refused(entry).map(|field| field.claim(now)),
         _ => None,
     };
     entries.iter().filter_map(read).collect()
@@ -196,7 +184,7 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
 
 /// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
 /// permits and two times; in the short one after the version and a time, with who asked behind it.
-fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
+fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Field>)> {
     let mut reader = Reader(bytes);
     let short = match reader.byte()? {
         1 => false,
@@ -212,7 +200,7 @@ fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Record>)> {
         let (_, lease) = (reader.bytes(2 * 8 + 1)?, reader.number()?);
         reader.bytes(26)?;
         let moving = [at + lease, last, last.min(at), lease, 0].map(|number| (number as f64).to_be_bytes());
-        Record::read(&[&[3], moving.as_flattened(), reader.0].concat())
+        Field::read(&[&[3], moving.as_flattened(), reader.0].concat())
     };
     let lone = if short { lone() } else { None };
     Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))

@@ -127,7 +127,7 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
     for name in ["%20", "a%00b", &"x".repeat(256)] {
         assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
     }
-    let text = "fp1-0123456789";
+    let text = "fencepost1-0123456789";
     let (status, problem) = answer(&router, post("/v1/leases/release", &json!({ "lease": text }))).await;
     assert!(status == StatusCode::BAD_REQUEST && !problem.to_string().contains("456789"), "{problem}");
     let large = json!({ "reason": "x".repeat(20_000) });

@@ -15,7 +15,7 @@ pub(crate) fn owner(claim: &Claim) -> Arc<str> {
 
 /// Returns the values of `name`, `owner` and the columns that a new row has.
 pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<Value> {
-    let (want, holder) = (claim.want(), &claim.holder);
+    let want = claim.want();
     vec![
         client.stored(want.name.as_str()).into(),
         owner(claim).into(),
@@ -23,14 +23,11 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
         session.into(),
         micros(claim.ttl()).into(),
         i64::from(!claim.renewed).into(),
-        (&*holder.host).into(),
-        i64::from(holder.pid).into(),
-        (&*holder.label).into(),
-        Value::Text(claim.reason.clone()),
+        claim.record().into(),
     ]
 }
 
-/// The number of a reader that waits to be the only holder. Versions that do not know it admit nobody beside it either.
+/// The number of a reader that waits to be the only holder.
 pub(crate) const MARKED: i64 = 2;
 
 /// Stands for any mode. No mode has this number: it would be that of 2^31 permits of 1.

@@ -66,11 +66,8 @@ CREATE TABLE IF NOT EXISTS {lock} (
     expires   DATETIME(6) COMMENT 'a lease of its own; NULL: that of its session',
     ttl       BIGINT NOT NULL DEFAULT 0 COMMENT 'length of the lease in microseconds',
     fixed     BIGINT NOT NULL DEFAULT 0 COMMENT '1: the lease is not renewed',
-    host      VARCHAR(255) COMMENT 'of the holder, or of the last one',
-    process   BIGINT,
-    task      TEXT COMMENT 'label of the holder',
+    record    TEXT COMMENT 'of the holder, or of the last one: who and why, as JSON',
     count     BIGINT NOT NULL DEFAULT 0 COMMENT 'how often the holder has it',
-    reason    TEXT,
     evicted   TEXT COMMENT 'by whom and why',
     contended BIGINT NOT NULL DEFAULT 0 COMMENT '1: the queue has rows for this lock',
     permits   BIGINT COMMENT 'the limit of permits for all claims; NULL: each claim has its own',
@@ -90,11 +87,8 @@ CREATE TABLE IF NOT EXISTS {queue} (
     expires   DATETIME(6),
     ttl       BIGINT NOT NULL,
     fixed     BIGINT NOT NULL,
-    host      VARCHAR(255),
-    process   BIGINT,
-    task      TEXT,
+    record    TEXT NOT NULL,
     count     BIGINT NOT NULL,
-    reason    TEXT,
     evicted   TEXT,
     since     DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'of its arrival, or of its grant',
     created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
@@ -127,12 +121,12 @@ CREATE TABLE IF NOT EXISTS {run} (
 
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
-SELECT CONVERT(c.name USING utf8mb4) AS name, c.token, 1 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
+SELECT CONVERT(c.name USING utf8mb4) AS name, c.token, 1 AS holds, c.mode, c.record, c.since,
        COALESCE(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted, 0 AS place
 FROM {lock} AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE c.owner IS NOT NULL AND COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
 UNION ALL
-SELECT CONVERT(c.name USING utf8mb4), c.token, c.token > 0, c.mode, c.host, c.process, c.task, c.reason, c.since,
+SELECT CONVERT(c.name USING utf8mb4), c.token, c.token > 0, c.mode, c.record, c.since,
        COALESCE(c.expires, s.expires), c.session IS NULL, c.evicted, c.id
 FROM {queue} AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)

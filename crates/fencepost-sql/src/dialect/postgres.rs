@@ -56,11 +56,8 @@ CREATE TABLE IF NOT EXISTS {lock} (
     expires   timestamptz,                      -- a lease of its own; NULL: that of its session
     ttl       bigint NOT NULL DEFAULT 0,        -- length of the lease in microseconds
     fixed     bigint NOT NULL DEFAULT 0,        -- 1: the lease is not renewed
-    host      text,                             -- of the holder, or of the last one
-    process   bigint,
-    task      text,                             -- label of the holder
+    record    text,                             -- of the holder, or of the last one: who and why, as JSON
     count     bigint NOT NULL DEFAULT 0,        -- how often the holder has it
-    reason    text,
     evicted   text,                             -- by whom and why
     contended bigint NOT NULL DEFAULT 0,        -- 1: the queue has rows for this lock
     permits   bigint,                           -- the limit of permits for all claims; NULL: each claim has its own
@@ -80,11 +77,8 @@ CREATE TABLE IF NOT EXISTS {queue} (
     expires   timestamptz,
     ttl       bigint NOT NULL,
     fixed     bigint NOT NULL,
-    host      text,
-    process   bigint,
-    task      text,
+    record    text NOT NULL,
     count     bigint NOT NULL,
-    reason    text,
     evicted   text,
     since     timestamptz NOT NULL DEFAULT clock_timestamp(), -- of its arrival, or of its grant
     created   timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -118,12 +112,12 @@ COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
 
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
-SELECT c.name, c.token, c.token > 0 AS holds, c.mode, c.host, c.process, c.task, c.reason, c.since,
+SELECT c.name, c.token, c.token > 0 AS holds, c.mode, c.record, c.since,
        coalesce(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted
 FROM (
-    SELECT name, token, 0 AS place, owner, mode, session, expires, host, process, task, reason, since, evicted FROM {lock}
+    SELECT name, token, 0 AS place, owner, mode, session, expires, record, since, evicted FROM {lock}
     UNION ALL
-    SELECT name, token, id, owner, mode, session, expires, host, process, task, reason, since, evicted FROM {queue}
+    SELECT name, token, id, owner, mode, session, expires, record, since, evicted FROM {queue}
 ) AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > clock_timestamp()
 ORDER BY c.name, c.token = 0, c.place;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, HolderInfo, Loss, Moment, Reply, Result, Runtime, Waiters};
+use fencepost_core::{Backoff, Loss, Moment, Reply, Result, Runtime, Waiters};
 
 use crate::config::Config;
 use crate::db::Database;
@@ -40,7 +40,6 @@ pub(crate) struct Client {
     heartbeat: OnceLock<HeartbeatFile>,
     making: Mutex<()>,
     /// The holder of the last claim as it is written down; mostly all claims of a client have the same.
-    holder: Mutex<Option<(Arc<HolderInfo>, Arc<str>)>>,
     /// It has warned that runs cannot be recorded.
     pub(crate) warned_of_runs: AtomicBool,
 }
@@ -61,7 +60,6 @@ impl Client {
             waiters,
             heartbeat: OnceLock::new(),
             making: Mutex::new(()),
-            holder: Mutex::new(None),
             warned_of_runs: AtomicBool::new(false),
         })
     }
@@ -146,18 +144,6 @@ impl Client {
             self.runtime.spawn(background::remove_idle_names(Arc::downgrade(self)));
         }
         Ok(self.heartbeat.get().ok_or_else(|| io::Error::other("the side file was not made"))?)
-    }
-
-    pub(crate) fn holder_text(&self, holder: &Arc<HolderInfo>) -> Arc<str> {
-        let mut known = self.holder.lock();
-        if let Some((last, text)) = &*known
-            && Arc::ptr_eq(last, holder)
-        {
-            return Arc::clone(text);
-        }
-        let text: Arc<str> = holder.to_line().into();
-        *known = Some((Arc::clone(holder), Arc::clone(&text)));
-        text
     }
 
     /// Tells those whose turn it is, after the transaction that made it so.

@@ -1,7 +1,7 @@
 //! The removal of names that nobody has used for long. A transaction looks at few names, so that it holds up nobody.
 //!
 //! The token of a grant is at least its time, so the last token of a name tells when the name was last granted. The row of the empty name
-//! has the greatest token of all removed names, and new names start above it: tokens grow also if the clock was set back. As its reason
+//! has the greatest token of all removed names, and new names start above it: tokens grow also if the clock was set back. As its record
 //! it has the name behind which the next look begins.
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -42,7 +42,7 @@ struct Part {
 }
 
 fn next_part(db: &Connection) -> rusqlite::Result<Part> {
-    let sql = "SELECT coalesce(reason, '') FROM line WHERE resource = '' AND seq = 0";
+    let sql = "SELECT coalesce(holder, '') FROM line WHERE resource = '' AND seq = 0";
     let after: Option<String> = db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
     let after = after.unwrap_or_default();
     let sql = "SELECT resource FROM line WHERE resource > ?1 AND seq = 0 ORDER BY resource LIMIT 1 OFFSET ?2";
@@ -69,8 +69,8 @@ fn greatest_idle(db: &Connection, part: &Part, before: u64) -> rusqlite::Result<
 fn remove_part(db: &Connection, part: &Part, before: u64) -> rusqlite::Result<()> {
     let greatest = greatest_idle(db, part, before)?;
     db.prepare_cached(idle!("DELETE"))?.execute(params![part.after, part.last, integer(before)])?;
-    let sql = "INSERT INTO line (resource, seq, token, last, reason) VALUES ('', 0, 0, coalesce(?1, 0), ?2) \
-               ON CONFLICT (resource, seq) DO UPDATE SET last = max(last, excluded.last), reason = excluded.reason";
+    let sql = "INSERT INTO line (resource, seq, token, last, holder) VALUES ('', 0, 0, coalesce(?1, 0), ?2) \
+               ON CONFLICT (resource, seq) DO UPDATE SET last = max(last, excluded.last), holder = excluded.holder";
     db.prepare_cached(sql)?.execute(params![greatest, part.last])?;
     Ok(())
 }

@@ -39,8 +39,7 @@ pub(crate) struct Request<'a> {
     pub(crate) fixed: bool,
     /// When this request was made, before anything was done for it.
     pub(crate) sent: u64,
-    pub(crate) holder: &'a str,
-    pub(crate) reason: Option<&'a str>,
+    pub(crate) record: &'a str,
     /// Its seq in the queue, once it has one. It is gone if there is no row any more.
     pub(crate) seq: Option<i64>,
 }
@@ -217,8 +216,7 @@ fn new_row<'a>(request: &Request<'a>, wall: u64, seq: i64, token: u64) -> NewRow
         fixed: request.fixed,
         until: if token == 0 { None } else { end_of(request) },
         since: wall,
-        holder: request.holder,
-        reason: request.reason,
+        record: request.record,
     }
 }
 

@@ -109,8 +109,7 @@ pub(crate) struct NewRow<'a> {
     pub(crate) until: Option<u64>,
     pub(crate) fixed: bool,
     pub(crate) since: u64,
-    pub(crate) holder: &'a str,
-    pub(crate) reason: Option<&'a str>,
+    pub(crate) record: &'a str,
 }
 
 impl NewRow<'_> {
@@ -125,7 +124,7 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
         ($unless:literal) => {
             concat!(
                 "UPDATE line SET last = ?2, token = ?2, id = ?3, mode = ?4, process = ?5, ttl = ?6, flags = ?7, since = ?8, ",
-                "holder = ?9, reason = ?10, until = ?11, boot = NULL, wall = NULL, missing = NULL ",
+                "holder = ?9, until = ?10, boot = NULL, wall = NULL, missing = NULL ",
                 "WHERE resource = ?1 AND seq = 0 AND token = 0 AND last < ?2 ",
                 "AND NOT EXISTS (SELECT 1 FROM line WHERE resource = ?1 AND seq > 0)",
                 $unless
@@ -146,8 +145,7 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
         integer(a.ttl),
         a.flags(),
         integer(a.since),
-        a.holder,
-        a.reason,
+        a.record,
         a.until.map(integer),
     ];
     Ok(statement.execute(values)? > 0)
@@ -162,8 +160,8 @@ pub(crate) fn release_if_alone(db: &Connection, resource: &str, id: &[u8; 16]) -
 
 pub(crate) fn insert(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<()> {
     db.prepare_cached(
-        "INSERT INTO line (resource, seq, token, id, mode, process, ttl, flags, since, holder, reason, until) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        "INSERT INTO line (resource, seq, token, id, mode, process, ttl, flags, since, holder, until) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?
     .execute(params![
         a.resource,
@@ -175,8 +173,7 @@ pub(crate) fn insert(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<()> {
         integer(a.ttl),
         a.flags(),
         integer(a.since),
-        a.holder,
-        a.reason,
+        a.record,
         a.until.map(integer),
     ])?;
     Ok(())

@@ -1,7 +1,6 @@
 //! The runs of a resource, for claims that ask the engine to keep them.
 //!
-//! They have a table of their own, which the first such claim makes. Clients of versions that do not know it share the file: they
-//! neither read nor change it.
+//! They have a table of their own, which the first such claim makes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -26,8 +26,7 @@ CREATE TABLE line (
     ttl      INTEGER,            -- length of the lease in nanoseconds
     flags    INTEGER,            -- 1 pinned, 2 evicted, 4 fixed lease
     since    INTEGER,            -- wall clock, microseconds: when it was granted, or began to wait
-    holder   TEXT,               -- pid, host and label, for showing
-    reason   TEXT,
+    holder   TEXT,               -- the claim's record: who, and why
     until    INTEGER,            -- a fixed end, CLOCK_BOOTTIME in nanoseconds
     boot     BLOB,               -- detached: the boot that `until` belongs to
     wall     INTEGER,            -- detached: the same end on the wall clock, for after a restart of the machine

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, HolderInfo, Info, Listing, Mode, Name, Page, Token};
+use fencepost_core::{ClaimRecord, Error, Info, Listing, Mode, Name, Page, Token};
 use rusqlite::{Connection, params};
 
 use crate::client::Client;
@@ -46,8 +46,7 @@ pub(crate) fn list(client: &Client, prefix: &str, page: &Page) -> Result<Listing
 }
 
 fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result<Info, Failure> {
-    let sql =
-        concat!("SELECT ", columns!(), ", since, holder, reason FROM line WHERE resource = ?1 ORDER BY seq");
+    let sql = concat!("SELECT ", columns!(), ", since, holder FROM line WHERE resource = ?1 ORDER BY seq");
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([name.as_str()])?;
     let mut info = Info::new(name.clone(), None, Vec::new());
@@ -56,17 +55,15 @@ fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result
         let Some(row) = Row::read(columns)? else { continue };
         let Liveness::Alive { until, .. } = liveness.check(&row)? else { continue };
         let since_micros = number(columns.get(12)?);
-        let age = Duration::from_micros(liveness.now.wall.saturating_sub(since_micros));
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(liveness.now.boot)));
-        let holder = HolderInfo::from_line(&columns.get::<_, String>(13)?);
+        let record =
+            ClaimRecord::read(columns.get_ref(13)?.as_bytes().unwrap_or_default()).map_err(Error::from)?;
         // A marked one still reads.
         let mode = if row.is_upgrading() { Mode::Shared } else { row.mode };
-        let mut claim = ClaimInfo::new(holder, mode);
-        claim.token = row.holds().then(|| Token::new(row.token));
-        claim.since_micros = since_micros;
-        claim.age = age;
+        let token = row.holds().then(|| Token::new(row.token));
+        let mut claim = record.into_info(mode, token, liveness.now.wall, since_micros);
+        claim.from_arrival = false;
         claim.expires_in = left.filter(|_| row.holds());
-        claim.reason = columns.get(14)?;
         claim.evicted = row.is_evicted();
         claim.detached = row.process.is_none();
         info.claims.push(claim);

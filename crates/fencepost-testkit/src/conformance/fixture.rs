@@ -39,6 +39,11 @@ pub trait Namespace: Send + Sync {
         Box::pin(async { None })
     }
 
+    /// Makes format 2 of the format of each record that a server stores for this namespace. `false`: no server stores records.
+    fn raise_format(&self) -> Fut<'_, bool> {
+        Box::pin(async { false })
+    }
+
     /// Returns hooks that make faults in this engine, if it is a server of its own. Only cases that need them ask.
     fn faults(&self) -> Option<Box<dyn Faults>> {
         None

@@ -87,11 +87,6 @@ impl Stage {
         self.0.page_row
     }
 
-    /// Returns the entries at the engine, if they can be seen.
-    pub(super) async fn leftovers(&self) -> Option<Vec<String>> {
-        self.0.namespace.leftovers().await
-    }
-
     /// Returns the first need that is not met.
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
@@ -352,7 +347,7 @@ impl End {
         }
         stage
             .eventually("nothing is left at the engine", || async {
-                let left = stage.leftovers().await.unwrap_or_default();
+                let left = stage.namespace().leftovers().await.unwrap_or_default();
                 if !left.is_empty() {
                     eprintln!("left: {left:?}");
                 }

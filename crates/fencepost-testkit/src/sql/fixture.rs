@@ -123,6 +123,23 @@ impl<S: Runs> Namespace for Space<S> {
         Box::pin(async { Some(self.run(self.mode.leftovers).lines().map(str::to_owned).collect()) })
     }
 
+    fn raise_format(&self) -> Fut<'_, bool> {
+        let mode = ["mode=table", "mode=row"].iter().position(|mode| self.mode.options.contains(mode));
+        let stored: &[[&str; 2]] = match (mode, self.mode.server) {
+            (Some(0), _) => &[["fencepost_lock", "record"], ["fencepost_lock_queue", "record"]],
+            (Some(_), SqlServer::Postgres) => &[["fencepost.row_claim", "record"]],
+            (Some(_), SqlServer::MariaDb) => &[["fencepost_row_claim", "record"]],
+            (None, SqlServer::MariaDb) => &[["fencepost_token", "holder"]],
+            // The holder itself describes its locks.
+            (None, SqlServer::Postgres) => &[],
+        };
+        for [table, column] in stored {
+            let raised = format!("replace({column}, '\"fencepost\":1', '\"fencepost\":2')");
+            self.run(&format!("UPDATE {table} SET {column} = {raised}"));
+        }
+        Box::pin(async { !stored.is_empty() })
+    }
+
     fn faults(&self) -> Option<Box<dyn Faults>> {
         self.disturbed.store(true, Ordering::Relaxed);
         Some(Box::new(self.server.clone()))

@@ -141,7 +141,7 @@ async fn check(
         for (held, answer) in some.iter().zip(answers) {
             let reason = reasons.get(&held.token).cloned();
             match answer {
-                Ok((data, _)) if ClaimRecord::read(&data).evicted => {
+                Ok((data, _)) if ClaimRecord::read(&data).is_ok_and(|record| record.evicted) => {
                     grants.end(held.token, Loss::Evicted, reason);
                 }
                 Err(zk::Error::NoNode) if reason.is_some() => grants.end(held.token, Loss::Evicted, reason),

@@ -75,7 +75,7 @@ async fn mark(session: &Session, path: String, made: i64, token: Token, name: &N
             Err(zk::Error::NoNode) => return Err(mismatch(token, name)),
             read => read.map_err(|error| failure(&error))?,
         };
-        let record = ClaimRecord::read(&data);
+        let record = ClaimRecord::read(&data)?;
         if stat.czxid != made {
             return Err(mismatch(token, name));
         }

@@ -164,7 +164,7 @@ async fn nodes(session: &Session, folder: &str, names: &[String]) -> Result<Vec<
                     path: format!("{folder}/{}", child.name),
                     mode: child.mode,
                     stat,
-                    record: ClaimRecord::read(&data),
+                    record: ClaimRecord::read(&data)?,
                 }),
                 Err(zk::Error::NoNode) => {}
                 Err(error) => return Err(failure(&error)),
@@ -246,7 +246,7 @@ mod tests {
             path: format!("{folder}/{czxid}"),
             mode: Mode::Exclusive,
             stat,
-            record: ClaimRecord::read(b"10.0.0.1"),
+            record: ClaimRecord::foreign(b"10.0.0.1"),
         }
     }
 

@@ -139,7 +139,7 @@ impl OtherKinds {
                 Err(zk::Error::NoNode) => continue,
                 answer => answer.map_err(|error| failure(&error))?,
             };
-            let record = ClaimRecord::read(&data);
+            let record = ClaimRecord::read(&data)?;
             if record.id.is_none() {
                 return Err(foreign(&path, &record.holder.label, advice));
             }

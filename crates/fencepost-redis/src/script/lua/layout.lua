@@ -10,7 +10,7 @@
 --   l<id>  empty. HDEL of this field releases the lock without a script, which costs the server a fifth. It is there only while
 --          nobody waits: a claim that joins the line deletes it first, and HDEL finds nothing then.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the line or of the tombstone; then its terms.
---          Its text, if it is evicted, ends with a zero byte, and who evicted it and why.
+--          Behind the record of one that is evicted stand a zero byte, and who evicted it and why.
 --   w<n>   number n in the line. PLACE: id, process.      p<process>  with claims in the line. PROCESS: alive until, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
 --   e, r   at a node of a quorum: the run of the server in which it gave its last vote, see vote.lua; "it has refused claims". These are
@@ -18,13 +18,13 @@
 --   u      of a marked holder: its id, and the channel of its process.
 --   hr, hl, hg  the runs of claims that ask for that: the one under way, the one that ended last, the last one with a good end. RUN: token,
 --          since, end or 0 (nobody reported it), exit code, REPORTED (there is an exit code) and LOST (its grant had ended before), or MAX_HOLD or EVICTED
---          instead of that; then a text
---          as in the terms. If the grant of hr is gone, that run has ended without a report.   hk  until when they are kept, MILLIS.
+--          instead of that; then the
+--          claim's record. If the grant of hr is gone, that run has ended without a report.   hk  until when they are kept, MILLIS.
 -- Upgrades: a shared holder that waits to be the only one is marked. Its mode is the exclusive one meanwhile, and the summary counts one
--- exclusive holder beside shared ones: so versions that do not know marks admit nobody either. `of` in the terms of a holder that is
+-- exclusive holder beside shared ones, which admits nobody else. `of` in the terms of a holder that is
 -- exclusive or shared is twice the number of its last turn, and 1 more if it is marked. A request with an older turn was late.
 -- RUN_END: how long to keep the runs in ms, the token or 0, exit code; the same flags, and WITHDRAWN: it was no run. Flags from LOST on are no good end.
--- TERMS: mode, permits, out of how many, process; then a text. SENDER: retention, id, "in a cluster", length of the prefix of all
+-- TERMS: mode, permits, out of how many, process; then the claim's record, which is JSON of core and has no zero byte. SENDER: retention, id, "in a cluster", length of the prefix of all
 -- keys. REQUEST: 1 if it joins the line, and 2 more if it passes claims that wait; lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
 -- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
 local _

@@ -241,7 +241,7 @@ pub(super) async fn close_leaves_nothing(stage: Stage) {
 pub(super) async fn what_is_held_is_seen_at_the_engine(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
-    let seen = async || stage.leftovers().await.is_none_or(|left| !left.is_empty());
+    let seen = async || stage.namespace().leftovers().await.is_none_or(|left| !left.is_empty());
     assert!(seen().await, "a lock that was free");
     let waiting = stage.stand("lock", X).await;
     guard.release().await.expect("it was held");

@@ -106,6 +106,7 @@ cases! {
     operators::list_by_prefix_and_page [Inspect]
     operators::a_longest_time_stands_beside_the_grant [Inspect]
     operators::odd_texts_are_shown_whole [Inspect]
+    operators::a_record_of_a_later_format_is_refused [Inspect]
     operators::who_waits_evicts_an_overdue_holder [Inspect, Evict]
     operators::evict_wants_the_right_token [Evict]
     operators::evict_marks [Evict]

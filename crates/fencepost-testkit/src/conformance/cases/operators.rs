@@ -39,7 +39,28 @@ pub(super) async fn inspect(stage: Stage) {
         .await;
 }
 
-/// The engine stores the longest time with the reason, and a look takes them apart.
+/// A program of a later version holds the lock: a look says so, and the lock is not granted.
+pub(super) async fn a_record_of_a_later_format_is_refused(stage: Stage) {
+    let client = stage.client().await;
+    let guard = lock(&client, "lock", X).await.expect("it is free");
+    if !stage.namespace().raise_format().await {
+        return;
+    }
+    let other = stage.client().await;
+    let looks = [other.inspect("lock").await.map(drop), other.list("", &Page::default()).await.map(drop)];
+    for look in looks {
+        let error = look.expect_err("the record has format 2");
+        assert!(error.is_configuration(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("format 2") && text.contains("knows 1"), "{text}");
+    }
+    let tried = other.mutex("lock").expect("a good name").try_lock().await;
+    assert!(tried.as_ref().is_ok_and(Option::is_none) || tried.is_err_and(|error| error.is_configuration()));
+    guard.release().await.expect("it was held");
+    lock(&other, "lock", X).await.expect("it is free").release().await.expect("it was held");
+}
+
+/// A look shows the reason and the longest time of a grant.
 pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
     let client = stage.client().await;
     let longest = "r".repeat(HolderInfo::MAX_BYTES);

@@ -1,7 +1,7 @@
 //! A real server on a clock that stands still, the scripts, and an inbox for each process.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Name, Runtime, Token, Vote, Want};
@@ -85,7 +85,6 @@ impl Stage {
             retention: RETENTION,
             cluster: false,
             max_ttl: Duration::from_secs(60),
-            holder: OnceLock::new(),
         });
         let settings = settings.collect();
         let thread = Thread::start();
@@ -192,6 +191,7 @@ impl Stage {
         let seen = seen.map(|(lock, (fields, left))| {
             let seen = Seen::read(&fields, self.now, left)?;
             let info = crate::script::record::info(&name(lock), &fields, self.now, false)
+                .map_err(|error| error.to_string())?
                 .ok_or("it cannot be read")?;
             super::shown(&info, &seen, self.now)?;
             Ok(seen)
