@@ -44,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(500);
   fencepost run backup -- ./backup.sh
   fencepost run -w 30s --permits 4 gpu -- python train.py
   # cron on three hosts, one of them runs it:
-  fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh
+  fencepost run -b redis://db -q --skip-ok --once-per 24h -w 10m nightly -- ./report.sh
 
 The program's environment has FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if \
                   the lock was granted without the engine (--degrade). With several names, FENCEPOST_NAME and FENCEPOST_TOKEN \
