@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Eviction, Loss, Severity, Token};
+use fencepost_core::{Client, Eviction, Loss, Severity, Token};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 
-use crate::{SOON, await_waiting, connect, locks};
+use crate::{SOON, await_waiting, connect, locks, registry};
 
 /// An eviction at once ends the session of the holder, with all its locks.
 #[tokio::test]
@@ -116,4 +116,16 @@ async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
     next.expect("granted").release().await.expect("it was held");
     holder.close().await;
     operator.close().await;
+}
+
+#[tokio::test]
+async fn old_runs_are_deleted() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    for (options, table) in [("", "fencepost_run"), ("?mode=table", "fencepost_lock_run")] {
+        let url = format!("{}{options}", server.url());
+        Client::builder().apply_schema(&registry(), &url).await.expect("the administrator may make it");
+        let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");
+        fencepost_testkit::sql::old_runs_are_deleted(&registry(), &url, names).await;
+    }
 }

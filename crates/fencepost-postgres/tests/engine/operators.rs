@@ -60,3 +60,15 @@ async fn idle_names_are_removed() {
         client.close().await;
     }
 }
+
+#[tokio::test]
+async fn old_runs_are_deleted() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    for (options, table) in [("", "fencepost.run"), ("?mode=table", "fencepost_lock_run")] {
+        let url = format!("{}{options}", server.url());
+        Client::builder().apply_schema(&registry(), &url).await.expect("the superuser may make it");
+        let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");
+        fencepost_testkit::sql::old_runs_are_deleted(&registry(), &url, names).await;
+    }
+}
