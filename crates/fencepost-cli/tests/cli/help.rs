@@ -103,7 +103,7 @@ fn examples_of_the_help_run() {
         let headings = ["Examples:", "Example:"];
         let examples: Vec<&str> = headings.iter().flat_map(|heading| section(&text, heading)).collect();
         assert!(!examples.is_empty(), "{verb} has no example");
-        for program in ["backup.sh", "report.sh", "python"] {
+        for program in ["backup.sh", "report.sh", "start.sh", "python"] {
             let file = place.file(program, "#!/bin/sh\n");
             fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
         }
