@@ -18,7 +18,8 @@ pub(crate) struct Figure {
     pub(crate) ours: f64,
     /// Ours to the floor: the median over the rounds.
     pub(crate) ratio: f64,
-    /// The bar for the ratio, in words; empty where there is none.
+    /// The bar, as in `≤ 1.2 ×` for the ratio and `≥ 1,400 1/s` for ours, in the unit of the row; empty where there is none. It is that
+    /// of the line of `cargo xtask prove` that measures the same.
     pub(crate) bar: &'static str,
     /// Others, in the same unit.
     pub(crate) peers: Vec<Peer>,

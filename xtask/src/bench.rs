@@ -27,7 +27,7 @@ struct Figure {
     ours: f64,
     /// Ours to the floor, the median over the rounds.
     ratio: f64,
-    /// The bar for the ratio, in words; empty where there is none.
+    /// The bar, as in `≤ 1.2 ×` for the ratio and `≥ 1,400 1/s` for ours, in the unit of the row; empty where there is none.
     bar: String,
     peers: Vec<Peer>,
 }
@@ -121,40 +121,25 @@ fn page(host: &Host, figures: &[Figure], old: &str) -> String {
          running task overtake the waiters. On Redis a lock by hand is `SET NX PX` and a script that compares and\n\
          deletes, without a token or a queue. The floor of a handoff is a token in a list: each waiter takes it by BLPOP\n\
          on a connection of its own and passes it on by LPUSH. All waiters queue in four processes, then the lock passes\n\
-         through all of them, and every handoff changes the owner. Peers do the same.\n\n",
+         through all of them, and every handoff changes the owner. Peers do the same.\n\n\
+         The column *bar* is the limit of the ratio (×), or of fencepost's figure if the bar names the unit of the row.\n\
+         [Proof](proof.md) measures some of this again, in runs of its own at another time. The bars of both pages are the\n\
+         same. The figures differ, because the machine is not equally fast at all times.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}", host.shown());
     let olds = old.split("\n## ").skip(1).filter_map(|table| table.split_once('\n'));
     let mut tables: Vec<(String, String)> =
         olds.map(|(engine, table)| (engine.to_owned(), format!("{}\n", table.trim_end()))).collect();
-    let mut engine = "";
-    for figure in figures {
-        let at = tables.iter().position(|(name, _)| *name == figure.engine).unwrap_or(tables.len());
-        if figure.engine != engine {
-            engine = &figure.engine;
-            let head =
-                "\n| | unit | floor | fencepost | ratio | bar | peers |\n|---|---|---|---|---|---|---|\n";
-            tables.resize_with(tables.len().max(at + 1), Default::default);
-            tables[at] = (engine.to_owned(), head.to_owned());
+    let mut engines: Vec<&str> = figures.iter().map(|figure| &*figure.engine).collect();
+    engines.dedup();
+    for engine in engines {
+        let figures: Vec<&Figure> = figures.iter().filter(|figure| figure.engine == engine).collect();
+        let table = section(engine, &figures);
+        match tables.iter_mut().find(|(name, _)| *name == engine) {
+            Some((_, old)) => *old = table,
+            None => tables.push((engine.to_owned(), table)),
         }
-        let shown = |peer: &Peer| {
-            let value = peer.value.map_or_else(|| "without a figure".to_owned(), number);
-            format!("{} {value}", peer.name)
-        };
-        let peers: Vec<String> = figure.peers.iter().map(shown).collect();
-        let _ = writeln!(
-            tables[at].1,
-            "| {} | {} | {} {} | {} | {} × | {} | {} |",
-            figure.figure,
-            figure.unit,
-            figure.floor.name,
-            number(figure.floor.value),
-            number(figure.ours),
-            number(figure.ratio),
-            figure.bar,
-            if peers.is_empty() { "–".to_owned() } else { peers.join(", ") },
-        );
     }
     for (engine, table) in tables {
         let _ = write!(page, "\n## {engine}\n{table}");
@@ -162,13 +147,101 @@ fn page(host: &Host, figures: &[Figure], old: &str) -> String {
     page
 }
 
+/// The peers of a row that stand in the row itself. More of them have a table of their own.
+const PEERS_OF_A_ROW: usize = 4;
+
+/// The tables of one engine.
+fn section(engine: &str, figures: &[&Figure]) -> String {
+    let mut table = String::from(
+        "\n| | unit | floor | fencepost | ratio | bar | verdict | peers |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for figure in figures {
+        let peers: Vec<String> =
+            figure.peers.iter().map(|peer| format!("{} {}", peer.name, peer.shown())).collect();
+        let peers = match peers.len() {
+            0 => "–".to_owned(),
+            1..=PEERS_OF_A_ROW => peers.join(", "),
+            count => format!("[{count} below](#{})", heading(engine).to_lowercase().replace(' ', "-")),
+        };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} {} | {} | {} × | {} | {} | {peers} |",
+            figure.figure,
+            figure.unit,
+            figure.floor.name,
+            number(figure.floor.value),
+            number(figure.ours),
+            number(figure.ratio),
+            figure.bar,
+            figure.verdict(),
+        );
+    }
+    let many: Vec<&&Figure> = figures.iter().filter(|figure| figure.peers.len() > PEERS_OF_A_ROW).collect();
+    if many.is_empty() {
+        return table;
+    }
+    let _ = writeln!(table, "\n### {}\n", heading(engine));
+    let heads: Vec<String> =
+        many.iter().map(|figure| format!("{}, {}", figure.figure, figure.unit)).collect();
+    let _ = writeln!(table, "| | {} |\n|---{}|", heads.join(" | "), "|---".repeat(heads.len()));
+    let ours: Vec<String> = many.iter().map(|figure| number(figure.ours)).collect();
+    let _ = writeln!(table, "| fencepost | {} |", ours.join(" | "));
+    let mut names: Vec<&str> = Vec::new();
+    for peer in many.iter().flat_map(|figure| &figure.peers) {
+        if !names.contains(&&*peer.name) {
+            names.push(&peer.name);
+        }
+    }
+    for name in names {
+        let cells: Vec<String> = many
+            .iter()
+            .map(|figure| {
+                let peer = figure.peers.iter().find(|peer| peer.name == name);
+                peer.map_or_else(|| "–".to_owned(), Peer::shown)
+            })
+            .collect();
+        let _ = writeln!(table, "| {name} | {} |", cells.join(" | "));
+    }
+    table
+}
+
+/// The heading of the table of an engine's peers.
+fn heading(engine: &str) -> String {
+    format!("Other libraries on {engine}")
+}
+
+impl Peer {
+    fn shown(&self) -> String {
+        self.value.map_or_else(|| "without a figure".to_owned(), number)
+    }
+}
+
+impl Figure {
+    /// Whether the figure keeps to its bar, as docs/proof.md says it.
+    fn verdict(&self) -> &'static str {
+        let Some((sign, limit)) = self.bar.split_once(' ') else { return "–" };
+        let (limit, unit) = limit.split_once(' ').unwrap_or((limit, ""));
+        let figure = match unit {
+            "×" => self.ratio,
+            unit if unit == self.unit => self.ours,
+            _ => return "a bar in another unit",
+        };
+        let holds = match (sign, limit.replace(',', "").parse::<f64>()) {
+            ("≤", Ok(limit)) => figure <= limit,
+            ("≥", Ok(limit)) => figure >= limit,
+            _ => return "a bar without a limit",
+        };
+        if holds { "holds" } else { "**falls short**" }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_page_keeps_the_tables_of_other_engines() {
-        let figure = |engine: &str, ours: f64| Figure {
+    fn figure(engine: &str, ours: f64) -> Figure {
+        Figure {
             engine: engine.to_owned(),
             figure: "a cycle".to_owned(),
             unit: "µs".to_owned(),
@@ -177,7 +250,60 @@ mod tests {
             ratio: ours,
             bar: String::new(),
             peers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_figure_that_misses_its_bar_is_marked() {
+        for (bar, verdict) in [
+            ("", "–"),
+            ("≤ 2 ×", "holds"),
+            ("≤ 1.99 ×", "**falls short**"),
+            ("≥ 2 ×", "holds"),
+            ("≥ 2.1 ×", "**falls short**"),
+            ("≤ 5,000 µs", "holds"),
+            ("≤ 5,000 ms", "a bar in another unit"),
+        ] {
+            let figure = Figure { bar: bar.to_owned(), ratio: 2.0, ..figure("one", 5_000.0) };
+            assert_eq!(figure.verdict(), verdict, "{bar}");
+        }
+    }
+
+    #[test]
+    fn many_peers_have_a_table_of_their_own() {
+        let peers = |count: usize| -> Vec<Peer> {
+            (0..count).map(|n| Peer { name: format!("p{n}"), value: (n > 0).then_some(3.0) }).collect()
         };
+        let few = Figure { peers: peers(2), ..figure("one", 2.0) };
+        let shown = section("one", &[&few]);
+        assert!(shown.ends_with("| 2 × |  | – | p0 without a figure, p1 3 |\n"), "{shown}");
+        let many = Figure { peers: peers(5), ..figure("one", 2.0) };
+        let shown = section("one", &[&few, &many]);
+        let (rows, table) = shown.split_once("\n### Other libraries on one\n\n").unwrap();
+        assert!(rows.ends_with("| [5 below](#other-libraries-on-one) |\n"), "{rows}");
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[..3], ["| | a cycle, µs |", "|---|---|", "| fencepost | 2 |"]);
+        assert_eq!(lines[3..5], ["| p0 | without a figure |", "| p1 | 3 |"]);
+        // A page with such a table is read again.
+        let host = Host::default();
+        let before = page(&host, &[few, many, figure("two", 4.0)], "");
+        assert_eq!(page(&host, &[figure("two", 4.0)], &before), before);
+    }
+
+    /// The page that is there is what the program would write without new figures.
+    #[test]
+    fn the_page_has_the_form_of_the_program() {
+        let found = include_str!("../../docs/benchmarks.md");
+        let written = page(&Host::default(), &[], found);
+        let parts = |page: &str| {
+            let (intro, rest) = page.split_once("\nMeasured on").unwrap();
+            (intro.to_owned(), rest.split_once("\n## ").unwrap().1.to_owned())
+        };
+        assert_eq!(parts(&written), parts(found));
+    }
+
+    #[test]
+    fn a_page_keeps_the_tables_of_other_engines() {
         let host = Host::default();
         let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], "");
         assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before), before);

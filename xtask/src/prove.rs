@@ -77,7 +77,8 @@ fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
 fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
     let mut page = String::from(
         "# Proof\n\nThe promises, the measured figures and the verdicts. `cargo xtask prove` measures every line again and writes\n\
-         this page. `cargo xtask prove ENGINE` measures the lines of one engine. It fails when a line falls short.\n\n",
+         this page. `cargo xtask prove ENGINE` measures the lines of one engine. It fails when a line falls short.\n\
+         [Benchmarks](benchmarks.md) has some of these figures from runs of its own, at another time: there they differ.\n\n",
     );
     // Writing to a string does not fail.
     let _ = writeln!(page, "{}\n", host.shown());

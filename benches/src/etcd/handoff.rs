@@ -37,7 +37,7 @@ pub(crate) fn rate((waiters, processes): (usize, usize)) -> Figure {
         floor: BEFORE,
         ours: rate,
         ratio: rate / BEFORE.value,
-        bar: if processes == 4 { "≥ 1,400 a second" } else { "" },
+        bar: if processes == 4 { "≥ 1,400 1/s" } else { "" },
         peers: if processes == 4 { peer::drain(waiters) } else { Vec::new() },
     }
 }

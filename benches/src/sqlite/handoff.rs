@@ -38,7 +38,7 @@ pub(crate) fn figure() -> Figure {
         floor: Named { name: "a bare transaction, a datagram, a bare transaction", value: floor },
         ours,
         ratio: ours / floor,
-        bar: "≤ 5 ms",
+        bar: "≤ 5,000 µs",
         peers: Vec::new(),
     }
 }

@@ -150,7 +150,12 @@ impl Request<'_> {
             [name] => name.clone(),
             names => format!("one of {}", names.join(", ")),
         };
-        Busy { text: format!("{} {}", show::visible(&names), self.state()), is_own: false }
+        // Two starts of a firing meet at a lock that users do not know.
+        let firing = match self.once {
+            Some(_) => ": another host is starting this job, or has just ended it",
+            None => "",
+        };
+        Busy { text: format!("{} {}{firing}", show::visible(&names), self.state()), is_own: false }
     }
 
     /// Says that a lock is busy, and after which waiting time.

@@ -7,6 +7,7 @@ use fencepost_core::{Error, HolderInfo, Kind};
 pub(crate) const WAITING: &str = "Waiting";
 pub(crate) const TIME: &str = "Time";
 pub(crate) const LOSS: &str = "When the lock is lost";
+pub(crate) const END: &str = "When the program exits";
 pub(crate) const OUTPUT: &str = "Output";
 
 /// The form of the lines.

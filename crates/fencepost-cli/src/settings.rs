@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fencepost_core::HolderInfo;
 use nix::unistd::{Uid, User};
 
 use crate::args::GlobalArgs;
@@ -112,6 +114,17 @@ impl Settings {
     /// Returns the label, if one is set.
     pub(crate) fn label(&self) -> Option<String> {
         self.label.as_ref().map(|label| label.value.clone())
+    }
+
+    /// Returns the label of a program's run: `user@host/program` if none is set.
+    pub(crate) fn label_of(&self, program: &[OsString]) -> String {
+        let own = HolderInfo::this_process().label;
+        let name = program.first().and_then(|name| Path::new(name).file_name());
+        let of_program = || match (own.rsplit_once('/'), name) {
+            (Some((place, _)), Some(name)) => HolderInfo::cut(format!("{place}/{}", name.to_string_lossy())),
+            _ => own.clone(),
+        };
+        self.label().unwrap_or_else(of_program)
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) struct Job<'a> {
     pub(crate) grace: Duration,
     pub(crate) limit: Option<u64>,
     pub(crate) on_lost: OnLost,
+    /// What the program leaves behind lives on when it exits.
+    pub(crate) leave: bool,
     pub(crate) pin: Pin,
     pub(crate) abandoned: Option<Abandoned>,
     /// Children that this process had before it did anything: not ours to touch.
@@ -92,7 +94,7 @@ impl Status {
     }
 }
 
-/// The outcome of a run. In every case nothing that the program started is left.
+/// The outcome of a run. Nothing that the program started is left, unless it may live on.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Unknown when the guardian did not live to tell.
@@ -152,6 +154,7 @@ pub(crate) async fn supervise(
         },
         limit: job.limit,
         foreground,
+        leave: job.leave,
         verbose: log::is_verbose(),
         blocked: signals.blocked().to_vec(),
         // The mark in its file ends a pinned grant.

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Error};
 use crate::cli::Cli;
 
 /// Options of other lock commands, and what does the same here.
-const OPTIONS: [(&[&str], &str); 15] = [
+const OPTIONS: [(&[&str], &str); 16] = [
     (&["--timeout", "--wait-time", "--lock-timeout", "--wait-timeout"], "use --wait DUR"),
     (&["--nonblock", "--nb", "--non-blocking", "--no-block", "--nowait", "--try"], "use -n"),
     (
@@ -19,6 +19,7 @@ const OPTIONS: [(&[&str], &str); 15] = [
     (&["--url", "--engine", "--server", "--host", "--redis", "--endpoint", "--endpoints"], "use -b URL"),
     (&["--name", "--key", "--lock", "--resource"], "give the name without an option"),
     (&["--limit", "--max", "--count", "--concurrency", "--slots", "-k"], "use --permits N"),
+    (&["--close", "-o"], "use --leave-descendants"),
     (&["--kill-after", "--grace-period"], "use --grace DUR"),
     (&["--max-time", "--max-runtime", "--run-timeout"], "use --max-hold DUR"),
     (&["--min-hold", "--lock-at-least", "--at-least-for"], "use --at-least DUR"),

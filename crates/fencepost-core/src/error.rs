@@ -136,11 +136,9 @@ impl Error {
 
     /// Makes the error of a lost grant, with the reason in other words than those of `loss`.
     pub(crate) fn lost_as(resource: impl Into<Arc<str>>, loss: Loss, said: &dyn fmt::Display) -> Error {
-        let mut error = Error::new(
-            ErrorKind::Lost,
-            format!("the lock was lost: {said}; stop the work it protected, somebody else may hold it now"),
-        )
-        .of(resource);
+        let message =
+            format!("the lock was lost: {said}; stop the work it protected, somebody else may hold it now");
+        let mut error = Error::new(ErrorKind::Lost, message).of(resource);
         error.0.loss = Some(loss);
         error
     }
@@ -174,6 +172,12 @@ impl Error {
     #[must_use]
     pub fn of(mut self, resource: impl Into<Arc<str>>) -> Error {
         self.0.resource.get_or_insert_with(|| resource.into());
+        self
+    }
+
+    /// Names this resource in place of one that serves it.
+    pub(crate) fn renamed(mut self, resource: impl Into<Arc<str>>) -> Error {
+        self.0.resource = Some(resource.into());
         self
     }
 
@@ -346,10 +350,8 @@ impl fmt::Display for Error {
             })?;
         }
         // A driver's text can have several lines; a log has one for each error.
-        let source = inner.source.as_ref().map(|source| {
-            let text = source.to_string();
-            text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
-        });
+        let lines = |text: &str| text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        let source = inner.source.as_ref().map(|source| lines(&source.to_string()));
         if let Some(source) = &source {
             write!(f, ": {source}")?;
         }

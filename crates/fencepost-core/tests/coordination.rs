@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fencepost_core::testing::{self, TestEngine};
-use fencepost_core::{Client, Firing, Holder, Page};
+use fencepost_core::{Client, ErrorKind, Firing, Holder, Page};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -56,6 +56,22 @@ async fn a_start_does_not_find_its_own_locks_busy() {
     clock.advance(2 * SECOND).await;
     let firing = begin.await.unwrap().unwrap();
     assert!(matches!(firing, Firing::First(_)), "{firing:?}");
+}
+
+/// Users do not know the lock under which a start decides.
+#[tokio::test]
+async fn an_error_of_a_start_names_the_lock_of_the_user() {
+    let (locks, _clock, engine) = testing::client();
+    let job = locks.once("job", SECOND).unwrap();
+    engine.fail("job#once", ErrorKind::Denied);
+    let error = job.begin().await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("job: ") && !text.contains("#once"), "{text}");
+    assert_eq!(error.resource(), Some("job"));
+    let long = "x".repeat(252);
+    let text = locks.once(&long, SECOND).unwrap_err().to_string();
+    assert!(text.contains("250 bytes") && !text.contains("#once"), "{text}");
+    drop(locks.once(&long[..250], SECOND).unwrap());
 }
 
 /// Nobody moves the clock.

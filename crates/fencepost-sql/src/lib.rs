@@ -16,6 +16,7 @@
 mod claim;
 mod cleaner;
 mod client;
+mod client_name;
 pub mod connection_locks;
 mod database;
 mod dialect;
@@ -36,6 +37,7 @@ mod turns;
 mod url;
 mod url_mode;
 
+pub use client_name::{client_name, connection_name};
 pub use database::{Answer, Results, Row, Statement, Value, texts};
 pub use dialect::{
     Dialect, MAX_MYSQL_PERMITS, MYSQL, MYSQL_ROWS, MysqlPermits, POSTGRES, POSTGRES_ROWS, mysql_high,

@@ -11,9 +11,6 @@ use crate::driver::{Connect, Connections, ToItsEnd};
 use crate::failure::Failure;
 use crate::statements::with;
 
-/// One write of `SWEEP_EVERY` is followed by a deletion of old rows.
-const SWEEP_EVERY: u64 = 100;
-
 /// Runs the statements of a table of runs.
 pub(crate) trait RunStatements: Send + Sync + 'static {
     /// Runs statements in order, each in a transaction of its own. They have a time limit.
@@ -135,7 +132,7 @@ impl TableOfRuns {
             results => results.map_err(|failure| self.explain(failure))?,
         };
         let found = results.last().and_then(|rows| rows.first()).map(|row| row.int(0).unsigned_abs());
-        if own.is_multiple_of(SWEEP_EVERY) {
+        if StoredRuns::is_followed_by_sweep(own) {
             self.runtime.spawn(sweep(Arc::clone(&self.statements), Arc::clone(&self.texts)));
         }
         Ok(found.filter(|found| *found == own))

@@ -181,9 +181,13 @@ impl Guardian {
         self.late.take().is_some_and(|mut child| child.read(&mut [0]).is_ok_and(|n| n > 0))
     }
 
-    /// Goes on until nothing is left to be reaped.
+    /// Goes on until nothing is left to be reaped, or what is left may live on.
     fn watch(mut self) -> io::Result<()> {
         while self.reap()? {
+            if self.begin.leave && self.ended && self.phase == Phase::Running {
+                self.report("leaving");
+                break;
+            }
             self.act();
             // Each step changes the phase, so a timer that has fired is set again.
             self.timer.set(self.phase.due(self.last_term(), self.begin.limit))?;
@@ -266,8 +270,7 @@ impl Guardian {
                 self.forsaken |= why == Some(Why::DetachedLease);
                 match why {
                     Some(why) => self.say(Event::Ending(why)),
-                    None if self.begin.verbose => report(&names_of_descendants()),
-                    None => {}
+                    None => self.report("ending"),
                 }
                 self.end(now);
             }
@@ -349,6 +352,13 @@ impl Guardian {
         }
     }
 
+    /// Says what is done with the descendants that the program left, if the user wants to know.
+    fn report(&self, done: &str) {
+        if self.begin.verbose {
+            report(done, &names_of_descendants());
+        }
+    }
+
     /// Tells the wrapper. It may be dead or stopped, which is no reason to stop here.
     fn say(&mut self, event: Event) {
         let _ = self.control.write_all(&event.encode());
@@ -372,8 +382,8 @@ fn is_read() -> bool {
 /// The most names in the line about descendants.
 const NAMED: usize = 10;
 
-/// Says which descendants are ended after the program.
-fn report(names: &[String]) {
+/// Says which descendants the program left, and what is `done` with them.
+fn report(done: &str, names: &[String]) {
     let processes = match names.len() {
         // They have just ended by themselves.
         0 => return,
@@ -382,7 +392,7 @@ fn report(names: &[String]) {
     };
     let more = if names.len() > NAMED { ", …" } else { "" };
     let shown = visible(&names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
-    let text = format!("the program exited; ending {processes} that it left running: {shown}{more}");
+    let text = format!("the program exited; {done} {processes} that it left running: {shown}{more}");
     if is_read() {
         log::line(log::Level::Info, &text, &[("event", "descendants".into()), ("processes", names.into())]);
     }

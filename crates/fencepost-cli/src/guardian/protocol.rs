@@ -33,6 +33,8 @@ pub(crate) struct Begin {
     pub(crate) limit: Option<u64>,
     /// The program gets the terminal's foreground when it starts.
     pub(crate) foreground: bool,
+    /// What the program leaves behind lives on when it exits.
+    pub(crate) leave: bool,
     /// The guardian prints which descendants it ends after the program.
     pub(crate) verbose: bool,
     /// The signals that the wrapper has blocked and its caller had not.
@@ -306,6 +308,7 @@ mod tests {
             notice: Some(4),
             limit: None,
             foreground: false,
+            leave: true,
             verbose: true,
             blocked: vec![15],
             over: Some(b"/a\xff".to_vec()),

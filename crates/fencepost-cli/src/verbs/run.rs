@@ -3,14 +3,13 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencepost_core::{HolderInfo, Name, RunEnd};
+use fencepost_core::{Name, RunEnd};
 use nix::sys::prctl;
 
 use crate::acquire::{Answer, busy, warn};
-use crate::args::{DegradeArgs, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
+use crate::args::{DegradeArgs, END, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
 use crate::connect::{
     Options, choose, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
 };
@@ -36,15 +35,17 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Run a program while a lock is held.
 ///
 /// Waits for the lock, and runs the program. When the program exits, the processes that it leaves behind are ended (TERM, then KILL
-/// after --grace), and the lock is released. Several names are locked all or none.
+/// after --grace; --leave-descendants lets them run), and the lock is released. Several names are locked all or none.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost run [OPTIONS] NAME... -- PROGRAM [ARG]...",
     after_help = "Examples:
   fencepost run backup -- ./backup.sh
   fencepost run -w 30s --permits 4 gpu -- python train.py
+  # a daemon that lives on, without the lock:
+  fencepost run --leave-descendants deploy -- ./start.sh
   # cron on three hosts, one of them runs it:
-  fencepost run -b redis://db -n --at-least 1m nightly -- ./report.sh
+  fencepost run -b redis://db -q --skip-ok --once-per 24h -w 10m nightly -- ./report.sh
 
 The program's environment has FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if \
                   the lock was granted without the engine (--degrade). With several names, FENCEPOST_NAME and FENCEPOST_TOKEN \
@@ -97,6 +98,10 @@ pub(crate) struct Args {
     /// Wait DUR between TERM and KILL, at most a third of --ttl [default: 5s, or a third of --ttl if that is less]
     #[arg(long, value_name = "DUR", value_parser = duration::parse, help_heading = LOSS)]
     grace: Option<Duration>,
+    /// Let the processes that the program leaves behind run on, without the lock. They are still ended if the lock is lost or the
+    /// command is killed while the program runs
+    #[arg(long, help_heading = END)]
+    leave_descendants: bool,
     #[command(flatten)]
     degrade: DegradeArgs,
     #[command(flatten)]
@@ -107,6 +112,13 @@ pub(crate) struct Args {
     /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
+}
+
+impl Args {
+    /// Whether the program inherits what keeps the grant. A program or a descendant that may outlive the lock must not keep it.
+    fn passes_lock_on(&self) -> bool {
+        self.on_lost != OnLost::Ignore && !self.leave_descendants
+    }
 }
 
 /// Reads an exit code.
@@ -137,6 +149,11 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
         let message =
             "--once-per takes one name, and no --on-lost restart; use --retry to run a failed job again";
         return Err(Failure::usage(message));
+    }
+    if args.leave_descendants && args.on_lost == OnLost::Restart {
+        return Err(Failure::usage(
+            "--leave-descendants and --on-lost restart cannot be used together: a restart ends what is left",
+        ));
     }
     if let (Some(at_least), Some(limit)) = (args.at_least, args.max_hold)
         && at_least > limit
@@ -205,7 +222,7 @@ async fn round(
     strangers: &HashSet<i32>,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
-    let label = settings.label().unwrap_or_else(|| label(&args.program));
+    let label = settings.label_of(&args.program);
     let ttl = settings.ttl(args.ttl);
     let options = Options {
         label: Some(label.clone()),
@@ -222,14 +239,13 @@ async fn round(
         }),
         degrade: degrade(&args.degrade, settings)?,
     };
-    let by_connection = args.on_lost != OnLost::Ignore && granted_to_connections(settings)?;
+    let by_connection = args.passes_lock_on() && granted_to_connections(settings)?;
     let guardian = (!by_connection).then(|| IdleGuardian::start(&args.program));
     let prepared = Prepared { label, ttl, guardian, strangers, url: choose(settings)?.url };
-    // A program that may outlive the lock must not keep it.
     let locks = unless_ended(signals, async {
-        match args.on_lost {
-            OnLost::Ignore => connect(settings, options).await,
-            _ => connect_pinned(settings, options).await,
+        match args.passes_lock_on() {
+            true => connect_pinned(settings, options).await,
+            false => connect(settings, options).await,
         }
     });
     let locks = locks.await??;
@@ -281,8 +297,8 @@ async fn held(
         }
     }
     let pin = match holding.pin() {
-        Ok(_) if args.on_lost == OnLost::Ignore => Pin::default(),
-        Ok(pin) => pin,
+        Ok(pin) if args.passes_lock_on() => pin,
+        Ok(_) => Pin::default(),
         Err(error) => {
             holding.report(OWN);
             holding.release(end.left()).await;
@@ -307,6 +323,7 @@ async fn held(
         grace: args.grace.unwrap_or(GRACE),
         limit: args.max_hold.map(|limit| since.saturating_add(nanos(limit))),
         on_lost: args.on_lost,
+        leave: args.leave_descendants,
         pin,
         abandoned: holding.leases().map(|leases| Abandoned { url, leases }),
         strangers,
@@ -369,16 +386,6 @@ async fn keep_until(end: u64, holding: &Holding, signals: &mut Signals) {
     let left = Duration::from_nanos(end.saturating_sub(now()));
     // Its outcome changes nothing: the program's exit code counts.
     let _ = unless_ended(signals, tokio::time::timeout(left, holding.lost())).await;
-}
-
-/// The holder as others see it: `user@host/program`.
-fn label(program: &[OsString]) -> String {
-    let own = HolderInfo::this_process().label;
-    let name = program.first().and_then(|name| Path::new(name).file_name());
-    match (own.rsplit_once('/'), name) {
-        (Some((place, _)), Some(name)) => HolderInfo::cut(format!("{place}/{}", name.to_string_lossy())),
-        _ => own,
-    }
 }
 
 /// The wall clock's milliseconds when so much has passed.

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::kit::{Kid, Place, Running};
+use crate::kit::{HOLD, Kid, Place, Running};
 
 #[test]
 fn a_program_runs_and_its_code_comes_back() {
@@ -146,6 +146,19 @@ fn a_firing_that_several_hosts_start_runs_once() {
     {
         start(wrong).said().expect(64).complains(&["--once-per"]);
     }
+}
+
+/// Two starts meet at a lock that users do not know.
+#[test]
+fn a_start_that_finds_another_start_names_the_lock_of_the_user() {
+    let place = Place::new();
+    let _other = place.running(&[], "job#once", HOLD);
+    let said = place.output(["run", "-n", "--once-per", "1h", "job", "--", "true"]);
+    said.expect(75).complains(&["job is busy: another host is starting this job, or has just ended it"]);
+    assert!(!said.err.contains("#once"), "{said:?}");
+    let said = place.output(["run", "--once-per", "1h", &"x".repeat(251), "--", "true"]);
+    said.expect(64).complains(&["250 bytes"]);
+    assert!(!said.err.contains("#once"), "{said:?}");
 }
 
 #[test]

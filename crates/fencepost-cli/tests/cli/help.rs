@@ -103,7 +103,7 @@ fn examples_of_the_help_run() {
         let headings = ["Examples:", "Example:"];
         let examples: Vec<&str> = headings.iter().flat_map(|heading| section(&text, heading)).collect();
         assert!(!examples.is_empty(), "{verb} has no example");
-        for program in ["backup.sh", "report.sh", "python"] {
+        for program in ["backup.sh", "report.sh", "start.sh", "python"] {
             let file = place.file(program, "#!/bin/sh\n");
             fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
         }
@@ -117,7 +117,6 @@ fn examples_of_the_help_run() {
             .replace("redis://127.0.0.1", &server.url())
             .replace("redis://db", &server.url())
             .replace("--token 7", "--yes --token $token")
-            .replace("--at-least 1m", "--at-least 10ms")
             // They go on until somebody ends them.
             .replace("fencepost watch", "timeout 1 fencepost watch")
             .replace("fencepost serve\n", "timeout 1 fencepost serve --listen 127.0.0.1:0\n")

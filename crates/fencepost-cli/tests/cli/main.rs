@@ -6,6 +6,7 @@ mod chain;
 mod cron;
 mod crowd;
 mod demo;
+mod descendants;
 mod doctor;
 mod etcd;
 mod everywhere;

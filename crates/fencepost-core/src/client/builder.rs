@@ -288,7 +288,10 @@ impl ClientBuilder {
         self.holder.as_deref().map_or(Ok(()), |label| HolderInfo::check("label", label))?;
         match &self.runtime {
             Some(runtime) => Ok((runtime.clone(), None)),
-            None => Thread::start(Clock::boot()).map(|(thread, runtime)| (runtime, Some(thread))),
+            None => {
+                let label = self.holder.clone().unwrap_or_else(|| HolderInfo::this_process().label);
+                Thread::start(label, Clock::boot()).map(|(thread, runtime)| (runtime, Some(thread)))
+            }
         }
     }
 

@@ -115,8 +115,8 @@ impl Client {
     /// A job that several hosts start at the same time, and that runs once for each firing. `window` is its period. No I/O.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for `#once`, or a window of zero, [`is_unsupported`](Error::is_unsupported) if the
-    /// engine keeps no [history](Capabilities::history).
+    /// [`is_invalid`](Error::is_invalid) for a bad name, one of more than 250 bytes, or a window of zero,
+    /// [`is_unsupported`](Error::is_unsupported) if the engine keeps no [history](Capabilities::history).
     pub fn once(&self, name: &str, window: Duration) -> Result<Once> {
         Once::new(self.client.clone(), Name::new(name)?, window)
     }

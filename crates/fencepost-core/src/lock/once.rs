@@ -19,6 +19,9 @@ use crate::time::Moment;
 /// How long the engine keeps the last firing at least.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 
+/// The end of the name of the lock under which a start decides.
+const DECISION: &str = "#once";
+
 /// A job that several hosts start at the same time, and that runs once for each firing: for cron, see
 /// [`Client::once`](crate::Client::once).
 ///
@@ -66,7 +69,14 @@ impl Once {
             return Err(Error::invalid("the window is zero; give the period of the job").of(name));
         }
         client.require_history(true)?;
-        let decision = Name::new(&format!("{name}#once"))?;
+        let longest = Name::MAX_BYTES - DECISION.len();
+        if name.as_str().len() > longest {
+            let message = format!(
+                "the name of a lock that runs once for each firing has at most {longest} bytes; shorten it"
+            );
+            return Err(Error::invalid(message).of(name));
+        }
+        let decision = Name::new(&format!("{name}{DECISION}"))?;
         Ok(Once { client, name, decision, window, retry: false })
     }
 
@@ -86,8 +96,7 @@ impl Once {
     ///
     /// # Errors
     /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). A firing whose run the engine cannot record does not begin, and its lock is
-    /// released: the error says why. [`is_lost`](Error::is_lost) if the lock `NAME#once`, under which a start
-    /// decides, was lost meanwhile.
+    /// released: the error says why. [`is_lost`](Error::is_lost) if the lock under which a start decides was lost meanwhile.
     ///
     /// # Cancel safety
     /// Dropped at any await it leaves no lock behind. Dropped just after the grant, it may leave a run without an end.
@@ -145,7 +154,13 @@ impl Begin<'_> {
         self
     }
 
+    /// Users do not know the lock under which a start decides: an error names theirs.
     async fn run(self) -> Result<Firing> {
+        let once = self.1;
+        self.decide().await.map_err(|error| error.renamed(once.name.clone()))
+    }
+
+    async fn decide(self) -> Result<Firing> {
         let Begin(request, once) = self;
         request.named(request.check_evict_overdue())?;
         let clock = request.client.runtime.clock();

@@ -34,6 +34,7 @@ pub struct Runtime(Arc<Inner>);
 
 struct Inner {
     client: u64,
+    label: String,
     ids: ClaimIds,
     clock: Clock,
     spawner: Arc<dyn Spawner>,
@@ -41,20 +42,20 @@ struct Inner {
 }
 
 impl Runtime {
-    pub(crate) fn new(clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
+    pub(crate) fn new(label: String, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
         // Zero would be as good an id as any other; randomness failing is not.
         let client = getrandom::u64().expect("the system has no randomness");
-        Runtime::with(client, ClaimIds::Random, clock, spawner)
+        Runtime::with(client, label, ClaimIds::Random, clock, spawner)
     }
 
     /// The runtime of client number `client`: for simulations, where nothing may be random. Its claims' ids can be computed.
     pub fn for_client(client: u64, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
-        Runtime::with(client, ClaimIds::counted(client), clock, spawner)
+        Runtime::with(client, format!("client {client}"), ClaimIds::counted(client), clock, spawner)
     }
 
-    fn with(client: u64, ids: ClaimIds, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
+    fn with(client: u64, label: String, ids: ClaimIds, clock: Clock, spawner: Arc<dyn Spawner>) -> Runtime {
         let cleaner = Cleaner::new(clock.clone(), Arc::clone(&spawner));
-        Runtime(Arc::new(Inner { client, ids, clock, spawner, cleaner }))
+        Runtime(Arc::new(Inner { client, label, ids, clock, spawner, cleaner }))
     }
 
     /// An id that no other claim has.
@@ -65,6 +66,11 @@ impl Runtime {
     /// A number that tells this client from others. No secret.
     pub fn client(&self) -> u64 {
         self.0.client
+    }
+
+    /// Returns the client's label, for names that an engine's administrator sees.
+    pub fn label(&self) -> &str {
+        &self.0.label
     }
 
     /// The client's clock.

@@ -44,7 +44,7 @@ impl Thread {
     ///
     /// # Errors
     /// When the system has no thread or descriptor left.
-    pub(crate) fn start(clock: Clock) -> Result<(Thread, Runtime)> {
+    pub(crate) fn start(label: String, clock: Clock) -> Result<(Thread, Runtime)> {
         let failed = |error: io::Error| {
             Error::new(
                 ErrorKind::Configuration,
@@ -74,7 +74,7 @@ impl Thread {
                 return Err(failed(error));
             }
         };
-        let runtime = Runtime::new(clock.clone(), Arc::new(HandleSpawner(tokio.handle().clone())));
+        let runtime = Runtime::new(label, clock.clone(), Arc::new(HandleSpawner(tokio.handle().clone())));
         let (stop, told) = oneshot::channel();
         let cleaner = runtime.cleaner().clone();
         let run = move || {

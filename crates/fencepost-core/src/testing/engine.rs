@@ -41,7 +41,7 @@ impl TestEngine {
     /// # Errors
     /// When the system has no thread or descriptor left.
     pub fn in_real_time() -> Result<TestEngine> {
-        let (thread, runtime) = Thread::start(Clock::boot())?;
+        let (thread, runtime) = Thread::start("test".to_owned(), Clock::boot())?;
         let (clock, host) = (runtime.clock().clone(), Arc::clone(runtime.spawner()));
         let engine = TestEngine::over(Memory::with_clock_tokens(0), clock, host);
         Ok(TestEngine { _thread: Some(Arc::new(thread)), ..engine })
@@ -76,7 +76,7 @@ impl TestEngine {
     }
 
     fn open(&self, label: &str, backend: Arc<dyn Backend>) -> Client {
-        let runtime = Runtime::new(self.clock.clone(), Arc::clone(&self.host));
+        let runtime = Runtime::new("test".to_owned(), self.clock.clone(), Arc::clone(&self.host));
         let client = Client::builder().label(label).runtime(runtime).open(|_| Ok(backend));
         client.expect("these options suit the engine in memory")
     }

@@ -9,9 +9,7 @@ use crate::error::Failure;
 use crate::keys;
 use crate::rpc::proto::{Compare, DeleteRequest, KeyValue, Op, PutRequest, RangeRequest, TxnRequest};
 
-/// One write of `SWEEP_EVERY` is followed by a deletion of old records.
-const SWEEP_EVERY: i64 = 100;
-/// At most `SWEPT` records are read for that.
+/// At most `SWEPT` records are read for a deletion of old ones.
 const SWEPT: i64 = 500;
 
 /// Keeps runs in the store. etcd tells no time, so they have that of the client's host.
@@ -42,10 +40,11 @@ impl EtcdRuns {
             return Ok(None);
         }
         // The processes of one command write little, so the store's revision counts for all clients.
-        if reply.revision() % SWEEP_EVERY == 0 {
+        let version = reply.revision().unsigned_abs();
+        if StoredRuns::is_followed_by_sweep(version) {
             client.runtime.spawn(sweep(Arc::clone(client)));
         }
-        Ok(Some(reply.revision().unsigned_abs()))
+        Ok(Some(version))
     }
 }
 

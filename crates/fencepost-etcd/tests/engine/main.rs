@@ -13,6 +13,7 @@ mod leases;
 mod logins;
 mod requests;
 mod rotated;
+mod runs;
 mod trouble;
 
 /// Runs in the other process of a test; does nothing in this one.

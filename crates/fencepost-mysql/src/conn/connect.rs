@@ -8,7 +8,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
 use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
-use fencepost_sql::{Failure, dial};
+use fencepost_sql::{Failure, connection_name, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
 
@@ -132,7 +132,7 @@ impl Connector {
         let clock = self.runtime.clock();
         let greeting = async {
             let stream = dial(host, self.config.server.pinned).await.map_err(Refused::Io)?;
-            let client = format!("fencepost_{:016x}", self.runtime.client());
+            let client = connection_name(&self.runtime);
             greet(stream, &host.0, &self.config, &self.security, password, &client).await
         };
         let greeted = clock.within(clock.now() + self.config.server.connect_timeout, greeting).await;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Eviction, Loss, Severity, Token};
+use fencepost_core::{Client, Eviction, Loss, Severity, Token};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
+use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, await_waiting, connect, locks};
+use crate::{SOON, await_waiting, connect, locks, registry};
 
 /// An eviction at once ends the session of the holder, with all its locks.
 #[tokio::test]
@@ -116,4 +117,41 @@ async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
     next.expect("granted").release().await.expect("it was held");
     holder.close().await;
     operator.close().await;
+}
+
+#[tokio::test]
+async fn old_runs_are_deleted() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    for (options, table) in [("", "fencepost_run"), ("?mode=table", "fencepost_lock_run")] {
+        let url = format!("{}{options}", server.url());
+        Client::builder().apply_schema(&registry(), &url).await.expect("the administrator may make it");
+        let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");
+        fencepost_testkit::sql::old_runs_are_deleted(&registry(), &url, names).await;
+    }
+}
+
+/// The server's administrator sees which program holds a connection.
+#[tokio::test]
+async fn connections_have_the_name_of_their_client() {
+    needs!(MARIADB);
+    let server = MariaDb::start_options(&["--performance-schema=ON"]).expect("a server starts");
+    let names = "SELECT DISTINCT attr_value FROM performance_schema.session_connect_attrs \
+        WHERE attr_name = 'program_name' AND attr_value LIKE 'fencepost%'";
+    let url = format!("{}?mode=table", server.url());
+    Client::builder().apply_schema(&registry(), &url).await.expect("made");
+    for url in [server.url(), url] {
+        let builder = Client::builder().label("nightly report");
+        let client = builder.connect(&registry(), &url).await.expect("it answers");
+        let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        let shown = server.run(names).expect("the server answers");
+        let (id, label) = shown.trim().split_once(' ').expect("the name has two parts");
+        assert_eq!((id.len(), label), (26, "nightly report"), "{shown}");
+        guard.release().await.expect("it was held");
+        client.close().await;
+        eventually(SOON, "its connections end", || async {
+            server.run(names).expect("the server answers").trim().is_empty()
+        })
+        .await;
+    }
 }

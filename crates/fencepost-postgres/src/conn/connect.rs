@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
-use fencepost_sql::{Answer, Failure, dial};
+use fencepost_sql::{Answer, Failure, client_name, connection_name, dial};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -45,11 +45,6 @@ pub(crate) const CHANNEL: &str = "fencepost";
 /// The channel on which a release tells the key that it has freed, if a claim waits for such a message.
 pub(crate) const FREE_CHANNEL: &str = "fencepost_free";
 
-/// Returns the name of a client's sessions, which is also the channel of replies to it.
-pub(crate) fn session_name(runtime: &Runtime) -> String {
-    format!("fencepost_{:016x}", runtime.client())
-}
-
 /// Opens connections to the server that a URL names.
 pub(crate) struct Connector {
     driver: tokio_postgres::Config,
@@ -84,7 +79,7 @@ impl Connector {
         driver
             .user(&config.server.credentials.user)
             .dbname(&config.server.database)
-            .application_name(session_name(&runtime));
+            .application_name(connection_name(&runtime));
         driver.ssl_mode(if config.server.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         let server = config.server.to_string().into();
         let keeps_plans = AtomicBool::new(config.prepare);
@@ -111,7 +106,7 @@ impl Connector {
             Box::pin(async move {
                 let (session, task) = self.open_at(host, idle).await?;
                 if holds {
-                    session.listen(&[CHANNEL, FREE_CHANNEL, &session_name(&self.runtime)]).await?;
+                    session.listen(&[CHANNEL, FREE_CHANNEL, &client_name(&self.runtime)]).await?;
                 }
                 Ok((session, task))
             })

@@ -24,7 +24,9 @@ pub(crate) struct PostgresSession {
 
 /// A backend that holds a key or waits for it.
 pub(crate) struct Backend {
-    /// The name of the client's sessions.
+    /// The name of the client, which is also the channel of replies to it.
+    pub(crate) client: String,
+    /// The whole name of the session, with the client's label.
     pub(crate) session: String,
     pub(crate) pid: i32,
     pub(crate) holds: bool,
@@ -33,8 +35,20 @@ pub(crate) struct Backend {
 
 impl Backend {
     fn read(row: &Row) -> Backend {
-        Backend { session: row.get(0), pid: row.get(1), holds: row.get(2), shared: row.get(3) }
+        let session: String = row.get(0);
+        Backend {
+            client: client_of(&session),
+            session,
+            pid: row.get(1),
+            holds: row.get(2),
+            shared: row.get(3),
+        }
     }
+}
+
+/// Returns the client of a session, by its name.
+fn client_of(session: &str) -> String {
+    session.split(' ').next().unwrap_or_default().to_owned()
 }
 
 impl PostgresSession {
@@ -58,7 +72,7 @@ impl PostgresSession {
         self.query(Sql::Notify, &[&channel, &text]).await.map(drop)
     }
 
-    /// Returns the clients whose backends hold the key or wait for it: the name of the client's sessions, the backend, whether it
+    /// Returns the clients whose backends hold the key or wait for it: the name of the session, the backend, whether it
     /// holds, and whether shared.
     pub(crate) async fn backends(&self, keys: Keys) -> Result<Vec<Backend>, Failure> {
         let rows = self.rows(Sql::Backends, &[&keys.name, &keys.waiting]).await?;
@@ -88,9 +102,9 @@ impl PostgresSession {
         self.once(REMOVE_NAMES, &[]).await.map(drop)
     }
 
-    /// Returns the names of the sessions of all clients of the database.
-    pub(crate) async fn sessions(&self) -> Result<Vec<String>, Failure> {
-        Ok(self.rows(Sql::Sessions, &[]).await?.into_iter().map(|row| row.get(0)).collect())
+    /// Returns the clients of the database.
+    pub(crate) async fn clients(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.rows(Sql::Sessions, &[]).await?.into_iter().map(|row| client_of(row.get(0))).collect())
     }
 
     /// Runs a statement without parameters that returns one row.

@@ -10,11 +10,11 @@ use std::time::Duration;
 use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
-use fencepost_sql::{Failure, in_order, page_of};
+use fencepost_sql::{Failure, client_name, in_order, page_of};
 use serde_json::{Value, json};
 
 use crate::client::PostgresClient;
-use crate::conn::connect::{CHANNEL, session_name};
+use crate::conn::connect::CHANNEL;
 use crate::conn::session::Backend;
 use crate::error::ENGINE;
 use crate::inbox::Replies;
@@ -37,7 +37,7 @@ async fn ask(
     limit: Duration,
 ) -> Result<Replies, Failure> {
     let mut asked = client.server.inbox.ask();
-    question["to"] = session_name(&client.runtime).into();
+    question["to"] = client_name(&client.runtime).into();
     question["number"] = asked.number.into();
     question["prefix"] = client.server.prefix().into();
     let (connection, question) = (client.connection().await?, text_of(&question));
@@ -59,19 +59,19 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
         return Ok(Info::new(name.clone(), None, Vec::new()));
     }
     let question = json!({ "ask": "name", "name": name.as_str() });
-    let replies = ask(client, question, sessions(&backends), INSPECT_TIMEOUT).await?;
+    let replies = ask(client, question, clients_of(&backends), INSPECT_TIMEOUT).await?;
     let mut claims = claims(client, &replies.parts)?.remove(name.as_str()).unwrap_or_default();
-    let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.session));
+    let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.client));
     claims.extend(silent.map(|one| unknown(client, one)));
     Ok(in_order(name.clone(), claims))
 }
 
 /// Returns a page of the names that clients hold or wait for.
 pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> Result<Listing> {
-    let sessions = client.connection().await?.run(|session| session.sessions()).await?;
+    let clients = client.connection().await?.run(|session| session.clients()).await?;
     let after = page.after.as_ref().map(Name::as_str);
     let question = json!({ "ask": "list", "begins": begins, "after": after, "limit": page.limit });
-    let replies = ask(client, question, sessions, REPLY_TIMEOUT).await?;
+    let replies = ask(client, question, clients, REPLY_TIMEOUT).await?;
     if !replies.silent.is_empty() {
         let rest = if client.server.names.is_usable() {
             "the table of names tells their locks"
@@ -87,7 +87,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
         let connection = client.connection().await?;
         let named = connection.run(|session| session.named(client.server.prefix(), begins, after)).await?;
         for (name, backend) in named {
-            if !backend.is_client() || replies.silent.contains(&backend.session) {
+            if !backend.is_client() || replies.silent.contains(&backend.client) {
                 found.entry(name).or_default().push(unknown(client, &backend));
             }
         }
@@ -103,13 +103,13 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
     let question = json!({
         "ask": "evict", "name": name.as_str(), "token": token.get(), "now": how.now, "reason": how.reason,
     });
-    let replies = ask(client, question, sessions(&backends), REPLY_TIMEOUT).await?;
+    let replies = ask(client, question, clients_of(&backends), REPLY_TIMEOUT).await?;
     let evicted = |claim: &Value| claim["evicted"] == true;
     if join(&replies.parts).iter().any(evicted) {
         return Ok(());
     }
     let silent =
-        backends.iter().find(|one| one.holds && (!one.is_client() || replies.silent.contains(&one.session)));
+        backends.iter().find(|one| one.holds && (!one.is_client() || replies.silent.contains(&one.client)));
     let error = match silent {
         Some(Backend { pid, .. }) => Error::new(
             ErrorKind::Unreachable,
@@ -127,16 +127,16 @@ pub(crate) async fn evict(client: &PostgresClient, name: &Name, token: Token, ho
 impl Backend {
     /// Returns whether this is a client of fencepost, which replies.
     fn is_client(&self) -> bool {
-        self.session.starts_with("fencepost_")
+        self.client.starts_with("fencepost_")
     }
 }
 
-fn sessions(backends: &[Backend]) -> Vec<String> {
-    let mut sessions: Vec<_> =
-        backends.iter().filter(|one| one.is_client()).map(|one| one.session.clone()).collect();
-    sessions.sort_unstable();
-    sessions.dedup();
-    sessions
+fn clients_of(backends: &[Backend]) -> Vec<String> {
+    let mut clients: Vec<_> =
+        backends.iter().filter(|one| one.is_client()).map(|one| one.client.clone()).collect();
+    clients.sort_unstable();
+    clients.dedup();
+    clients
 }
 
 /// Returns the claims in replies by name.

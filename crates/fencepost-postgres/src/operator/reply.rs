@@ -4,13 +4,13 @@
 use std::sync::{Arc, Weak};
 
 use fencepost_core::{ClaimInfo, ClaimRecord, LaterFormat, Mode, Token};
-use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::ListedClaim;
+use fencepost_sql::{Failure, client_name};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::client::{PostgresClient, PostgresServer};
-use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message, session_name};
+use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message};
 use crate::operator::message::{divide, text_of};
 
 /// Handles messages until the client is dropped.
@@ -53,7 +53,7 @@ async fn reply(client: &Arc<PostgresClient>, question: &Value) -> Result<(), Fai
     let parts = divide(claims);
     let last = parts.len() - 1;
     let connection = client.connection().await?;
-    let from = session_name(&client.runtime);
+    let from = client_name(&client.runtime);
     for (number_of_part, mut part) in parts.into_iter().enumerate() {
         (part["number"], part["client"]) = (number.into(), from.as_str().into());
         (part["part"], part["last"]) = (number_of_part.into(), (number_of_part == last).into());

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fencepost_core::Moment;
 use fencepost_core::sync::Mutex;
-use fencepost_sql::{Connect, Connections, Failure, LeaseTable, Plain, Statement, Value};
+use fencepost_sql::{Connect, Connections, Failure, LeaseTable, Plain, Statement, Value, client_name};
 use tokio::sync::watch;
 
-use crate::conn::connect::{Connector, session_name};
+use crate::conn::connect::Connector;
 use crate::table::connection::PlainClient;
 
 /// The message by which a client proves that messages arrive begins so. A pooler in transaction mode accepts `LISTEN` and delivers nothing.
@@ -71,7 +71,7 @@ impl Listener {
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
         let connector = &self.connector;
-        let channel = session_name(&connector.runtime);
+        let channel = client_name(&connector.runtime);
         let connection = Plain::open(&**connector).await?;
         let clock = connector.runtime.clock();
         let listen = Statement::new(format!("LISTEN {channel}"), Vec::new());

@@ -9,11 +9,11 @@ pub(crate) mod statement;
 use std::sync::{Arc, Weak};
 
 use fencepost_core::{Backend, Error, Limit, Result, Runtime};
-use fencepost_sql::{LeaseTable, POSTGRES, TableOptions};
+use fencepost_sql::{LeaseTable, POSTGRES, TableOptions, client_name};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
-use crate::conn::connect::{Connector, Message, session_name};
+use crate::conn::connect::{Connector, Message};
 use crate::error::ENGINE;
 use crate::table::driver::PostgresDriver;
 use crate::table::listener::{PROOF, Proofs};
@@ -36,7 +36,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         engine: ENGINE,
         table: name.clone(),
         prefix: config.server.prefix.clone(),
-        channel: session_name(&runtime),
+        channel: client_name(&runtime),
     };
     let (sender, messages) = mpsc::unbounded_channel();
     let connector = |inbox| Ok::<_, Error>(Arc::new(Connector::new(config.clone(), runtime.clone(), inbox)?));

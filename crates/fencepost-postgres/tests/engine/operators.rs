@@ -60,3 +60,47 @@ async fn idle_names_are_removed() {
         client.close().await;
     }
 }
+
+#[tokio::test]
+async fn old_runs_are_deleted() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    for (options, table) in [("", "fencepost.run"), ("?mode=table", "fencepost_lock_run")] {
+        let url = format!("{}{options}", server.url());
+        Client::builder().apply_schema(&registry(), &url).await.expect("the superuser may make it");
+        let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");
+        fencepost_testkit::sql::old_runs_are_deleted(&registry(), &url, names).await;
+    }
+}
+
+/// The server's administrator sees which program holds a connection. A client that does not reply is shown by that name, too.
+#[tokio::test]
+async fn connections_have_the_name_of_their_client() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    Client::builder().apply_schema(&registry(), &format!("{}?mode=row", server.url())).await.expect("made");
+    Client::builder().apply_schema(&registry(), &format!("{}?mode=table", server.url())).await.expect("made");
+    for options in ["", "?mode=table", "?mode=row"] {
+        for (label, shown) in [
+            ("nightly report", "nightly report"),
+            ("a\tb\u{7f} Zürich", "ab Z?rich"),
+            ("root@a-host-with-a-very-long-name.example.com/report", "-a-very-long-name.example.com/report"),
+        ] {
+            let builder = Client::builder().label(label);
+            let url = format!("{}{options}", server.url());
+            let client = builder.connect(&registry(), &url).await.expect("it answers");
+            let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+            let names = "SELECT DISTINCT application_name FROM pg_stat_activity WHERE application_name LIKE 'fencepost%'";
+            let names = server.run(names).expect("the server answers");
+            let (id, named) = names.trim().split_once(' ').expect("the name has two parts");
+            assert_eq!((id.len(), named), (26, shown), "{options}: {names}");
+            guard.release().await.expect("it was held");
+            client.close().await;
+            let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost%'";
+            eventually(SOON, "its connections end", || async {
+                server.run(count).expect("the server answers").trim() == "0"
+            })
+            .await;
+        }
+    }
+}

@@ -8,6 +8,7 @@ mod mariadb;
 mod pgbouncer;
 mod postgres;
 pub mod rows;
+mod runs;
 mod stopped;
 
 pub use deleted::DeletedRows;
@@ -17,6 +18,7 @@ pub use jumps::hold_through_jumps;
 pub use mariadb::{MariaDb, ProxiedMariaDb};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, ProxiedPostgres};
+pub use runs::old_runs_are_deleted;
 pub use stopped::a_stopped_process_holds_up_nobody_for_its_lease;
 
 use crate::server::{Proxied, Standalone};

@@ -11,9 +11,7 @@ use crate::error::failure;
 use crate::recipe::names::to_node;
 use crate::session::{Request, Session};
 
-/// One write of `SWEEP_EVERY` is followed by a deletion of old records.
-const SWEEP_EVERY: i64 = 100;
-/// At most `SWEPT` records are read for that.
+/// At most `SWEPT` records are read for a deletion of old ones.
 const SWEPT: usize = 256;
 
 /// Keeps runs in nodes. ZooKeeper tells no time, so they have that of the client's host.
@@ -76,7 +74,7 @@ impl ZooRuns {
                 Err(error) => return Err(failure(&error)),
             };
             // The processes of one command write little, so the transactions of all clients count.
-            if stat.mzxid % SWEEP_EVERY == 0 {
+            if StoredRuns::is_followed_by_sweep(stat.mzxid.unsigned_abs()) {
                 client.runtime.spawn(sweep(Arc::clone(client), session));
             }
             return Ok(Some(version(&stat)));

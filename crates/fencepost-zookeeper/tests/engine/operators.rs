@@ -3,7 +3,7 @@
 use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Eviction, Finding, Loss, Page, Severity};
+use fencepost_core::{Client, Eviction, Finding, Loss, Page, Registry, Severity};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use zookeeper_client::{Acls, CreateMode};
@@ -212,4 +212,29 @@ async fn nobody_there_is_said_so() {
     let error = try_client("zookeeper://127.0.0.1:1/x?timeout=500ms").await.expect_err("nobody is there");
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");
     assert!(start.elapsed() < SOON);
+}
+
+/// Clients delete old records beside their own writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_runs_are_deleted() {
+    needs!(ZOOKEEPER);
+    let path = path();
+    let registry = fencepost_zookeeper::register(Registry::new());
+    let builder = Client::builder().attempt_timeout(SOON).history(Duration::from_millis(1));
+    let locks =
+        builder.connect(&registry, &format!("zookeeper://{}{path}", address())).await.expect("it connects");
+    let cycle = async |name: &str| {
+        let guard = locks.mutex(name).expect("a good name").lock().await.expect("it is free");
+        guard.release().await.expect("it was held");
+    };
+    cycle("old").await;
+    let (bare, record) = (bare().await, format!("{path}/.fencepost/run/old"));
+    let is_there = async || bare.check_stat(&record).await.expect("it answers").is_some();
+    assert!(is_there().await, "{record}");
+    fencepost_testkit::wait::eventually(SOON, "the record is deleted", || async {
+        cycle("new").await;
+        !is_there().await
+    })
+    .await;
+    locks.close().await;
 }

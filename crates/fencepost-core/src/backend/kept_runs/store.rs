@@ -5,6 +5,9 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::operator::run::Runs;
 
+/// One write of `SWEEP_EVERY` is followed by a deletion of old records.
+const SWEEP_EVERY: u64 = 100;
+
 /// The place where an engine keeps the runs of its resources: one record for each name, apart from the claims. No grant depends on it.
 ///
 /// The layer [`KeptRuns`](crate::KeptRuns) reads a record, changes it, and writes it if nobody has written it meanwhile. So an engine
@@ -49,6 +52,14 @@ pub struct StoredRuns {
     pub now_micros: u64,
 }
 
+impl StoredRuns {
+    /// Whether the engine deletes old records after the write that made this version: after one write of 100. The versions of a
+    /// client's writes may be evenly spaced, so their remainders alone do not decide.
+    pub fn is_followed_by_sweep(version: u64) -> bool {
+        (version.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(SWEEP_EVERY)
+    }
+}
+
 /// The runs of a name, and until when they are kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunRecord {
@@ -80,6 +91,15 @@ mod tests {
     use crate::operator::holder::HolderInfo;
     use crate::operator::run::Run;
     use crate::token::Token;
+
+    #[test]
+    fn one_write_of_a_hundred_is_followed_by_a_sweep() {
+        for (first, distance) in [(1, 1), (2, 4), (7, 100), (1 << 62, 2), (5, 1 << 20)] {
+            let versions = (0..10_000).map(|number| first + number * distance);
+            let count = versions.filter(|version| StoredRuns::is_followed_by_sweep(*version)).count();
+            assert!((50..200).contains(&count), "{count} of 10,000 from {first} by {distance}");
+        }
+    }
 
     #[test]
     fn what_is_written_is_read() {
