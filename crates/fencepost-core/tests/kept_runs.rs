@@ -267,3 +267,20 @@ async fn a_run_whose_grant_was_lost_is_not_good() {
     assert_eq!(tokens(&seen), [None, Some(token.get()), good]);
     assert_eq!(seen.last.unwrap().end, RunEnd::Lost);
 }
+
+/// One host's clock is a year ahead.
+#[tokio::test]
+async fn a_run_from_the_future_keeps_nobody_from_running() {
+    let (client, _, store) = stage();
+    let once = client.once("job", DAY).unwrap();
+    let Firing::First(guard) = once.begin().await.unwrap() else { panic!("it has not run") };
+    guard.report(0);
+    guard.release().await.unwrap();
+    for (record, _) in store.records.lock().values_mut() {
+        let runs = &mut record.runs;
+        for run in [&mut runs.last, &mut runs.good].into_iter().flatten() {
+            run.since_micros += 365 * 86_400_000_000;
+        }
+    }
+    assert!(matches!(client.once("job", DAY).unwrap().begin().await, Ok(Firing::First(_))));
+}

@@ -194,7 +194,7 @@ impl Begin<'_> {
                 released(decision).await;
                 return Ok(Firing::Already(run));
             }
-            if !runs.running.is_some_and(|run| once.is_same(&run, asked)) {
+            if !runs.running.is_some_and(|run| once.is_same(&run, asked, runs.now_micros)) {
                 // Runs that lock the name by other means are waited for here.
                 let guard = match job.clone().run().await? {
                     Outcome::Granted(guard) => guard,
@@ -225,15 +225,17 @@ impl Once {
         Ok(self.client.look_with_runs(&self.name).await?.runs.unwrap_or_default())
     }
 
-    /// Whether a run is of the firing that was started at `asked`.
-    fn is_same(&self, run: &Run, asked: u64) -> bool {
+    /// Whether a run is of the firing that was started at `asked`. One that began after `now` was noted by a host whose clock is ahead:
+    /// it must not keep the others from running until that time.
+    fn is_same(&self, run: &Run, asked: u64, now: u64) -> bool {
         let half = u64::try_from((self.window / 2).as_micros()).unwrap_or(u64::MAX);
-        run.since_micros.saturating_add(half) > asked
+        let since = run.since_micros;
+        since.saturating_add(half) > asked && since <= now.saturating_add(half)
     }
 
     /// Returns the run of the firing that was started at `asked`, if it needs no other one.
     fn same_firing(&self, runs: &Runs, asked: u64) -> Option<Run> {
-        let is_same = |run: &&Run| self.is_same(run, asked);
+        let is_same = |run: &&Run| self.is_same(run, asked, runs.now_micros);
         let good = runs.good.as_ref().filter(is_same);
         let any = || runs.last.as_ref().filter(is_same).filter(|_| !self.retry);
         good.or_else(any).cloned()

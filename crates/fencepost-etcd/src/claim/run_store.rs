@@ -77,7 +77,8 @@ async fn sweep(client: Arc<EtcdClient>) {
 async fn try_sweep(client: &EtcdClient) -> Result<(), Failure> {
     let start = keys::run(&client.config.prefix, "");
     let end = keys::end(&start);
-    let reply = client.cluster.call(RangeRequest::by_creation(start, end, SWEPT), None).await?;
+    // Those that were not written for the longest time come first.
+    let reply = client.cluster.call(RangeRequest::by_last_write(start, end, SWEPT), None).await?;
     let now = client.runtime.clock().wall_micros();
     for kv in reply.kvs.iter().filter(|kv| record(kv).keep_until < now) {
         let txn = TxnRequest {

@@ -198,11 +198,21 @@ impl Connector {
         if let Some(why) = &no_tokens {
             tracing::warn!(server, why, "locks of this client have no fencing tokens");
         }
-        let mut keeps_runs = channel.query(FIND_RUNS).await.is_ok();
+        let mut keeps_runs = works(channel.query(FIND_RUNS).await, server)?;
         if !keeps_runs && no_tokens.is_none() {
-            keeps_runs = channel.query(CREATE_RUNS).await.is_ok();
+            keeps_runs = works(channel.query(CREATE_RUNS).await, server)?;
         }
         Ok(Found { no_tokens, keeps_runs, database })
+    }
+}
+
+/// `false`: the table is missing, or the user has no right to it. An error that passes is one here, too.
+fn works(answer: Result<Answer, Unanswered>, server: &str) -> Result<bool, Failure> {
+    let missing = matches!(answer, Err(Unanswered::Refused { code: NO_TABLE, .. }));
+    match answer.map_err(|error| error::read(error, server)) {
+        Ok(_) => Ok(true),
+        Err(failure) if missing || failure.kind == ErrorKind::Denied => Ok(false),
+        Err(failure) => Err(failure),
     }
 }
 

@@ -112,7 +112,10 @@ async fn sweep(client: Arc<Client>, session: Arc<Session>) {
 async fn try_sweep(client: &Client, session: &Session) -> Result<()> {
     let folder = folder(client);
     let now = client.runtime.clock().wall_micros();
-    for name in session.answer(session.list(folder.clone())).await?.into_iter().take(SWEPT) {
+    let names = session.answer(session.list(folder.clone())).await?;
+    // Another part each time: those that are read first may be in use.
+    let start = usize::try_from(now).unwrap_or(0) % names.len().max(1);
+    for name in names[start..].iter().chain(&names[..start]).take(SWEPT) {
         let path = format!("{folder}/{name}");
         let Ok((data, stat)) = session.within(session.data(path.clone())).await? else { continue };
         if RunRecord::read(&String::from_utf8_lossy(&data)).keep_until < now {

@@ -1,6 +1,7 @@
 //! The notes on one claim's run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
@@ -8,11 +9,13 @@ use crate::backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 use crate::backend::{Backend, Removed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::run::{Outcome, Run, RunEnd, Runs};
-use crate::time::Moment;
+use crate::time::{Backoff, Moment};
 use crate::token::Token;
 
 /// How often a record is read again that others write at the same time.
 const TRIES: u32 = 64;
+/// For how long a record that was read is believed to be there. A later one may have the version of one that was deleted.
+const FRESH: Duration = Duration::from_secs(5);
 
 /// Writes the notes on one claim's run. Each can be repeated: it then changes nothing.
 pub(super) struct Notes {
@@ -22,6 +25,8 @@ pub(super) struct Notes {
     known: Option<(StoredRuns, Moment)>,
     /// A write had no answer, and may take effect later. The next one makes that impossible, because it changes the version.
     unanswered: bool,
+    /// When the claim learned of its grant.
+    granted: Option<Moment>,
     since: Option<u64>,
     /// How the run ended, and when, by the first note on that.
     ended: Option<(u64, Outcome)>,
@@ -31,7 +36,16 @@ pub(super) struct Notes {
 
 impl Notes {
     pub(super) fn new(store: Arc<dyn RunStore>, claim: Arc<Claim>) -> Notes {
-        Notes { store, claim, known: None, unanswered: false, since: None, ended: None, good_before: None }
+        Notes {
+            store,
+            claim,
+            known: None,
+            unanswered: false,
+            granted: None,
+            since: None,
+            ended: None,
+            good_before: None,
+        }
     }
 
     /// Returns whether the record may name the claim's run.
@@ -42,7 +56,7 @@ impl Notes {
     /// Returns the runs and the engine's time.
     async fn read(&mut self) -> Result<(Runs, u64)> {
         let clock = self.claim.runtime.clock();
-        if self.known.is_none() {
+        if self.known.as_ref().is_none_or(|(_, at)| clock.now().since(*at) > FRESH) {
             let stored = self.store.read(&self.claim.want().name).await?;
             self.known = Some((stored, clock.now()));
         }
@@ -74,39 +88,58 @@ impl Notes {
         Ok(self.known.is_some())
     }
 
+    /// Waits before the record is read again. An error after `TRIES` times.
+    async fn pause(&self, turns: &mut Backoff) -> Result<()> {
+        if turns.count() + 1 >= TRIES {
+            return Err(too_busy());
+        }
+        turns.sleep(self.claim.runtime.clock()).await;
+        Ok(())
+    }
+
+    fn turns(&self) -> Backoff {
+        let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(100));
+        backoff.jittered((self.claim.id.as_u128() >> 64) as u64)
+    }
+
     async fn change(&mut self, change: impl Fn(&mut Runs, u64)) -> Result<()> {
-        for _ in 0..TRIES {
+        let mut turns = self.turns();
+        loop {
             let (mut runs, now) = self.read().await?;
             change(&mut runs, now);
             if self.write(runs, now).await? {
                 return Ok(());
             }
+            self.pause(&mut turns).await?;
         }
-        Err(too_busy())
     }
 
     /// Notes that the run began.
     pub(super) async fn begin(&mut self, token: Token, backend: &Arc<dyn Backend>) -> Result<()> {
         let claim = Arc::clone(&self.claim);
-        for _ in 0..TRIES {
+        let clock = claim.runtime.clock();
+        let granted = *self.granted.get_or_insert(clock.now());
+        let mut turns = self.turns();
+        loop {
             let (mut runs, now) = self.read().await?;
-            let since = *self.since.get_or_insert(now);
-            let before = runs.running.as_ref().map(|run| run.token).filter(|before| *before != token);
-            let shares = match (before, claim.want().mode) {
+            let since = *self.since.get_or_insert(before(now, clock.now().since(granted)));
+            let other = runs.running.as_ref().map(|run| run.token).filter(|other| *other != token);
+            let shares = match (other, claim.want().mode) {
                 (None, _) | (_, Mode::Exclusive) => false,
-                (Some(before), _) => holds(backend, &claim, before).await?,
+                (Some(other), _) => holds(backend, &claim, other).await?,
             };
             runs.begin(claim.run(token, since), |_| shares);
             if self.write(runs, now).await? {
                 return Ok(());
             }
+            self.pause(&mut turns).await?;
         }
-        Err(too_busy())
     }
 
     /// Notes that the run ended. The grant ends afterwards.
     pub(super) async fn end(&mut self, token: Token) -> Result<()> {
-        for _ in 0..TRIES {
+        let mut turns = self.turns();
+        loop {
             let (mut runs, now) = self.read().await?;
             let (at, outcome) = *self.ended.get_or_insert_with(|| (now, self.claim.outcome()));
             if runs.last.as_ref().is_none_or(|last| last.token != token || last.ended_micros.is_none()) {
@@ -115,15 +148,17 @@ impl Notes {
             // A later holder may have found that this one holds no more.
             let displaced =
                 runs.last.as_ref().is_some_and(|last| last.token == token && last.ended_micros.is_none());
-            let since = self.since.unwrap_or(at);
+            // Its beginning was not noted.
+            let passed = self.granted.map(|granted| self.claim.runtime.clock().now().since(granted));
+            let since = self.since.unwrap_or_else(|| before(now, passed.unwrap_or_default()));
             let gone = displaced || matches!(outcome.end, RunEnd::Evicted | RunEnd::Lost);
             let held = (!gone).then(|| self.claim.run(token, since));
             runs.end(token, at, outcome, held);
             if self.write(runs, now).await? {
                 return Ok(());
             }
+            self.pause(&mut turns).await?;
         }
-        Err(too_busy())
     }
 
     /// Notes how the grant ended, after the run. The engine may have ended it before the run, and told nobody.
@@ -147,6 +182,11 @@ impl Notes {
     }
 }
 
+/// Returns the time `passed` before `now`, in microseconds.
+fn before(now: u64, passed: Duration) -> u64 {
+    now.saturating_sub(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// Returns whether the grant with `token` holds the claim's resource.
 async fn holds(backend: &Arc<dyn Backend>, claim: &Claim, token: Token) -> Result<bool> {
     let info = backend.inspect(&claim.want().name).await?;
@@ -157,3 +197,6 @@ fn too_busy() -> Error {
     Error::new(ErrorKind::Unreachable, "too many claims note their runs at the same time; try again later")
         .transient(true)
 }
+
+#[cfg(test)]
+mod tests;
