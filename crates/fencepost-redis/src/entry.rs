@@ -22,6 +22,7 @@ use crate::script::answer::{Entered, ScriptReply};
 use crate::script::history::End;
 use crate::script::queue::{BEAT, ENTER, LIVE, TAKE_UP};
 use crate::script::vote::RAISE;
+use crate::script::vote::VOTE;
 
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
 const ENOUGH: Duration = Duration::from_millis(700);
@@ -127,7 +128,7 @@ impl RedisEntry {
                 }
                 let (setting, run) = (&self.client.setting, self.client.deployment.run());
                 let command = setting.vote(&key, &self.claim, ttl, vote, self.refused, run.as_deref());
-                Call::naming(&ENTER, command, run).entering(&tracked)
+                Call::naming(&VOTE, command, run).entering(&tracked)
             }
         };
         let sent = self.now();

@@ -12,6 +12,7 @@ use crate::conn::persistent::Connection;
 use crate::error::Failure;
 use crate::script::Script;
 use crate::script::queue::ENTER;
+use crate::script::vote::VOTE;
 
 /// Which connection a call takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +121,7 @@ impl Call {
 
     /// Does it ask for a lock? A server that answers this takes writes.
     pub(crate) fn asks(&self) -> bool {
-        self.script.is_some_and(|script| std::ptr::eq(script, &ENTER))
+        self.script.is_some_and(|script| std::ptr::eq(script, &ENTER) || std::ptr::eq(script, &VOTE))
     }
 
     /// Was it sent more than once? A copy may then still be on its way when the answer is here.

@@ -21,7 +21,7 @@ use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
 use crate::error::{Answer, Failure, broken, crowded, demoted, elsewhere, read_only, silent};
-use crate::script::queue::{ENTER, LEAVE};
+use crate::script::queue::LEAVE;
 
 /// One server, or the master that sentinels name.
 pub(crate) struct Server {
@@ -252,7 +252,7 @@ impl Server {
                     let script = call.and_then(|call| call.script);
                     let Some(script) = script else { return Err(AttemptError::Astray(silent(&self.shown))) };
                     // The program may end with its release, so that nobody waits for a reply that the script is not known.
-                    let release = std::ptr::eq(script, &ENTER).then_some(&LEAVE);
+                    let release = call.is_some_and(Call::asks).then_some(&LEAVE);
                     for script in std::iter::once(script).chain(release) {
                         let load = script.load();
                         let load = Request { command: &load, wait: None, stays: false };

@@ -1,4 +1,4 @@
-//! Whether a node of a quorum may vote: see lua/vote.lua.
+//! Whether a node of a quorum may vote: see lua/stay_out.lua.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ pub(crate) fn list(value: &Value) -> Result<(u64, &[Value]), Error> {
     }
 }
 
-/// The reply of enter.lua.
+/// The reply of enter.lua and of vote.lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
     Holds {

@@ -33,7 +33,7 @@ const PARTS: [(&str, &str); 10] = [
     ("hand_over", include_str!("lua/hand_over.lua")),
     ("limit", include_str!("lua/limit.lua")),
     ("tell", include_str!("lua/tell.lua")),
-    ("vote", include_str!("lua/vote.lua")),
+    ("stay_out", include_str!("lua/stay_out.lua")),
     ("run", include_str!("lua/run.lua")),
 ];
 

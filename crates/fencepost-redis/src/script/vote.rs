@@ -7,8 +7,9 @@ use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
 use crate::script::Script;
-use crate::script::queue::{ENTER, LEAVE, Setting, flag, millis};
+use crate::script::queue::{LEAVE, Setting, flag, millis};
 
+pub(crate) static VOTE: Script = Script::new(include_str!("lua/vote.lua"));
 pub(crate) static RAISE: Script = Script::new(include_str!("lua/raise.lua"));
 pub(crate) static VOUCH: Script = Script::new(include_str!("lua/vouch.lua"));
 pub(crate) static REFUSED: Script = Script::new(include_str!("lua/refused.lua"));
@@ -24,7 +25,7 @@ impl Setting {
         [b"redlock:", key].concat()
     }
 
-    /// See lua/enter.lua. `run`: the run of the server with the longest lease, if that is known for sure.
+    /// See lua/vote.lua. `run`: the run of the server with the longest lease, if that is known for sure.
     pub(crate) fn vote(
         &self,
         key: &[u8],
@@ -34,7 +35,7 @@ impl Setting {
         again: bool,
         run: Option<&str>,
     ) -> Cmd {
-        ENTER.command(&[key], |command| {
+        VOTE.command(&[key], |command| {
             self.request(command, claim, ttl, false);
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(millis(self.max_ttl));
             command

@@ -1,27 +1,14 @@
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
 -- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 how long to keep its run in ms, or nothing: there is no run to keep.
--- The others, in place of 2, ask a node of a quorum for its vote: 2 the token that the quorum proposes, or 0; 3 the longest lease in ms; 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has
--- refused it before; 6 the run of the server, `/` and the longest lease, or nothing, see vote.lua.
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
 --        WAIT ahead again number token: waits behind so many claims. `again`: ms until another look is worth it, or -1. `number`: in
 --        the line. `token`: the last one.   BUSY ahead again: left nothing behind.   GONE: has left, was evicted, or its lease is over.
 --        DENY limit: asks for more permits than the limit of the lock.
---        AWAY ms: this node of a quorum stays out for so long.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
 local mode, permits, of, process, text = struct.unpack(TERMS, ARGV[1], terms)
-local vote, proposal, keep, since, alone = ARGV[6], 0, not ARGV[6] and ARGV[2], now, true
-local summary, last_vote, has_refused, made, refused_key, refusal, status
-if vote then
-  summary, last_vote, has_refused = unpack(redis.call('HMGET', key, 's', 'e', 'r'))
-  made, refused_key = tonumber(ARGV[4]), 'redlock:' .. key
-  refusal = struct.pack(REFUSED, made, id) .. string.sub(ARGV[1], terms)
-  -- A proposal that is far from the server's clock does not count.
-  if math.abs(tonumber(ARGV[2]) - now) <= 1000000 then proposal = tonumber(ARGV[2]) end
-  if not summary or last_vote ~= vote then
-    -- include vote
-  end
-elseif keep then
+local keep, since, alone, summary, status = ARGV[2], now, true, nil, 'HELD'
+if keep then
   local kept
   summary, kept = unpack(redis.call('HMGET', key, 's', 'hk'))
   -- No shorter than another claim has asked before.
@@ -32,15 +19,14 @@ end
 -- include idle
 if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
   -- The usual case: nobody holds the lock or waits.
-  token = proposal > token and proposal or math.max(token + 1, now)
+  token = math.max(token + 1, now)
   local moved = math.max(expiry(expires, now + lease, token, retention), keep or 0)
-  -- A node of a quorum tells of the release whom it has refused: HDEL does not.
   -- The end of a run that is kept comes with the release.
-  local hdel = not vote and not keep or vote and summary and last_vote == vote and not has_refused
+  local hdel = not keep
   summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
   if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
   if moved > expires then redis.call('PEXPIREAT', key, moved) end
-  status = hdel and 'HDEL' or 'HELD'
+  if hdel then status = 'HDEL' end
 else
   -- include open, change
   local inbox, cluster = string.sub(key, 1, prefix) .. '@', in_cluster == 1
@@ -51,7 +37,7 @@ else
   local own_field, process_field = 'c' .. id, 'p' .. process
   local record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
   local claim = record and unpack_claim(record)
-  if lone and not lock.lone and not vote and lock.holders > 0 and not claim then
+  if lone and not lock.lone and lock.holders > 0 and not claim then
     -- From now on it needs a script to release the lock, and should know.
     redis.pcall('PUBLISH', inbox .. lone.process, 'L' .. lone.id)
   end
@@ -81,12 +67,12 @@ else
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
       terms = string.sub(ARGV[1], terms) }
-    if mode == PERMITS and not vote then
+    if mode == PERMITS then
       -- include limit
       if claim.of >= 0 and permits > claim.of then return 'DENY' .. struct.pack('>d', claim.of) end
     end
     if (all_served or joins >= 2) and fits(lock, claim) then
-      lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)
+      lock.token = math.max(lock.token + 1, now)
       claim.token = lock.token
       count(lock, claim, 1)
     elseif joins % 2 == 1 then
@@ -99,18 +85,6 @@ else
       save(lock)
       return 'WAIT' .. struct.pack('>dddd', lock.holders + lock.waiting - 1, next_look(lock), claim.number, lock.token)
     else
-      if vote and made > 0 then
-        if lock.lone and lone.form == HDEL_FORM then
-          -- The release is to tell this claim: it must be a script.
-          del('l' .. lone.id)
-          lone.form = IDLE_FORM
-          save(lock)
-        end
-        redis.call('ZADD', refused_key, made, refusal)
-        -- A claim that still waits asks again by then.
-        redis.call('PEXPIRE', refused_key, 5000)
-        redis.call('HSET', key, 'r', 1)
-      end
       return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
     end
   end
@@ -118,7 +92,7 @@ else
   confirm(lock, own_field, claim, lease, retention)
   if keep and keep > lock.expires then lock.expires, lock.moved = keep, true end
   save(lock, known)
-  status, token, since, alone = 'HELD', claim.token, claim.since, lock.holders == 1
+  token, since, alone = claim.token, claim.since, lock.holders == 1
 end
 if keep then
   local under_way = redis.call('HGET', key, 'hr')
@@ -129,6 +103,4 @@ if keep then
   end
   redis.call('HSET', key, 'hr', under_way, 'hk', struct.pack(MILLIS, keep))
 end
-if vote and vote ~= '' and last_vote ~= vote then redis.call('HSET', key, 'e', vote) end
-if vote and ARGV[5] == '1' then redis.call('ZREM', refused_key, refusal) end
 return status .. struct.pack('>d', token)

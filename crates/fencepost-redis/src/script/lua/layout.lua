@@ -13,7 +13,7 @@
 --          Behind the record of one that is evicted stand a zero byte, and who evicted it and why.
 --   w<n>   number n in the line. PLACE: id, process.      p<process>  with claims in the line. PROCESS: alive until, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
---   e, r   at a node of a quorum: the run of the server in which it gave its last vote, see vote.lua; "it has refused claims". These are
+--   e, r   at a node of a quorum: the run of the server in which it gave its last vote, see stay_out.lua; "it has refused claims". These are
 --          in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the claim was made, id; then its terms.
 --   u      of a marked holder: its id, and the channel of its process.
 --   hr, hl, hg  the runs of claims that ask for that: the one under way, the one that ended last, the last one with a good end. RUN: token,

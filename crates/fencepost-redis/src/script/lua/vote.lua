@@ -1,25 +1,70 @@
--- A node of a quorum that restarted or lost its data may have forgotten a grant, and grants nothing until the longest lease is over. Its
--- marker (`redlock:` and the prefix of all keys) has the run of the server that is known to have all its data, until when it stays out,
--- and the longest lease. A lock that was granted in this run needs no look at the marker, unless a client knows of another longest lease.
--- INFO tells the run, and takes long. A client has asked for it over the connection that this request came by, and names it only there: no
--- connection outlives a restart, and the server says over it (CLIENT TRACKING) when its data is replaced, before it says anything else.
-local marker, named = 'redlock:' .. string.sub(key, 1, prefix), string.match(vote, '^%x+')
-local marked_run, marked_until, marked_longest = unpack(redis.call('HMGET', marker, 'run', 'until', 'ttl'))
-local out_until, known = tonumber(marked_until or '0'), tonumber(marked_longest or '0')
-local longest = math.max(tonumber(ARGV[3]), known)
-if not named or named ~= marked_run then
-  -- include run
-  named = run
+-- Asks a node of a quorum for its vote, or asks again: a grant of this node, if the claim fits beside the holders. Asking again changes
+-- nothing but the lease. Nobody waits in line at a node: a claim that waits is written down as refused, see REFUSED in layout.lua.
+-- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 the token that the quorum proposes, or 0; 3 the longest lease in ms;
+-- 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has refused it before; 6 the run of the server, `/` and the
+-- longest lease, or nothing, see stay_out.lua.
+-- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds. BUSY ahead again: does not hold. GONE: has left, was evicted, or its
+--        lease is over. AWAY ms: this node stays out for so long. `again`: ms until another look is worth it, or -1.
+-- include layout
+local _, lease, retention, id, _, prefix, terms = struct.unpack(REQUEST, ARGV[1])
+local mode, permits, of = struct.unpack(TERMS, ARGV[1], terms)
+local named_run, made, refused_key = ARGV[6], tonumber(ARGV[4]), 'redlock:' .. key
+local refusal = struct.pack(REFUSED, made, id) .. string.sub(ARGV[1], terms)
+local summary, last_run, has_refused = unpack(redis.call('HMGET', key, 's', 'e', 'r'))
+if not summary or last_run ~= named_run then
+  -- include stay_out
 end
-if named ~= marked_run then
-  out_until = now + longest * 1000
-elseif longest > known and out_until > 0 then
-  -- A grant that was forgotten may last as long as that.
-  out_until = out_until + (longest - known) * 1000
+-- A proposal that is far from the server's clock does not count.
+local proposal, status = tonumber(ARGV[2]), 'HELD'
+if math.abs(proposal - now) > 1000000 then proposal = 0 end
+-- include idle
+if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
+  -- Nobody holds the lock.
+  token = proposal > token and proposal or math.max(token + 1, now)
+  local moved = expiry(expires, now + lease, token, retention)
+  -- Those who were refused are told of the release: HDEL does not do that.
+  local hdel = summary and last_run == named_run and not has_refused
+  summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
+  if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
+  if moved > expires then redis.call('PEXPIREAT', key, moved) end
+  if hdel then status = 'HDEL' end
+else
+  -- include open, change
+  if not lone or lone.id == id or late then
+    -- include clear
+  end
+  local own_field = 'c' .. id
+  local record = redis.call('HGET', key, own_field)
+  local known = record and unpack_claim(record)
+  local claim = known
+  if known then
+    -- One whose lease is over is still there if no scan has found it yet.
+    if known.state ~= HOLDS or known.deadline <= now then return 'GONE' end
+  elseif lock.waiting == 0 and fits(lock, { mode = mode, permits = permits, of = of }) then
+    lock.token = proposal > lock.token and proposal or math.max(lock.token + 1, now)
+    claim = { state = HOLDS, deadline = 0, token = lock.token, since = now, lease = lease, number = 0, mode = mode, permits = permits,
+      of = of, terms = string.sub(ARGV[1], terms) }
+    count(lock, claim, 1)
+  else
+    if made > 0 then
+      if lock.lone and lone.form == HDEL_FORM then
+        -- The release is to tell this claim: it must be a script.
+        del('l' .. lone.id)
+        lone.form = IDLE_FORM
+        save(lock)
+      end
+      redis.call('ZADD', refused_key, made, refusal)
+      -- A claim that still waits asks again by then.
+      redis.call('PEXPIRE', refused_key, 5000)
+      redis.call('HSET', key, 'r', 1)
+    end
+    return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
+  end
+  -- Saved even if it has a longer lease: the client waits until replicas have the write.
+  confirm(lock, own_field, claim, lease, retention)
+  save(lock, known)
+  token = claim.token
 end
--- A clock that was set back keeps the node out no longer than a restart does.
-local bounded = math.min(out_until, now + longest * 1000)
-if named ~= marked_run or longest > known or bounded < out_until then
-  redis.call('HSET', marker, 'run', named, 'until', string.format('%.0f', bounded), 'ttl', longest)
-end
-if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
+if named_run ~= '' and last_run ~= named_run then redis.call('HSET', key, 'e', named_run) end
+if ARGV[5] == '1' then redis.call('ZREM', refused_key, refusal) end
+return status .. struct.pack('>d', token)

@@ -18,7 +18,7 @@ use std::ops::Range;
 use fencepost_core::{Info, Mode};
 
 use crate::script::queue::{ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
-use crate::script::vote::{RAISE, REFUSED};
+use crate::script::vote::{RAISE, REFUSED, VOTE};
 use history::{History, New, Op};
 use layout::{Seen, State, Told};
 use model::{Act, Who};
@@ -164,7 +164,7 @@ fn random_histories_agree_where_a_call_reads_a_part_of_the_lock() {
 /// Callers decide how many fields there are.
 #[test]
 fn no_script_reads_a_whole_hash() {
-    let scripts = [&ENTER, &LEAVE, &RENEW, &TAKE_UP, &EVICT, &READ, &RAISE, &REFUSED];
+    let scripts = [&ENTER, &LEAVE, &RENEW, &TAKE_UP, &EVICT, &READ, &VOTE, &RAISE, &REFUSED];
     let mut sources = scripts.iter().map(|script| script.load());
     assert!(sources.all(|load| {
         let load = String::from_utf8_lossy(&load.get_packed_command()).into_owned();

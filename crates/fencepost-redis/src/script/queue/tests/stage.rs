@@ -13,7 +13,7 @@ use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
 use crate::script::queue::{ENTER, EVICT, Kept, LEAVE, RENEW, Setting, TAKE_UP};
-use crate::script::vote::{RAISE, REFUSED};
+use crate::script::vote::{RAISE, REFUSED, VOTE};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -71,7 +71,7 @@ impl Stage {
         let (mut connection, inbox) = (connect(), connect());
         let mut instead = HashMap::new();
         let line = [&ENTER, &LEAVE, &RENEW, &TAKE_UP, &EVICT];
-        for script in line.into_iter().chain([&RAISE, &REFUSED]) {
+        for script in line.into_iter().chain([&VOTE, &RAISE, &REFUSED]) {
             let load = script.load();
             let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
             let source = [bug.as_bytes(), source].concat();

@@ -1,5 +1,5 @@
 //! Models a quorum node's state beside the lock, and the effect of a call on it: by the rules at the heads of
-//! lua/enter.lua, lua/vote.lua, lua/leave.lua and lua/tell.lua.
+//! lua/vote.lua, lua/stay_out.lua, lua/leave.lua and lua/tell.lua.
 
 use std::collections::BTreeSet;
 
