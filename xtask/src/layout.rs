@@ -6,9 +6,6 @@ use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Crates whose layout is not mended yet.
-const PENDING: &[&str] = &["fencepost-sql"];
-
 /// The rooms of an engine: the entries that `src/` may have.
 const ROOMS: [&str; 30] = [
     "lib",
@@ -58,7 +55,7 @@ const CONFUSING: [&str; 47] = [
 /// Checks each crate; a finding in a crate that is not pending fails.
 pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
     let files = workspace.files()?;
-    let (mut findings, mut pending) = (Vec::new(), Vec::new());
+    let mut findings = Vec::new();
     let crates: BTreeSet<PathBuf> = files
         .iter()
         .filter(|path| {
@@ -69,16 +66,15 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
     for source in &crates {
         let name =
             source.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
-        let into = if PENDING.contains(&&*name) { &mut pending } else { &mut findings };
         let own: Vec<PathBuf> =
             files.iter().filter_map(|path| path.strip_prefix(source).ok()).map(Path::to_path_buf).collect();
         let has = |file: &str| own.iter().any(|path| path == Path::new(file));
         let engine = has("backend.rs") && (has("config.rs") || has("config/mod.rs"));
         if engine {
-            into.extend(rooms(&own).into_iter().map(|what| format!("{name}: {what}")));
+            findings.extend(rooms(&own).into_iter().map(|what| format!("{name}: {what}")));
         }
         if engine || name == "fencepost-core" {
-            into.extend(names(&own).into_iter().map(|what| format!("{name}: {what}")));
+            findings.extend(names(&own).into_iter().map(|what| format!("{name}: {what}")));
         }
         let read = |path: &Path| {
             std::fs::read_to_string(workspace.root().join(source).join(path)).unwrap_or_default()
@@ -86,15 +82,12 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
         // Files of one room may use each other, but for core.
         let circles = Modules::read(&own, read).circles();
         let wide = circles.into_iter().filter(|circle| name == "fencepost-core" || rooms_of(circle) > 1);
-        into.extend(wide.map(|circle| format!("{name}: a circle of modules: {}", circle.join(" -> "))));
+        findings.extend(wide.map(|circle| format!("{name}: a circle of modules: {}", circle.join(" -> "))));
     }
-    let list = workspace.root().join("target/xtask/log/layout-pending.txt");
-    std::fs::create_dir_all(list.parent().unwrap_or(workspace.root())).map_err(|error| error.to_string())?;
-    std::fs::write(&list, pending.join("\n") + "\n").map_err(|error| error.to_string())?;
-    match (findings.is_empty(), pending.len()) {
-        (true, 0) => Ok(Done::Passed(format!("{} crates", crates.len()))),
-        (true, count) => Ok(Done::Passed(format!("{count} findings in crates that are not mended yet"))),
-        (false, _) => Err(findings.join("\n")),
+    if findings.is_empty() {
+        Ok(Done::Passed(format!("{} crates", crates.len())))
+    } else {
+        Err(findings.join("\n"))
     }
 }
 

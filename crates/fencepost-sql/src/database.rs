@@ -53,6 +53,11 @@ impl Statement {
     }
 }
 
+/// Makes a statement.
+pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
+    Statement::new(Arc::clone(text), values)
+}
+
 /// Returns statements without parameters.
 #[must_use]
 pub fn texts(texts: &[&str]) -> Vec<Statement> {

@@ -13,9 +13,6 @@
 //!   before the removal, or finds nothing.
 //! - Times are those of the database's clock. A client's own deadline counts from before its renewal was sent.
 
-mod claim;
-mod cleaner;
-mod client;
 mod client_name;
 pub mod connection_locks;
 mod database;
@@ -25,13 +22,9 @@ mod failure;
 pub mod findings;
 mod listing;
 mod names;
-mod operator;
 mod pooled;
-mod renewal;
 mod row;
 mod runs;
-mod session;
-mod statements;
 mod table;
 mod turns;
 mod url;

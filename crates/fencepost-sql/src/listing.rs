@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fencepost_core::{ClaimInfo, Error, Info, LaterFormat, Listing, Name, Page};
 
+use crate::database::with;
 use crate::database::{Answer, Results, Row, Statement, Value};
 use crate::failure::Failure;
-use crate::statements::with;
 
 /// A client whose claims are rows. The first column is the name.
 pub(crate) trait Claims: Sync {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fencepost_core::{ErrorKind, Name, Reply, Result, RunRecord, RunStore, Runtime, StoredRuns};
 
+use crate::database::with;
 use crate::database::{Answer, Results, Statement};
 use crate::dialect::{Dialect, fill};
 use crate::driver::{Connect, Connections, ToItsEnd};
 use crate::failure::Failure;
-use crate::statements::with;
 
 /// Runs the statements of a table of runs.
 pub(crate) trait RunStatements: Send + Sync + 'static {

@@ -9,13 +9,13 @@ use fencepost_core::{Claim, ClaimRecord, ErrorKind, Mode, Token, Waiter};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
+use crate::database::with;
 use crate::database::{Results, Value};
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::row::client::RowClient;
 use crate::row::database::RowTransaction;
 use crate::row::held::Held;
-use crate::row::statements::with;
 use crate::turns::Turn;
 
 /// A claim that tries or waits. Its task runs on the client's own thread, to its end. Dropping this cancels it.

@@ -4,9 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::database::Value;
+use crate::database::with;
 use crate::failure::Failure;
 use crate::row::client::RowClient;
-use crate::row::statements::{OldTokens, with};
+use crate::row::statements::OldTokens;
 
 /// How often a client cleans.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);

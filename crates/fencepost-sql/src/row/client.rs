@@ -8,12 +8,13 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimId, Runtime};
 
+use crate::database::with;
 use crate::database::{Results, Statement};
 use crate::failure::Failure;
 use crate::row::database::RowDatabase;
 use crate::row::held::Held;
 use crate::row::server::mix;
-use crate::row::statements::{RowStatements, with};
+use crate::row::statements::RowStatements;
 use crate::turns::Turns;
 
 /// How often a statement is tried while other transactions are in its way.

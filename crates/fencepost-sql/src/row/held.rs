@@ -11,10 +11,10 @@ use fencepost_core::{
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
 
+use crate::database::with;
 use crate::failure::Failure;
 use crate::row::client::RowClient;
 use crate::row::database::{Renewed, RowTransaction};
-use crate::row::statements::with;
 
 /// A lock that a transaction holds for a claim.
 pub(crate) struct Held {

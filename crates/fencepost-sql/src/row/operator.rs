@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, LaterFormat, Mode, Name, Result, Token};
 
+use crate::database::with;
 use crate::database::{Answer, Results, Row, Statement};
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::row::client::RowClient;
-use crate::row::statements::with;
 
 impl Claims for RowClient {
     fn prefix(&self) -> &str {

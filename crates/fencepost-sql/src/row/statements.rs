@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::database::{Statement, Value};
+use crate::database::{Statement, with};
 use crate::dialect::Dialect;
 use crate::names::TableName;
 
@@ -170,9 +170,4 @@ impl RowStatements {
         let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
         format!("DELETE FROM {} WHERE id IN ({})", self.claim, ids.join(", "))
     }
-}
-
-/// Makes a statement.
-pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
-    Statement::new(Arc::clone(text), values)
 }

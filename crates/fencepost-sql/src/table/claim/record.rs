@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fencepost_core::{Claim, Mode};
 
-use crate::client::{TableClient, micros};
 use crate::database::Value;
 use crate::listing::Claims;
+use crate::table::client::{TableClient, micros};
 
 /// Returns the owner of a claim's row: its id.
 pub(crate) fn owner(claim: &Claim) -> Arc<str> {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use fencepost_core::Mode;
 use fencepost_core::admission::{Place, Verdict, admit_barging, winners};
 
-use crate::claim::limit::limit_in;
-use crate::claim::record::{MARKED, mode_number, mode_of};
-use crate::client::TableClient;
+use crate::database::with;
 use crate::database::{Results, Row, Statement, Transaction, Value};
 use crate::failure::Failure;
-use crate::statements::with;
+use crate::table::claim::limit::limit_in;
+use crate::table::claim::record::{MARKED, mode_number, mode_of};
+use crate::table::client::TableClient;
 
 /// A claim in the line.
 #[derive(Clone, Debug)]

@@ -7,16 +7,16 @@ use std::time::Duration;
 use fencepost_core::admission::{Place, winners};
 use fencepost_core::{Claim, Mode, Moment, Removed, Token};
 
-use crate::claim::line::{Line, LinePlace, read_places};
-use crate::claim::record::{mode_number, new_row, owner};
-use crate::claim::waiter::Waiter;
-use crate::client::{TableClient, micros};
 use crate::database::Lane;
+use crate::database::with;
 use crate::driver::on_own_thread;
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::session::SessionRow;
-use crate::statements::with;
+use crate::table::claim::line::{Line, LinePlace, read_places};
+use crate::table::claim::record::{mode_number, new_row, owner};
+use crate::table::claim::waiter::Waiter;
+use crate::table::client::{TableClient, micros};
+use crate::table::session::SessionRow;
 
 /// How often a waiter that gets messages looks all the same: one before it may have died. From once to twice this time.
 const LOOK: Duration = Duration::from_secs(2);

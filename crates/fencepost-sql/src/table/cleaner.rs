@@ -3,11 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::claim::line::Line;
-use crate::client::{TableClient, micros};
 use crate::database::Lane;
+use crate::database::with;
 use crate::failure::Failure;
-use crate::statements::{NAMES_AT_ONCE, with};
+use crate::table::claim::line::Line;
+use crate::table::client::{TableClient, micros};
+use crate::table::statements::NAMES_AT_ONCE;
 
 /// How often a client cleans.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);

@@ -2,12 +2,12 @@
 
 use fencepost_core::{Mode, Name, Result};
 
-use crate::claim::line::{Line, LinePlace};
-use crate::client::TableClient;
+use crate::database::with;
 use crate::database::{Row, Value};
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::statements::with;
+use crate::table::claim::line::{Line, LinePlace};
+use crate::table::client::TableClient;
 
 /// Reads the limit in a column of a row.
 pub(crate) fn limit_in(row: &Row, column: usize) -> Option<u32> {

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::claim::record::ANY_MODE;
-use crate::database::{Statement, Value};
+use crate::database::Statement;
 use crate::dialect::{Dialect, fill};
 use crate::names::TableName;
+use crate::table::claim::record::ANY_MODE;
 
 /// The texts of all statements. Each holder's row is in one of two tables, so some come in pairs: for the lock's own row, and for
 /// that in the queue.
@@ -67,11 +67,6 @@ pub(crate) struct Held {
 
 /// How many names a cleaner reads at once.
 pub(crate) const NAMES_AT_ONCE: usize = 100;
-
-/// Makes a statement.
-pub(crate) fn with(text: &Arc<str>, values: Vec<Value>) -> Statement {
-    Statement::new(Arc::clone(text), values)
-}
 
 /// Columns that a new grant or waiter fills.
 const NEW: &str = "owner, mode, session, ttl, fixed, record";

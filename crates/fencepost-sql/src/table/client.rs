@@ -8,11 +8,12 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{HolderInfo, Loss, Runtime, SingleFlight};
 
-use crate::claim::waiter::Waiter;
+use crate::database::with;
 use crate::database::{Database, Lane, Results, Statement, Value};
 use crate::failure::Failure;
-use crate::session::{SessionRow, TableSession};
-use crate::statements::{Statements, with};
+use crate::table::claim::waiter::Waiter;
+use crate::table::session::{SessionRow, TableSession};
+use crate::table::statements::Statements;
 
 /// How often a transaction is repeated when others are in its way.
 const MAX_CONFLICTS: u32 = 20;

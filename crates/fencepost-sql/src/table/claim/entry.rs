@@ -10,12 +10,12 @@ use fencepost_core::{
 };
 use futures_util::future::BoxFuture;
 
-use crate::claim::request::{self, Outcome};
-use crate::claim::turn::{self, Upgraded};
-use crate::claim::waiter::Waiter;
-use crate::client::TableClient;
 use crate::failure::Failure;
-use crate::session::{SessionRow, TableSession};
+use crate::table::claim::request::{self, Outcome};
+use crate::table::claim::turn::{self, Upgraded};
+use crate::table::claim::waiter::Waiter;
+use crate::table::client::TableClient;
+use crate::table::session::{SessionRow, TableSession};
 
 /// The shortest lease of a place in the line, for claims whose own lease is not renewed.
 const MIN_PLACE: Duration = Duration::from_secs(5);

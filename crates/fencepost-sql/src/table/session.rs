@@ -9,14 +9,14 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight, Validity, margin};
 
-use crate::claim::record::{ANY_MODE, owner};
-use crate::claim::waiter::Waiter;
-use crate::client::{TableClient, micros};
 use crate::database::Lane;
+use crate::database::with;
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::renewal;
-use crate::statements::with;
+use crate::table::claim::record::{ANY_MODE, owner};
+use crate::table::claim::waiter::Waiter;
+use crate::table::client::{TableClient, micros};
+use crate::table::renewal;
 
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
 const FRESH_PART: u32 = 4;

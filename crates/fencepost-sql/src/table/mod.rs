@@ -1,5 +1,13 @@
 //! Implements core's [`Backend`] over a lease table.
 
+mod claim;
+mod cleaner;
+mod client;
+mod operator;
+mod renewal;
+mod session;
+mod statements;
+
 use std::sync::Arc;
 
 use fencepost_core::{
@@ -8,20 +16,18 @@ use fencepost_core::{
 };
 
 use crate::LAYOUT;
-use crate::claim::entry::TableEntry;
-use crate::claim::limit;
-use crate::cleaner;
-use crate::client::TableClient;
 use crate::database::{Answer, Lane, Results, Statement};
 use crate::dialect::Dialect;
 use crate::driver::Driver;
 use crate::failure::Failure;
 use crate::listing;
 use crate::names::TableName;
-use crate::operator;
 use crate::pooled::Pooled;
 use crate::runs::{RunStatements, TableOfRuns};
-use crate::statements::Statements;
+use crate::table::claim::entry::TableEntry;
+use crate::table::claim::limit;
+use crate::table::client::TableClient;
+use crate::table::statements::Statements;
 
 /// How a table is used.
 #[derive(Debug)]

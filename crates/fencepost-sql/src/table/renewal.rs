@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::record::owner;
-use crate::claim::waiter::Waiter;
-use crate::client::{TableClient, micros};
+use crate::database::with;
 use crate::database::{Lane, Results, Statement};
 use crate::dialect::fill;
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::statements::{OWNER_DIGITS, OWNERS_BIT, with};
+use crate::table::claim::record::owner;
+use crate::table::claim::waiter::Waiter;
+use crate::table::client::{TableClient, micros};
+use crate::table::statements::{OWNER_DIGITS, OWNERS_BIT};
 
 /// The longest list of names in a statement's text, in bytes: servers limit its length.
 const MAX_LIST: usize = 1024 * 1024;

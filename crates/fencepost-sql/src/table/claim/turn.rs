@@ -3,12 +3,12 @@
 
 use fencepost_core::{Claim, Mode, Moment, Token};
 
-use crate::claim::line::{Line, LinePlace, Turn};
-use crate::claim::record::owner;
-use crate::claim::request::{look_again, token};
-use crate::client::TableClient;
 use crate::failure::Failure;
 use crate::listing::Claims;
+use crate::table::claim::line::{Line, LinePlace, Turn};
+use crate::table::claim::record::owner;
+use crate::table::claim::request::{look_again, token};
+use crate::table::client::TableClient;
 
 /// The outcome of an upgrade.
 #[derive(Debug)]

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, LaterFormat, Name, Result, Token};
 
-use crate::claim::line::{Line, Turn};
-use crate::claim::record::mode_of;
-use crate::client::TableClient;
+use crate::database::with;
 use crate::database::{Answer, Lane, Results, Row, Statement};
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::statements::with;
+use crate::table::claim::line::{Line, Turn};
+use crate::table::claim::record::mode_of;
+use crate::table::client::TableClient;
 
 impl Claims for TableClient {
     fn prefix(&self) -> &str {
