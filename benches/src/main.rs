@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         ["command-paused"] => command::paused::starts(),
         ["command-cost", engine] => command::cost::beside_the_program(engine),
         ["command-crowd"] => command::crowd::runs(),
-        ["command-once"] => command::once::firings(),
+        ["command-once", engine, count] => command::once::firings(engine, number(count)),
         ["command-retry", count] => command::retry::firings(number(count)),
         ["demo", name, count] => command::demo::runs(name, number(count)),
         ["degrade-bound"] => degrade::bound(),

@@ -69,7 +69,7 @@ pub(crate) struct Job<'a> {
     pub(crate) grace: Duration,
     pub(crate) limit: Option<u64>,
     pub(crate) on_lost: OnLost,
-    /// What the program leaves behind lives on when it exits.
+    /// The processes that the program leaves behind live on when it exits.
     pub(crate) leave: bool,
     pub(crate) pin: Pin,
     pub(crate) abandoned: Option<Abandoned>,

@@ -3,6 +3,25 @@
 use crate::line::Bound::AtMost;
 use crate::line::Line;
 
+/// The line about firings on an engine.
+macro_rules! once {
+    ($engine:literal) => {
+        Line {
+            id: concat!("command-once-", $engine),
+            engine: "command",
+            promise: concat!(
+                "5 processes, one of them 10 ms further from the server, start each of 1,000 firings within 0.4 s (`--once-per 10s`), and of \
+                 10 with longer windows; of every ten runs one wrapper and one guardian are killed: each firing runs once, with `--retry` \
+                 again after a kill, all others exit with 0, and `check` is good; on ",
+                $engine
+            ),
+            measure: &["command-once", $engine, "1000"],
+            bound: AtMost(0.0, "violations"),
+            limit: 1200,
+        }
+    };
+}
+
 pub(super) const LINES: &[Line] = &[
     Line {
         id: "command-killed",
@@ -52,14 +71,13 @@ pub(super) const LINES: &[Line] = &[
         bound: AtMost(10.0, "ms more"),
         limit: 120,
     },
-    Line {
-        id: "command-once",
-        engine: "command",
-        promise: "5 processes start each of 1,000 firings within 0.4 s (`--once-per 2s`), and of 10 with longer windows; every tenth wrapper is killed: each runs once, with `--retry` again after a kill",
-        measure: &["command-once"],
-        bound: AtMost(0.0, "violations"),
-        limit: 1200,
-    },
+    once!("sqlite"),
+    once!("redis"),
+    once!("postgres"),
+    once!("postgres-table"),
+    once!("mariadb"),
+    once!("etcd"),
+    once!("zookeeper"),
     Line {
         id: "command-retry",
         engine: "command",

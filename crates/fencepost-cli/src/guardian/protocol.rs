@@ -33,7 +33,7 @@ pub(crate) struct Begin {
     pub(crate) limit: Option<u64>,
     /// The program gets the terminal's foreground when it starts.
     pub(crate) foreground: bool,
-    /// What the program leaves behind lives on when it exits.
+    /// The processes that the program leaves behind live on when it exits.
     pub(crate) leave: bool,
     /// The guardian prints which descendants it ends after the program.
     pub(crate) verbose: bool,
