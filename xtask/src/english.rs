@@ -1,4 +1,4 @@
-//! Checks the words of comments and pages: see "How we write" in CONTRIBUTING.md.
+//! Checks the words of comments and pages: see "Rules" in CONTRIBUTING.md.
 
 use crate::runner::Done;
 use crate::workspace::Workspace;

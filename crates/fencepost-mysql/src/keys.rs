@@ -67,7 +67,7 @@ mod tests {
         key(database, prefix, &Name::new(name).expect("a good name")).text.to_string()
     }
 
-    /// Programs that use other versions, and operators with a client of the server, compute the same key.
+    /// Operators with a client of the server compute the same key.
     #[test]
     fn a_key_never_changes() {
         assert_eq!(text("shop", "", "orders/7"), "shop:orders/7");

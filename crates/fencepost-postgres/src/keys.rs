@@ -48,7 +48,7 @@ impl Keys {
 mod tests {
     use super::*;
 
-    /// Programs that use other versions, and operators with `psql`, compute the same key.
+    /// Operators with `psql` compute the same key.
     #[test]
     fn a_key_never_changes() {
         let name = Name::new("orders/7").unwrap();

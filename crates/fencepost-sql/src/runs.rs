@@ -102,7 +102,7 @@ impl TableOfRuns {
             return Ok(StoredRuns { now_micros, ..StoredRuns::default() });
         };
         Ok(StoredRuns {
-            record: row.text(0).map(|text| RunRecord::read(text)),
+            record: row.text(0).map(|text| RunRecord::read(text)).transpose()?,
             version: row.int(1).unsigned_abs(),
             now_micros: row.int(2).unsigned_abs(),
         })

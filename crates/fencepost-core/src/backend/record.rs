@@ -13,7 +13,7 @@ use crate::token::Token;
 
 /// The longest text of somebody else's payload that is shown.
 const SHOWN: usize = 200;
-/// The version of the format.
+/// The version of the formats of records.
 const FORMAT: u64 = 1;
 
 /// The beginning of a text that may be as long as its engine allows, and how long it is.
@@ -27,9 +27,22 @@ fn cut(text: &str, most: usize) -> String {
 /// A record that a later version wrote in a format which this version does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "the record of a claim has format {0}, this program knows {FORMAT}; use one version of fencepost for all who share the locks, this one is older"
+    "a record of the lock has format {0}, this program knows {FORMAT}; use one version of fencepost for all who share the locks, this one is older"
 )]
 pub struct LaterFormat(u64);
+
+impl LaterFormat {
+    /// The format that this version writes.
+    pub(crate) const KNOWN: u64 = FORMAT;
+
+    /// Refuses a record whose field says that it has a later format.
+    pub(crate) fn check(format: Option<&Value>) -> Result<(), LaterFormat> {
+        match format.and_then(Value::as_u64) {
+            Some(format) if format > FORMAT => Err(LaterFormat(format)),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl From<LaterFormat> for Error {
     fn from(later: LaterFormat) -> Error {
@@ -89,10 +102,10 @@ impl ClaimRecord {
         let Ok(Value::Object(fields)) = serde_json::from_slice(bytes) else {
             return Ok(ClaimRecord::foreign(bytes));
         };
-        match fields.get("fencepost").map(|format| format.as_u64().unwrap_or(0)) {
-            None => Ok(ClaimRecord::foreign(bytes)),
-            Some(format) if format > FORMAT => Err(LaterFormat(format)),
-            Some(_) => Ok(ClaimRecord::from_fields(fields)),
+        LaterFormat::check(fields.get("fencepost"))?;
+        match fields.contains_key("fencepost") {
+            false => Ok(ClaimRecord::foreign(bytes)),
+            true => Ok(ClaimRecord::from_fields(fields)),
         }
     }
 

@@ -31,7 +31,7 @@ impl Part {
         claim.join = join;
         claim.renewed = outer.renewed;
         claim.paired = outer.paired;
-        claim.reason.clone_from(&outer.reason);
+        claim.show_as(outer);
         claim.history = outer.history;
         claim.needs_run = outer.needs_run;
         if role == Role::Primary {

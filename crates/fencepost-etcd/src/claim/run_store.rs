@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Name, Reply, Result, RunRecord, RunStore, StoredRuns};
+use fencepost_core::{LaterFormat, Name, Reply, Result, RunRecord, RunStore, StoredRuns};
 
 use crate::client::EtcdClient;
 use crate::error::Failure;
@@ -24,7 +24,7 @@ impl EtcdRuns {
         let Some(kv) = reply.kvs.first() else {
             return Ok(StoredRuns { now_micros, ..StoredRuns::default() });
         };
-        Ok(StoredRuns { record: Some(record(kv)), version: kv.mod_revision.unsigned_abs(), now_micros })
+        Ok(StoredRuns { record: Some(record(kv)?), version: kv.mod_revision.unsigned_abs(), now_micros })
     }
 
     async fn write_key(&self, name: &Name, record: &RunRecord, version: u64) -> Result<Option<u64>> {
@@ -63,7 +63,7 @@ impl RunStore for EtcdRuns {
     }
 }
 
-fn record(kv: &KeyValue) -> RunRecord {
+fn record(kv: &KeyValue) -> Result<RunRecord, LaterFormat> {
     RunRecord::read(&String::from_utf8_lossy(&kv.value))
 }
 
@@ -80,7 +80,7 @@ async fn try_sweep(client: &EtcdClient) -> Result<(), Failure> {
     // Those that were not written for the longest time come first.
     let reply = client.cluster.call(RangeRequest::by_last_write(start, end, SWEPT), None).await?;
     let now = client.runtime.clock().wall_micros();
-    for kv in reply.kvs.iter().filter(|kv| record(kv).keep_until < now) {
+    for kv in reply.kvs.iter().filter(|kv| record(kv).is_ok_and(|record| record.keep_until < now)) {
         let txn = TxnRequest {
             compare: vec![Compare::written(&kv.key, kv.mod_revision)],
             success: vec![Op::Delete(DeleteRequest::one(&kv.key)).into()],

@@ -39,7 +39,6 @@ pub(crate) struct Client {
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
     making: Mutex<()>,
-    /// The holder of the last claim as it is written down; mostly all claims of a client have the same.
     /// It has warned that runs cannot be recorded.
     pub(crate) warned_of_runs: AtomicBool,
 }

@@ -39,7 +39,7 @@ impl ZooRuns {
         let now_micros = client.runtime.clock().wall_micros();
         match read {
             Ok((data, stat)) => {
-                let record = Some(RunRecord::read(&String::from_utf8_lossy(&data)));
+                let record = Some(RunRecord::read(&String::from_utf8_lossy(&data))?);
                 Ok(StoredRuns { record, version: version(&stat), now_micros })
             }
             Err(zk::Error::NoNode) => Ok(StoredRuns { now_micros, ..StoredRuns::default() }),
@@ -118,7 +118,8 @@ async fn try_sweep(client: &Client, session: &Session) -> Result<()> {
     for name in names[start..].iter().chain(&names[..start]).take(SWEPT) {
         let path = format!("{folder}/{name}");
         let Ok((data, stat)) = session.within(session.data(path.clone())).await? else { continue };
-        if RunRecord::read(&String::from_utf8_lossy(&data)).keep_until < now {
+        let record = RunRecord::read(&String::from_utf8_lossy(&data));
+        if record.is_ok_and(|record| record.keep_until < now) {
             let deleted: Request<()> =
                 session.request(move |driver| async move { driver.delete(&path, Some(stat.version)).await });
             // Another client has written or deleted it.

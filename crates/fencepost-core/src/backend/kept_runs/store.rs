@@ -1,6 +1,7 @@
 //! The contract of an engine that keeps runs apart.
 
 use crate::backend::Reply;
+use crate::backend::record::LaterFormat;
 use crate::error::Result;
 use crate::name::Name;
 use crate::operator::run::Runs;
@@ -71,15 +72,20 @@ pub struct RunRecord {
 
 impl RunRecord {
     /// Reads what [`to_text`](RunRecord::to_text) wrote. Odd parts are left out.
-    pub fn read(text: &str) -> RunRecord {
+    ///
+    /// # Errors
+    /// A record of a later format.
+    pub fn read(text: &str) -> std::result::Result<RunRecord, LaterFormat> {
         let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+        LaterFormat::check(value.get("fencepost"))?;
         let keep_until = value.get("keep_until").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        RunRecord { runs: Runs::read(text), keep_until }
+        Ok(RunRecord { runs: Runs::read(text), keep_until })
     }
 
     /// Writes it as compact JSON.
     pub fn to_text(&self) -> String {
         let mut value: serde_json::Value = serde_json::from_str(&self.runs.to_text()).unwrap_or_default();
+        value["fencepost"] = LaterFormat::KNOWN.into();
         value["keep_until"] = self.keep_until.into();
         value.to_string()
     }
@@ -88,6 +94,7 @@ impl RunRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use crate::operator::holder::HolderInfo;
     use crate::operator::run::Run;
     use crate::token::Token;
@@ -105,7 +112,9 @@ mod tests {
     fn what_is_written_is_read() {
         let running = Some(Run::new(Token::new(7), HolderInfo::new("me", "h", 1), None, 5));
         let record = RunRecord { runs: Runs { running, ..Runs::default() }, keep_until: u64::MAX };
-        assert_eq!(RunRecord::read(&record.to_text()), record);
-        assert_eq!(RunRecord::read("odd"), RunRecord::default());
+        assert_eq!(RunRecord::read(&record.to_text()), Ok(record));
+        assert_eq!(RunRecord::read("odd"), Ok(RunRecord::default()));
+        let later = Error::from(RunRecord::read(r#"{"fencepost":2}"#).unwrap_err());
+        assert!(later.is_configuration() && later.to_string().contains("format 2"), "{later}");
     }
 }

@@ -21,7 +21,7 @@ if first_end <= now or first_end > now + 2 * TOMB then
     del(fields[i])
   end
   for i, record in ipairs(#ended > 0 and redis.call('HMGET', lock.key, unpack(ended)) or {}) do
-    -- Another version may have cleared it away already.
+    -- A record that came back with another state is cleared away with its own end.
     if record and string.byte(record) == TOMBSTONE then
       del(ended[i])
       lock.tombstones = lock.tombstones - 1

@@ -26,7 +26,7 @@ for i = 1, #fields, 2 do
     end
     touch(lock)
     local _, id = struct.unpack(CLAIM_FIELD, field)
-    -- Other versions read no further than the id.
+    -- Behind the id: the length of the text, and who evicted the claim and why.
     redis.pcall('PUBLISH', inbox .. claim.process, 'E' .. id .. 'N' .. struct.pack('>I2', #by) .. by)
     -- include hand_over
     save(lock)
