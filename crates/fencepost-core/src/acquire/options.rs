@@ -39,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) by: Option<Holder>,
     /// The id of its claim. `None`: a fresh one for each turn.
     pub(crate) id: Option<ClaimId>,
+    /// Is called when its claim is queued.
+    pub(crate) queued: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
     pub(crate) reason: Option<Arc<str>>,
 }
@@ -64,6 +66,7 @@ impl<'a> Request<'a> {
             needs_run: false,
             by: None,
             id: None,
+            queued: None,
             holder: None,
             reason: None,
         }

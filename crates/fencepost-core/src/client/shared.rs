@@ -11,6 +11,7 @@ use crate::backend::admission::Mode;
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::operator::cap::{self, Cap};
 use crate::operator::holder::HolderInfo;
 use crate::operator::info::{Eviction, Info};
 use crate::runtime::Runtime;
@@ -135,7 +136,10 @@ impl ClientShared {
     /// See [`HolderInfo::MAX_BYTES`].
     pub(crate) fn check_texts(holder: Option<&HolderInfo>, reason: Option<&str>) -> Result<()> {
         holder.map_or(Ok(()), |holder| HolderInfo::check("label", &holder.label))?;
-        reason.map_or(Ok(()), |reason| HolderInfo::check("reason", reason))
+        // A client that asks through a service has put the longest time behind the reason.
+        let capped =
+            |text: &&str| Cap::is_in(Some(text)) && text.len() <= HolderInfo::MAX_BYTES + cap::MAX_BYTES;
+        reason.filter(|text| !capped(text)).map_or(Ok(()), |reason| HolderInfo::check("reason", reason))
     }
 
     pub(crate) fn check_tokens(&self, least: Tokens) -> Result<()> {
