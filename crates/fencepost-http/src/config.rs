@@ -47,7 +47,7 @@ impl Config {
         let text = format!("{}:{}", address.scheme, address.rest);
         let rule =
             || Error::invalid("the URL is no address of a service; write https://host or http://host:7070");
-        let uri: Uri = text.parse().map_err(|_| rule())?;
+        let uri: Uri = text.parse().ok().filter(|_| address.rest.starts_with("//")).ok_or_else(rule)?;
         let host = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or_else(rule)?;
         if host.as_str().contains('@') {
             return Err(Error::invalid(

@@ -20,6 +20,7 @@ mod body;
 mod changes;
 mod confirm;
 mod engine;
+mod eviction;
 mod grant;
 mod health;
 mod hold;

@@ -310,7 +310,8 @@ impl Guard {
     async fn cut_loose(mut self, mark: bool) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
-        if Cap::is_in(self.owned.claim.reason.as_deref()) {
+        // A lease that is not renewed has one only if another process holds it, through a service, and ends it in time.
+        if self.owned.claim.renewed && Cap::is_in(self.owned.claim.reason.as_deref()) {
             let message = "a grant with a longest time cannot be detached, because nobody would end it in time; \
                            take the lock without max_hold, or release it here";
             return Err(Error::invalid(message).of(self.name().clone()));

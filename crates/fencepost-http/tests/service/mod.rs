@@ -71,7 +71,12 @@ impl Faults for Service {
 
     /// Ends all of its tasks and connections. Its places in queues are left, as the engine sees that a process is dead.
     fn kill(&mut self) -> Result<(), Fault> {
-        self.0.lock().runs.take().into_iter().for_each(Runtime::shutdown_background);
+        let runs = self.0.lock().runs.take();
+        // The port is free when all tasks have ended. The caller may be on a runtime of its own.
+        let ended = std::thread::spawn(move || {
+            runs.into_iter().for_each(|runs| runs.shutdown_timeout(std::time::Duration::from_secs(10)));
+        });
+        ended.join().expect("no panic");
         Ok(())
     }
 
