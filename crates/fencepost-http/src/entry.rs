@@ -61,7 +61,7 @@ impl HttpEntry {
             "wait": if claim.join { format!("{}s", POLL.as_secs()) } else { "0s".to_owned() },
             "holder": claim.holder.label,
             "process": { "host": claim.holder.host, "pid": claim.holder.pid },
-            "reason": claim.reason,
+            "reason": claim.reason.as_deref(),
             "unfair": claim.barges,
         });
         match claim.want().mode {

@@ -1,5 +1,8 @@
 //! A lock service for tests: it listens in this program, behind a proxy, and can be killed and restarted.
 
+// Not each test uses all of it.
+#![allow(dead_code)]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -17,6 +20,7 @@ pub(crate) struct Service(Arc<Mutex<Inner>>);
 struct Inner {
     /// The engine outlives the service.
     locks: Client,
+    options: Options,
     address: SocketAddr,
     /// `None`: it was killed.
     runs: Option<Runtime>,
@@ -37,9 +41,19 @@ impl Service {
 
     /// Starts a service in front of the engine of this client.
     pub(crate) fn in_front_of(locks: Client) -> Service {
-        let (address, runs) = run(&locks, ([127, 0, 0, 1], 0).into());
+        Service::with(locks, Options::default())
+    }
+
+    /// Starts a service with these options.
+    pub(crate) fn with(locks: Client, options: Options) -> Service {
+        let (address, runs) = run(&locks, ([127, 0, 0, 1], 0).into(), &options);
         let proxy = Proxy::start(address).expect("a proxy");
-        Service(Arc::new(Mutex::new(Inner { locks, address, runs: Some(runs), proxy })))
+        Service(Arc::new(Mutex::new(Inner { locks, options, address, runs: Some(runs), proxy })))
+    }
+
+    /// Returns its own address, past the proxy.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.lock().address
     }
 
     /// Returns its URL through the proxy.
@@ -48,8 +62,8 @@ impl Service {
     }
 }
 
-fn run(locks: &Client, address: SocketAddr) -> (SocketAddr, Runtime) {
-    let options = Options::default();
+fn run(locks: &Client, address: SocketAddr, options: &Options) -> (SocketAddr, Runtime) {
+    let options = options.clone();
     let listener = bind(address, &options).expect("the port is free");
     let address = listener.local_addr().expect("it is bound");
     let router = router(locks.clone(), &options).expect("the engine has detached leases");
@@ -82,7 +96,7 @@ impl Faults for Service {
 
     fn restart(&mut self) -> Result<(), Fault> {
         let mut inner = self.0.lock();
-        let (_, runs) = run(&inner.locks, inner.address);
+        let (_, runs) = run(&inner.locks, inner.address, &inner.options);
         inner.runs = Some(runs);
         Ok(())
     }
