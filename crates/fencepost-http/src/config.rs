@@ -11,7 +11,7 @@ use crate::error::ENGINE;
 
 const OPTIONS: &[&str] = &["connect_timeout", "timeout", "token_env", "token_file"];
 /// The variable with the token, if the URL names none.
-const TOKEN: &str = "FENCEPOST_TOKEN";
+const TOKEN: &str = "FENCEPOST_SERVICE_TOKEN";
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["http", "https"];

@@ -95,7 +95,7 @@ impl Failure {
         };
         let advice = match code {
             "unauthenticated" => {
-                "; give a token of the service with token_file=/path or token_env=NAME in the URL, or in FENCEPOST_TOKEN"
+                "; give a token of the service with token_file=/path or token_env=NAME in the URL, or in FENCEPOST_SERVICE_TOKEN"
             }
             "forbidden" => "; ask the operator of the service for a token with this right",
             _ => "",

@@ -4,7 +4,7 @@
 //!
 //! | option | default | meaning |
 //! |---|---|---|
-//! | `token_env`, `token_file` | the variable `FENCEPOST_TOKEN` | environment variable or file with the token of this caller |
+//! | `token_env`, `token_file` | the variable `FENCEPOST_SERVICE_TOKEN` | environment variable or file with the token of this caller |
 //! | `timeout` | `5s` | time limit of a request |
 //! | `connect_timeout` | `2s` | time limit of an attempt to connect |
 //! | `ca` | the system's | with TLS: a file of certificate authorities |

@@ -31,7 +31,7 @@ pub(crate) struct Queued {
     queued: bool,
 }
 
-/// What a withdrawn request had: `released` a grant, `withdrawn` a place in the queue, or `nothing`.
+/// The answer about a withdrawn request: it had a grant (`released`), a place in the queue (`withdrawn`), or `nothing`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Withdrawn {
     withdrawn: &'static str,

@@ -1,4 +1,4 @@
-//! What the engine of this service can do.
+//! The capabilities of the engine of this service.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +10,7 @@ use crate::rights::caller::Caller;
 use crate::service::Service;
 use crate::view::millis;
 
-/// What an engine can do.
+/// The capabilities of an engine.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Engine {
     /// Its name, as in its URLs.

@@ -25,7 +25,7 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 /// How long a request without a waiting time waits for another copy that works on its key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What came of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome {
     Granted(Grant),
     /// The engine has confirmed the place in the queue, or it takes long.

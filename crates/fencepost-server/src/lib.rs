@@ -34,6 +34,7 @@ mod options;
 mod origin;
 mod page;
 mod problem;
+mod process;
 mod prometheus;
 mod record;
 mod request;

@@ -4,7 +4,7 @@ use fencepost_core::{ClaimInfo, Info, Mode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::wanted::BY_SERVICE;
+use crate::process::BY_SERVICE;
 
 /// A lock with its holders and waiters.
 #[derive(Debug, Serialize, ToSchema)]

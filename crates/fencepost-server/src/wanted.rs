@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Guard, HolderInfo, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
+use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
+use crate::process::Process;
 use crate::request::duration;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -19,11 +20,6 @@ use crate::view::Claim;
 const TTL: Duration = Duration::from_secs(30);
 /// The longest wait of one request. A caller that wants to wait longer asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
-
-/// The longest name of a host.
-const HOST_BYTES: usize = 255;
-/// Follows the host of a process that extends its lease through a service. The engine knows no process of such a lease.
-pub(crate) const BY_SERVICE: &str = "/http";
 
 /// The body of a request for a lock.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -52,16 +48,6 @@ pub(crate) struct Acquire {
     process: Option<Process>,
     /// Passes waiting requests that cannot be granted yet.
     unfair: bool,
-}
-
-/// A process of a caller.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Process {
-    /// The name of its host.
-    #[schema(max_length = 255, pattern = r"^[^\s]*$")]
-    host: String,
-    pid: u32,
 }
 
 /// How a lock is held.
@@ -93,19 +79,8 @@ pub(crate) struct Wanted {
 enum Lock {
     Exclusive(Mutex),
     Shared(RwLock),
-    /// So many permits of so many.
+    /// With the number of permits to take, and of all permits.
     Permits(Semaphore, u32, u32),
-}
-
-impl Process {
-    fn is_plain(&self) -> bool {
-        self.host.len() <= HOST_BYTES && !self.host.contains(|c: char| c.is_whitespace() || c.is_control())
-    }
-
-    fn holder(&self, label: Option<&str>) -> HolderInfo {
-        let label = label.map_or_else(|| format!("{}/{}", self.host, self.pid), str::to_owned);
-        HolderInfo::new(label, format!("{}{BY_SERVICE}", self.host), self.pid)
-    }
 }
 
 impl Acquire {
