@@ -4,12 +4,15 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use fencepost_core::Name;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use fencepost_core::{Name, Removed};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::grant::{Grant, Granted};
-use crate::keyed;
-use crate::problem::{Answer, ProblemBody};
+use crate::keyed::{self, Outcome};
+use crate::problem::{Answer, Problem, ProblemBody};
 use crate::record::Key;
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
@@ -18,6 +21,21 @@ use crate::wanted::{Acquire, Wanted, busy, detached};
 
 /// The header of the caller's key.
 const KEY: &str = "idempotency-key";
+/// The header by which a caller asks for an answer as soon as it is queued (RFC 7240), and its value.
+const PREFER: &str = "prefer";
+const RESPOND_ASYNC: &[u8] = b"respond-async";
+
+/// The answer to a request that is queued.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Queued {
+    queued: bool,
+}
+
+/// The answer about a withdrawn request: it had a grant (`released`), a place in the queue (`withdrawn`), or `nothing`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Withdrawn {
+    withdrawn: &'static str,
+}
 
 /// Acquires a lock, or waits for it.
 #[utoipa::path(
@@ -25,10 +43,12 @@ const KEY: &str = "idempotency-key";
     path = "/v1/locks/{name}/acquire",
     tag = "locks",
     params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
+        ("Prefer" = Option<String>, Header, description = "With respond-async, a key and a waiting time: answer as soon as the request is queued"),
         ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The lease", body = Granted),
+        (status = 202, description = "The request is queued: repeat it to learn of the grant", body = Queued),
         (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
@@ -38,12 +58,55 @@ pub(crate) async fn acquire(
     name: NamePart,
     headers: HeaderMap,
     body: Body,
-) -> Answer<Json<Granted>> {
+) -> Answer<Response> {
     let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
-    let grant = grant(&service, &caller, name.clone(), &headers, &body).await;
+    let grant = match grant(&service, &caller, name.clone(), &headers, &body).await {
+        Ok(Outcome::Queued) => {
+            return Ok((StatusCode::ACCEPTED, Json(Queued { queued: true })).into_response());
+        }
+        Ok(Outcome::Granted(grant)) => Ok(grant),
+        Err(problem) => Err(problem),
+    };
     service.audit.acquired(&caller, &name, grant.as_ref().map(|grant| grant.lease.token()));
-    Ok(Json(grant?.answer(received)))
+    Ok(Json(grant?.answer(received)).into_response())
+}
+
+/// Withdraws a request with a key: its place in the queue and its grant.
+#[utoipa::path(
+    post,
+    path = "/v1/locks/{name}/withdraw",
+    tag = "locks",
+    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
+        ("Idempotency-Key" = String, Header, pattern = "^[!-~]{16,255}$", description = "The key of the request")),
+    request_body = Acquire,
+    responses(
+        (status = 200, description = "What there was", body = Withdrawn),
+        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn withdraw(
+    State(service): State<Service>,
+    caller: Caller,
+    name: NamePart,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<Withdrawn>> {
+    let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
+    let wanted = Wanted::new(&service.locks, &caller, name, &body)?;
+    let key = key_of(&headers, &caller, &wanted, &body)?
+        .ok_or_else(|| Problem::invalid("withdrawing needs the header Idempotency-Key of the request"))?;
+    let withdrawn = match keyed::withdraw(&service, &wanted, &key).await? {
+        Removed::Released => "released",
+        Removed::Withdrawn => "withdrawn",
+        Removed::Nothing => "nothing",
+    };
+    Ok(Json(Withdrawn { withdrawn }))
+}
+
+fn key_of(headers: &HeaderMap, caller: &Caller, wanted: &Wanted, body: &Acquire) -> Answer<Option<Key>> {
+    let Some(key) = headers.get(KEY) else { return Ok(None) };
+    Key::new(key.to_str().unwrap_or_default(), &caller.name, &wanted.name, &body.to_bytes()).map(Some)
 }
 
 async fn grant(
@@ -52,11 +115,13 @@ async fn grant(
     name: Name,
     headers: &HeaderMap,
     body: &Acquire,
-) -> Answer<Grant> {
+) -> Answer<Outcome> {
     let wanted = Wanted::new(&service.locks, caller, name, body)?;
-    let Some(key) = headers.get(KEY) else { return once(service, caller, &wanted).await };
-    let key = Key::new(key.to_str().unwrap_or_default(), &caller.name, &wanted.name, &body.to_bytes())?;
-    keyed::acquire(service, caller, &wanted, &key).await
+    let Some(key) = key_of(headers, caller, &wanted, body)? else {
+        return once(service, caller, &wanted).await.map(Outcome::Granted);
+    };
+    let leaves = headers.get_all(PREFER).iter().any(|prefer| prefer.as_bytes() == RESPOND_ASYNC);
+    keyed::acquire(service, caller, &wanted, &key, leaves).await
 }
 
 /// Serves a request without a key. A caller that hangs up drops this future, and with it the place in the queue.

@@ -1,9 +1,11 @@
 //! A request with an idempotency key: a repeated one finds its grant, or its place in the queue of this copy of the service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use fencepost_core::{Backoff, DetachedLease, Guard};
+use fencepost_core::{Backoff, DetachedLease, Guard, Removed, Token};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::grant::{Grant, extended};
@@ -23,21 +25,40 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 /// How long a request without a waiting time waits for another copy that works on its key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Serves a request with a key.
-pub(crate) async fn acquire(service: &Service, caller: &Caller, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+/// The outcome of a request.
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The engine has confirmed the place in the queue, or it takes long.
+    Queued,
+}
+
+/// Serves a request with a key. `leaves`: it is answered as soon as it is queued.
+pub(crate) async fn acquire(
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
+    key: &Key,
+    leaves: bool,
+) -> Answer<Outcome> {
     let waits = !wanted.wait.is_zero();
     // The engine's own limits end a request without a waiting time.
     let until = Instant::now() + if waits { wanted.wait } else { LONGEST };
     loop {
-        let begin = || begin(service, caller, wanted, key);
+        let begin = |queued| begin(service, caller, wanted, key, queued);
         let joined = service.keyed.join(&key.record, &key.request, waits, begin)?;
         let Some(Joined { work, request: _counted }) = joined else { return Err(reused()) };
         let until = if work.waits && !waits { Instant::now() + BRIEFLY } else { until };
-        match tokio::time::timeout_at(until, work.outcome()).await {
+        let outcome = tokio::select! {
+            outcome = tokio::time::timeout_at(until, work.outcome()) => outcome,
+            () = work.queued(), if leaves && waits => return Ok(Outcome::Queued),
+            // Another copy of the service works on the key, or the engine is slow. The work goes on.
+            () = tokio::time::sleep(PATIENCE), if leaves && waits => return Ok(Outcome::Queued),
+        };
+        match outcome {
             Err(_) => return Err(busy(&service.locks, wanted).await),
             // That work was for a request that does not wait.
             Ok(Some(Err(problem))) if waits && !work.waits && problem.is("busy") => {}
-            Ok(Some(outcome)) => return outcome,
+            Ok(Some(outcome)) => return outcome.map(Outcome::Granted),
             Ok(None) => {
                 let detail = "the work on this key was given up; try again";
                 return Err(Problem::unavailable("closing", detail));
@@ -51,17 +72,23 @@ fn begin(
     caller: &Caller,
     wanted: &Wanted,
     key: &Key,
+    queued: Arc<watch::Sender<bool>>,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
     let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
     let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;
-        find_or_acquire(&service, &wanted, &key).await
+        find_or_acquire(&service, &wanted, &key, &queued).await
     })
 }
 
 /// Finds the grant of this key, or acquires the lock.
-async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+async fn find_or_acquire(
+    service: &Service,
+    wanted: &Wanted,
+    key: &Key,
+    queued: &Arc<watch::Sender<bool>>,
+) -> Answer<Grant> {
     let record = service.locks.mutex(key.record.as_str())?;
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let until = Instant::now() + limit;
@@ -69,7 +96,7 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
     while Instant::now() < until {
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
-            match with_record(service, wanted, key, guard).await? {
+            match with_record(service, wanted, key, guard, queued).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
                 None => continue,
@@ -81,7 +108,7 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
             return Err(reused());
         }
         if let (true, Some(token)) = (holder.detached, holder.token) {
-            let lease = DetachedLease::of(key.claim(token), wanted.name.clone(), wanted.mode(), wanted.ttl);
+            let lease = lease_of(wanted, key, token);
             return match extended(&service.locks, &lease, wanted.ttl).await {
                 Ok(grant) => Ok(grant),
                 Err(error) if error.is_lost() => Err(used_up()),
@@ -94,9 +121,19 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
 }
 
 /// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
-async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guard) -> Answer<Option<Grant>> {
+async fn with_record(
+    service: &Service,
+    wanted: &Wanted,
+    key: &Key,
+    record: Guard,
+    queued: &Arc<watch::Sender<bool>>,
+) -> Answer<Option<Grant>> {
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
+    let tell = Arc::clone(queued);
     let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
+    let request = request.on_queued(move || {
+        tell.send_replace(true);
+    });
     let outcome = tokio::select! {
         outcome = request => outcome,
         _ = record.lost() => return Ok(None),
@@ -125,6 +162,39 @@ async fn kept(mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
         record.extend(ttl).await?;
     }
     record.detach().await.map(drop)
+}
+
+/// Leaves nothing of a request with a key: neither a place in the queue nor a grant. Returns what there was.
+pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Removed> {
+    let worked = service.keyed.withdraw(&key.record);
+    let until = Instant::now() + PATIENCE;
+    let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
+    loop {
+        let info = service.locks.inspect(key.record.as_str()).await?;
+        let Some(holder) = info.holders().next() else {
+            return Ok(if worked { Removed::Withdrawn } else { Removed::Nothing });
+        };
+        if holder.reason.as_deref() != Some(&key.request) {
+            return Err(reused());
+        }
+        if let (true, Some(token)) = (holder.detached, holder.token) {
+            return match service.locks.release(&lease_of(wanted, key, token)).await {
+                Ok(()) => Ok(Removed::Released),
+                Err(error) if error.is_lost() => Ok(Removed::Nothing),
+                Err(error) => Err(error.into()),
+            };
+        }
+        if Instant::now() >= until {
+            let detail =
+                "another copy of the service works on a request with this key, and ends that within 10 s";
+            return Err(Problem::unavailable("in-progress", detail));
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}
+
+fn lease_of(wanted: &Wanted, key: &Key, token: Token) -> DetachedLease {
+    DetachedLease::of(key.claim(token), wanted.name.clone(), wanted.mode(), wanted.ttl)
 }
 
 fn reused() -> Problem {

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::eviction;
 use crate::grant::{Granted, extended};
 use crate::problem::{Answer, ProblemBody};
 use crate::request::{Body, body_of, duration, lease_of};
@@ -57,7 +58,11 @@ pub(crate) async fn extend(
     let lease = lease_of(&body.lease)?;
     caller.check(Verb::Acquire, lease.name())?;
     let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
-    Ok(Json(extended(&service.locks, &lease, ttl).await?.answer(received)))
+    match extended(&service.locks, &lease, ttl).await {
+        Ok(grant) => Ok(Json(grant.answer(received))),
+        Err(error) if error.is_lost() => Err(eviction::explain(&service, &lease, error).await),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Ends a lease, and releases its lock.

@@ -19,6 +19,8 @@ mod audit;
 mod body;
 mod changes;
 mod confirm;
+mod engine;
+mod eviction;
 mod grant;
 mod health;
 mod hold;
@@ -32,6 +34,7 @@ mod options;
 mod origin;
 mod page;
 mod problem;
+mod process;
 mod prometheus;
 mod record;
 mod request;
@@ -79,7 +82,9 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .route("/v1/locks", get(operator::list))
         .route("/v1/locks/{name}", get(operator::show))
         .route("/v1/locks/{name}/acquire", post(acquire::acquire))
+        .route("/v1/locks/{name}/withdraw", post(acquire::withdraw))
         .route("/v1/locks/{name}/hold", post(hold::hold))
+        .route("/v1/engine", get(engine::engine))
         .route("/v1/changes", get(changes::changes))
         .route("/v1/locks/{name}/evict", post(operator::evict))
         .route("/v1/leases/extend", post(leases::extend))

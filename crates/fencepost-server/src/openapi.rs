@@ -5,13 +5,14 @@ use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::{acquire, changes, health, hold, leases, operator};
+use crate::{acquire, changes, engine, health, hold, leases, operator};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "fencepost", description = "Locks over HTTP, in front of any engine"),
     paths(
         acquire::acquire,
+        acquire::withdraw,
         hold::hold,
         leases::extend,
         leases::release,
@@ -20,6 +21,7 @@ use crate::{acquire, changes, health, hold, leases, operator};
         operator::show,
         operator::evict,
         changes::changes,
+        engine::engine,
         health::alive,
         health::ready,
         health::metrics,

@@ -8,6 +8,7 @@ use fencepost_core::{Eviction, Info, Name, Page, Token};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::eviction;
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::record;
 use crate::request::{Body, NamePart, body_of, name_of};
@@ -158,7 +159,15 @@ async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) 
     caller.check(Verb::Evict, name)?;
     let mut how = Eviction::new(body.now);
     how.reason.clone_from(&body.reason);
-    service.locks.evict(name.as_str(), Token::from(body.token), &how).await?;
+    let token = Token::from(body.token);
+    // Before the eviction: the holder may ask right after it.
+    let note = eviction::note(service, caller, name, token, body.reason.as_deref()).await?;
+    if let Err(error) = service.locks.evict(name.as_str(), token, &how).await {
+        if let Some(note) = note {
+            let _ = service.locks.release(&note).await;
+        }
+        return Err(error.into());
+    }
     tracing::info!(lock = %name, token = body.token, now = body.now, "evicted over HTTP");
     Ok(())
 }

@@ -5,6 +5,8 @@
 //! claim. So each copy that knows the key finds the grant, and no two turns of work share an id: a copy that was paused and has lost
 //! the record cannot withdraw the grant of its successor. After the grant the record is a lease that nobody extends. A program that
 //! does not know the key learns neither the lease nor the request from the record.
+//!
+//! The reason of an eviction is kept in the same way: the holder extends its lease at any copy of the service, and is told why it cannot.
 
 use fencepost_core::{ClaimId, Name, Token};
 use sha2::{Digest, Sha256};
@@ -42,9 +44,7 @@ impl Key {
             ));
         }
         let secret = hash("key", &[caller.as_bytes(), key.as_bytes(), name.as_str().as_bytes()]);
-        let record = format!("{name}{MARK}{}", hex(&hash("record", &[&secret]))[..DIGITS].to_owned());
-        let record = Name::new(&record)
-            .map_err(|_| Problem::invalid("with an idempotency key a name has at most 218 bytes"))?;
+        let record = record_of(name, &hash("record", &[&secret]))?;
         let request = hex(&hash("request", &[&secret, request]))[..DIGITS].to_owned();
         Ok(Key { secret, record, request })
     }
@@ -55,6 +55,18 @@ impl Key {
         let (id, _) = hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
         ClaimId::from_u128(u128::from_be_bytes(*id))
     }
+}
+
+/// Returns the name of the record of an eviction: of the grant with this token.
+pub(crate) fn of_eviction(name: &Name, token: Token) -> Answer<Name> {
+    record_of(name, &hash("evicted", &[name.as_str().as_bytes(), &token.get().to_be_bytes()]))
+}
+
+/// A long name is cut off: the hash tells it from others.
+fn record_of(name: &Name, hash: &[u8; 32]) -> Answer<Name> {
+    let name = name.as_str();
+    let begin = &name[..name.floor_char_boundary(Name::MAX_BYTES - MARK.len() - DIGITS)];
+    Ok(Name::new(&format!("{begin}{MARK}{}", &hex(hash)[..DIGITS]))?)
 }
 
 /// Hashes parts, each with its length, so that no two lists of parts are the same bytes.

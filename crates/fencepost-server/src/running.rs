@@ -1,22 +1,42 @@
 //! The requests with an idempotency key that this copy of the service works on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
 use tokio::sync::watch;
 
 use crate::grant::Grant;
-use crate::problem::Answer;
+use crate::problem::{Answer, Problem};
 
 /// How long a place in the queue stays after its last request has ended.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// For how long a key is refused after it was withdrawn: a request for it may still be on its way.
+const WITHDRAWN: Duration = Duration::from_secs(20);
+
 /// The work on keys, by the names of their records.
 #[derive(Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<HashMap<Name, Work>>>);
+pub(crate) struct Running(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    work: HashMap<Name, Work>,
+    /// The keys that were withdrawn lately, in that order.
+    withdrawn: VecDeque<(Instant, Name)>,
+}
+
+impl State {
+    fn is_withdrawn(&mut self, record: &Name) -> bool {
+        while self.withdrawn.front().is_some_and(|(at, _)| at.elapsed() > WITHDRAWN) {
+            self.withdrawn.pop_front();
+        }
+        self.withdrawn.iter().any(|(_, other)| other == record)
+    }
+}
 
 /// The work on a key. If it waits in the queue, it goes on for [`LINGER`] when no request is left.
 #[derive(Clone)]
@@ -25,6 +45,10 @@ pub(crate) struct Work {
     /// It has a place in the queue.
     pub(crate) waits: bool,
     outcome: watch::Receiver<Option<Answer<Grant>>>,
+    /// Whether the engine has confirmed the place.
+    queued: watch::Receiver<bool>,
+    /// Ends the work.
+    withdrawn: Arc<watch::Sender<bool>>,
     /// Counts the requests by its receivers.
     requests: Arc<watch::Sender<()>>,
 }
@@ -43,27 +67,40 @@ impl Running {
         record: &Name,
         request: &str,
         waits: bool,
-        begin: impl FnOnce() -> Answer<W>,
+        begin: impl FnOnce(Arc<watch::Sender<bool>>) -> Answer<W>,
     ) -> Answer<Option<Joined>>
     where
         W: Future<Output = Answer<Grant>> + Send + 'static,
     {
-        let mut running = self.0.lock();
-        if let Some(work) = running.get(record) {
+        let mut state = self.0.lock();
+        if state.is_withdrawn(record) {
+            return Err(withdrawn());
+        }
+        if let Some(work) = state.work.get(record) {
             let joined = || Joined { work: work.clone(), request: work.requests.subscribe() };
             return Ok((work.request == request).then(joined));
         }
-        let begun = begin()?;
+        let (tell, queued) = watch::channel(false);
+        let begun = begin(Arc::new(tell))?;
         let (report, outcome) = watch::channel(None);
         let (requests, receiver) = watch::channel(());
-        let work = Work { request: request.to_owned(), waits, outcome, requests: Arc::new(requests) };
-        running.insert(record.clone(), work.clone());
+        let (withdraw, mut told) = watch::channel(false);
+        let work = Work {
+            request: request.to_owned(),
+            waits,
+            outcome,
+            queued,
+            withdrawn: Arc::new(withdraw),
+            requests: Arc::new(requests),
+        };
+        state.work.insert(record.clone(), work.clone());
         let listed = Listed { running: self.clone(), record: record.clone() };
         let requests = Arc::clone(&work.requests);
         tokio::spawn(async move {
             let outcome = tokio::select! {
                 outcome = begun => Some(outcome),
                 () = abandoned(&requests), if waits => None,
+                _ = told.wait_for(|told| *told) => Some(Err(withdrawn())),
             };
             // Before the report, so that the next request asks the engine.
             drop(listed);
@@ -71,6 +108,19 @@ impl Running {
         });
         Ok(Some(Joined { work, request: receiver }))
     }
+
+    /// Ends the work on the record, and refuses later requests for it. Returns whether there was work.
+    pub(crate) fn withdraw(&self, record: &Name) -> bool {
+        let mut state = self.0.lock();
+        if !state.is_withdrawn(record) {
+            state.withdrawn.push_back((Instant::now(), record.clone()));
+        }
+        state.work.get(record).is_some_and(|work| work.withdrawn.send(true).is_ok())
+    }
+}
+
+fn withdrawn() -> Problem {
+    Problem::new(StatusCode::GONE, "lease-ended", "the request with this Idempotency-Key was withdrawn")
 }
 
 impl Work {
@@ -78,6 +128,14 @@ impl Work {
     pub(crate) async fn outcome(&self) -> Option<Answer<Grant>> {
         let mut outcome = self.outcome.clone();
         outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
+    }
+
+    /// Completes when the engine has confirmed the place in the queue.
+    pub(crate) async fn queued(&self) {
+        if self.queued.clone().wait_for(|queued| *queued).await.is_err() {
+            // The work has an outcome instead.
+            std::future::pending().await
+        }
     }
 }
 
@@ -89,7 +147,7 @@ struct Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.running.0.lock().remove(&self.record);
+        self.running.0.lock().work.remove(&self.record);
     }
 }
 

@@ -4,6 +4,8 @@ use fencepost_core::{ClaimInfo, Info, Mode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::process::BY_SERVICE;
+
 /// A lock with its holders and waiters.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Lock {
@@ -21,11 +23,22 @@ pub(crate) struct Claim {
     pub(crate) host: String,
     pub(crate) pid: u32,
     pub(crate) mode: &'static str,
+    /// How many permits it takes, and of how many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) permits: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) permits_of: Option<u32>,
     pub(crate) token: Option<u64>,
     /// For how long it has held, or waited.
     pub(crate) age_ms: u64,
+    /// When it was granted or began to wait, in microseconds since 1970. Zero: nobody knows.
+    pub(crate) since_micros: u64,
+    /// It holds, and `since_micros` is when it began to wait.
+    pub(crate) from_arrival: bool,
+    /// The longest time for which its holder keeps it.
+    pub(crate) max_hold_ms: Option<u64>,
+    /// How long after it began to wait it is granted at the latest.
+    pub(crate) max_wait_ms: Option<u64>,
     /// How long its lease runs if nobody extends it.
     pub(crate) expires_in_ms: Option<u64>,
     pub(crate) reason: Option<String>,
@@ -51,16 +64,27 @@ impl From<&ClaimInfo> for Claim {
         let (mode, permits) = match claim.mode {
             Mode::Exclusive => ("exclusive", None),
             Mode::Shared => ("shared", None),
-            Mode::Permits { n, .. } => ("permits", Some(n)),
+            Mode::Permits { n, of } => ("permits", Some((n, of))),
         };
+        // A process holds it, although the engine knows the lease alone.
+        let mut claim = claim.clone();
+        if let Some(host) = claim.holder.host.strip_suffix(BY_SERVICE) {
+            claim.holder.host = host.to_owned();
+            claim.detached = false;
+        }
         Claim {
             holder: claim.holder.label.clone(),
             host: claim.holder.host.clone(),
             pid: claim.holder.pid,
             mode,
-            permits,
+            permits: permits.map(|(n, _)| n),
+            permits_of: permits.map(|(_, of)| of),
             token: claim.token.map(|token| token.get()),
             age_ms: millis(claim.age),
+            since_micros: claim.since_micros,
+            from_arrival: claim.from_arrival,
+            max_hold_ms: claim.max_hold.map(millis),
+            max_wait_ms: claim.max_wait.map(millis),
             expires_in_ms: claim.expires_in.map(millis),
             reason: claim.reason.clone(),
             overdue: claim.is_overdue(),

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
+use crate::process::Process;
 use crate::request::duration;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -25,9 +26,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Acquire {
     mode: ModeName,
-    /// How many permits there are. The request takes one.
+    /// How many permits there are.
     #[schema(minimum = 1)]
     permits: Option<u32>,
+    /// How many of them the request takes. By default it takes one.
+    #[schema(minimum = 1)]
+    take: Option<u32>,
     /// How long the lease is: a duration such as `30s`, which is the default.
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     ttl: Option<String>,
@@ -40,6 +44,10 @@ pub(crate) struct Acquire {
     /// Why it is held, as others see it.
     #[schema(max_length = 1024)]
     reason: Option<String>,
+    /// The process that extends the lease, as others see it.
+    process: Option<Process>,
+    /// Passes waiting requests that cannot be granted yet.
+    unfair: bool,
 }
 
 /// How a lock is held.
@@ -62,14 +70,17 @@ pub(crate) struct Wanted {
     may_read: bool,
     lock: Lock,
     holder: Option<String>,
+    process: Option<Process>,
     reason: Option<String>,
+    unfair: bool,
 }
 
 #[derive(Clone)]
 enum Lock {
     Exclusive(Mutex),
     Shared(RwLock),
-    Permits(Semaphore, u32),
+    /// With the number of permits to take, and of all permits.
+    Permits(Semaphore, u32, u32),
 }
 
 impl Acquire {
@@ -91,10 +102,17 @@ impl Wanted {
         if wait > LONGEST_WAIT {
             return Err(Problem::invalid("wait is at most 300s; ask again to wait longer"));
         }
+        let take = body.take.unwrap_or(1);
+        if body.take.is_some() && body.mode != ModeName::Permits {
+            return Err(Problem::invalid("take goes with \"mode\": \"permits\""));
+        }
+        if body.process.as_ref().is_some_and(|process| !process.is_plain()) {
+            return Err(Problem::invalid("the host of a process has at most 255 bytes, and no spaces"));
+        }
         let lock = match (body.mode, body.permits) {
             (ModeName::Exclusive, None) => Lock::Exclusive(locks.mutex(name.as_str())?),
             (ModeName::Shared, None) => Lock::Shared(locks.rwlock(name.as_str())?),
-            (ModeName::Permits, Some(of)) => Lock::Permits(locks.semaphore(name.as_str(), of)?, of),
+            (ModeName::Permits, Some(of)) => Lock::Permits(locks.semaphore(name.as_str(), of)?, take, of),
             (ModeName::Permits, None) => {
                 return Err(Problem::invalid("mode permits needs the number of permits: \"permits\": 3"));
             }
@@ -107,6 +125,8 @@ impl Wanted {
             wait,
             lock,
             holder: body.holder.clone(),
+            process: body.process.clone(),
+            unfair: body.unfair,
             reason: body.reason.clone(),
         })
     }
@@ -115,7 +135,7 @@ impl Wanted {
         match self.lock {
             Lock::Exclusive(_) => Mode::Exclusive,
             Lock::Shared(_) => Mode::Shared,
-            Lock::Permits(_, of) => Mode::Permits { n: 1, of },
+            Lock::Permits(_, n, of) => Mode::Permits { n, of },
         }
     }
 
@@ -124,14 +144,19 @@ impl Wanted {
         let request = match &self.lock {
             Lock::Exclusive(lock) => lock.try_lock(),
             Lock::Shared(lock) => lock.try_read(),
-            Lock::Permits(lock, _) => lock.try_acquire(),
+            Lock::Permits(lock, n, _) => lock.try_acquire_many(*n),
         };
         let request = request.ttl(self.ttl);
+        let request = if self.unfair { request.unfair() } else { request };
         // A request that does not wait leaves nothing in the queue.
         let request = if wait.is_zero() { request } else { request.wait(wait) };
-        let request = match &self.holder {
-            Some(holder) => request.label(holder),
-            None => request,
+        let request = match (&self.holder, &self.process) {
+            (holder, Some(process)) => {
+                let [max_hold, max_wait] = process.limits();
+                request.on_behalf_of(process.holder(holder.as_deref()), max_hold, max_wait)
+            }
+            (Some(holder), None) => request.label(holder),
+            (None, None) => request,
         };
         match &self.reason {
             Some(reason) => request.reason(reason),

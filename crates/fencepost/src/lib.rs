@@ -18,6 +18,7 @@
 //!
 //! # Features
 //! - `etcd`: the engines `etcd://HOSTS` and `etcds:`.
+//! - `http`: the lock service (`fencepost serve`) as an engine: `http://HOST` and `https:`.
 //! - `redis`: the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
 //! - `sqlite` (default): the engine `sqlite:FILE`.
@@ -28,7 +29,7 @@
 //! - `tokio-postgres`: row locks of PostgreSQL in transactions of that driver. It brings `postgres`.
 //! - `blocking`: the module [`blocking`], an API for programs without an async runtime.
 //! - `macros`: the attribute [`macro@locked`], which runs a function under a lock.
-//! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL and PostgreSQL. It needs a C compiler.
+//! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL, PostgreSQL and the lock service. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
 //! - `serde`: `Serialize` and `Deserialize` of a [`Token`], as a number.
 //!
@@ -44,6 +45,8 @@ use std::ops::Deref;
 pub use builder::LocksBuilder;
 #[cfg(feature = "etcd")]
 pub use fencepost_etcd as etcd;
+#[cfg(feature = "http")]
+pub use fencepost_http as http;
 #[cfg(feature = "macros")]
 pub use fencepost_macros::locked;
 #[cfg(feature = "mysql")]
@@ -85,6 +88,10 @@ pub mod backend {
         let registry = fencepost_etcd::register(registry);
         #[cfg(not(feature = "etcd"))]
         let registry = registry.without("etcd", "etcd");
+        #[cfg(feature = "http")]
+        let registry = fencepost_http::register(registry);
+        #[cfg(not(feature = "http"))]
+        let registry = registry.without("http", "http");
         #[cfg(feature = "mysql")]
         let registry = fencepost_mysql::register(registry);
         #[cfg(not(feature = "mysql"))]

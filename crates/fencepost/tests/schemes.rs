@@ -19,6 +19,7 @@ async fn an_engine_whose_feature_is_off_is_named_with_it() {
             &["redis://h", "rediss://h", "redis+cluster://h", "redlock:redis://h"],
         ),
         (cfg!(feature = "etcd"), "etcd", &["etcd://h", "etcds://h"]),
+        (cfg!(feature = "http"), "http", &["http://h", "https://h"]),
         (cfg!(feature = "mysql"), "mysql", &["mysql://me@h/app", "mariadb://me@h/app"]),
         (cfg!(feature = "postgres"), "postgres", &["postgres://me@h/app", "postgresql://me@h"]),
         (cfg!(feature = "zookeeper"), "zookeeper", &["zookeeper://h/locks", "zookeepers://h/locks"]),
@@ -37,6 +38,7 @@ async fn tls_whose_feature_is_off_is_named_with_it() {
         (cfg!(feature = "redis"), "redlock:rediss://h"),
         (cfg!(feature = "etcd"), "etcds://h"),
         (cfg!(feature = "zookeeper"), "zookeepers://h/locks"),
+        (cfg!(feature = "http"), "https://h"),
         (cfg!(feature = "mysql"), "mysql://me@h/app?sslmode=verify-full"),
         (cfg!(feature = "postgres"), "postgres://me@h/app?sslmode=verify-full"),
     ] {

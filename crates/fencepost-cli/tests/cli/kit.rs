@@ -89,6 +89,7 @@ impl Place {
             .env_remove("FENCEPOST_LEASE")
             .env_remove("FENCEPOST_DEGRADE")
             .env_remove("FENCEPOST_DEGRADED")
+            .env_remove("FENCEPOST_SERVICE_TOKEN")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -14,6 +14,7 @@ mod faults;
 mod guard;
 mod help;
 mod history;
+mod http;
 mod kit;
 mod leases;
 mod limits;

@@ -16,27 +16,32 @@ use crate::kit::{Place, eventually};
 const SOON: Duration = Duration::from_secs(20);
 
 /// A copy of the service. It is killed when this is dropped.
-struct Service {
+pub(crate) struct Service {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Service {
-    fn start(place: &Place) -> Service {
+    pub(crate) fn start(place: &Place) -> Service {
         Service::start_with(place, &[])
     }
 
     fn start_with(place: &Place, options: &[&str]) -> Service {
-        let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"].iter().chain(options));
+        Service::listen(place, "127.0.0.1:0", options)
+    }
+
+    /// Starts a copy that listens on this address.
+    pub(crate) fn listen(place: &Place, address: &str, options: &[&str]) -> Service {
+        let mut command = place.fencepost(["serve", "--listen", address].iter().chain(options));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let (mut said, mut byte) = (String::new(), [0]);
         while !said.ends_with("acquire\n") && output.read(&mut byte).unwrap() == 1 {
             said.push(byte[0] as char);
         }
-        let page = said.lines().find_map(|line| line.strip_prefix("the page: http://"));
-        let address = page.expect(&said).trim_end_matches('/').to_owned();
-        assert!(said.contains(&format!("http://{address}/v1/locks/hello/acquire")), "{said}");
+        let page = said.lines().find_map(|line| line.strip_prefix("the page: ")?.split_once("://"));
+        let address = page.expect(&said).1.trim_end_matches('/').to_owned();
+        assert!(said.contains(&format!("://{address}/v1/locks/hello/acquire")), "{said}");
         assert_eq!(said.contains("no rights"), !options.contains(&"--tokens"), "{said}");
         Service { child, address }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 mod blockers;
+mod on_behalf;
 pub(crate) mod options;
 mod outage;
 mod overdue;
@@ -23,7 +24,6 @@ use crate::acquire::outage::{Outage, unrenewed_error};
 use crate::acquire::overdue::Overdue;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
-use crate::backend::claim_id::ClaimId;
 use crate::backend::{Attempt, Reply};
 use crate::client::shared::ClientShared;
 use crate::error::{Error, Result};
@@ -54,13 +54,6 @@ impl<'a> Acquire<'a> {
 impl<'a> TryAcquire<'a> {
     pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
         TryAcquire(Request::new(client, name, mode, false))
-    }
-
-    /// Makes the claim with this id, so that a program that knows the id can find the grant: see [`DetachedLease::of`](crate::DetachedLease::of). One claim has an
-    /// id, never two. So a claim whose place or grant is gone fails ([`is_lost`](Error::is_lost)) and does not queue again.
-    pub fn claim_id(mut self, id: ClaimId) -> Self {
-        self.0.id = Some(id);
-        self
     }
 }
 
@@ -266,6 +259,9 @@ impl Request<'_> {
                     }
                     if ask == Ask::Grant {
                         owned.keep();
+                    }
+                    if let Some(tell) = &self.queued {
+                        tell();
                     }
                     again.unwrap_or(Moment::NEVER)
                 }

@@ -38,7 +38,11 @@ pub(crate) struct Request<'a> {
     pub(crate) by: Option<Holder>,
     /// The id of its claim. `None`: a fresh one for each turn.
     pub(crate) id: Option<ClaimId>,
+    /// Is called when its claim is queued.
+    pub(crate) queued: Option<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) holder: Option<Arc<HolderInfo>>,
+    /// The longest hold and wait as operators see them. `None`: those of the request.
+    pub(crate) shown_limits: Option<(Option<Duration>, Option<Duration>)>,
     pub(crate) reason: Option<Arc<str>>,
 }
 
@@ -63,7 +67,9 @@ impl<'a> Request<'a> {
             needs_run: false,
             by: None,
             id: None,
+            queued: None,
             holder: None,
+            shown_limits: None,
             reason: None,
         }
     }
@@ -72,6 +78,9 @@ impl<'a> Request<'a> {
 impl Request<'_> {
     /// Returns the longest time of the grant and of the wait for it, as operators see them.
     pub(super) fn shown_limits(&self) -> (Option<Duration>, Option<Duration>) {
+        if let Some(shown) = self.shown_limits {
+            return shown;
+        }
         // A lease that is not renewed has its own end.
         let max_hold = self.max_hold.or(self.client.announced.filter(|_| self.renewed));
         // A try without a waiting time is bounded by nothing that an operator can rely on.

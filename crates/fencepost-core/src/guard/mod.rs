@@ -309,7 +309,8 @@ impl Guard {
     async fn cut_loose(mut self, mark: bool) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
         self.ensure_held()?;
-        if self.owned.claim.max_hold.is_some() {
+        // A lease that is not renewed has one only if another process holds it, through a service, and ends it in time.
+        if self.owned.claim.renewed && self.owned.claim.max_hold.is_some() {
             let message = "a grant with a longest time cannot be detached, because nobody would end it in time; \
                            take the lock without max_hold, or release it here";
             return Err(Error::invalid(message).of(self.name().clone()));

@@ -121,7 +121,10 @@ impl Queue {
         let token = *token;
         self.soonest = self.soonest.min(now + claim.ttl());
         claim.note.store(key as u64, Ordering::Relaxed);
-        node.claim = Arc::clone(claim);
+        // An extension leaves the holder as it is.
+        if claim.renewed {
+            node.claim = Arc::clone(claim);
+        }
         claim.confirm(now, claim.ttl());
         Some((key, token))
     }

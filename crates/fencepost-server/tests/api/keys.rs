@@ -121,6 +121,57 @@ async fn a_place_that_nobody_asks_for_is_left() {
 }
 
 #[tokio::test]
+async fn a_caller_need_not_wait_to_be_queued() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let mut request = post("/v1/locks/a/acquire", &json!({ "wait": "30s" }));
+    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+    request.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+    let (status, queued) = answer(&router, request).await;
+    assert_eq!((status, &queued["queued"]), (StatusCode::ACCEPTED, &json!(true)));
+    assert_eq!(locks.inspect("a").await.unwrap().waiters().count(), 1);
+    let again = begin(&router, json!({ "wait": "30s" }));
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    assert_eq!(again.await.unwrap().0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_request_is_withdrawn_by_its_key() {
+    let (router, locks) = service().await;
+    let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    let withdraw = async |router: &Router, key: &str, body: &Value| {
+        let mut request = post("/v1/locks/a/withdraw", body);
+        request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        answer(router, request).await
+    };
+    let nothing = (StatusCode::OK, json!({ "withdrawn": "nothing" }));
+    assert_eq!(withdraw(&router, "a-key-without-work", &json!({})).await, nothing);
+    // A grant, at another copy of the service.
+    let (status, _) = acquire_with(&router, KEY, "a", &json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    let (_, withdrawn) = withdraw(&second, KEY, &json!({})).await;
+    assert_eq!(withdrawn["withdrawn"], "released");
+    assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
+    assert_eq!(withdraw(&second, KEY, &json!({})).await, nothing);
+    // A place in the queue. A request that arrives late is refused.
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let body = json!({ "wait": "30s" });
+    let key = "another-key-of-it";
+    let waits = {
+        let (router, body) = (router.clone(), body.clone());
+        tokio::spawn(async move { acquire_with(&router, key, "a", &body).await })
+    };
+    waiters(&locks, 1).await;
+    let (_, withdrawn) = withdraw(&router, key, &body).await;
+    assert_eq!(withdrawn["withdrawn"], "withdrawn");
+    waiters(&locks, 0).await;
+    assert_eq!(waits.await.unwrap().0, StatusCode::GONE);
+    assert_eq!(acquire_with(&router, key, "a", &body).await.0, StatusCode::GONE);
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
+}
+
+#[tokio::test]
 async fn records_of_keys_are_no_locks() {
     let (router, locks) = service().await;
     let (status, _) = acquire_with(&router, "short", "a", &json!({})).await;

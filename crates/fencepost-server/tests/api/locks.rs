@@ -25,7 +25,7 @@ async fn a_lock_is_taken_extended_and_released_once() {
     assert_eq!((status, &longer["token"]), (StatusCode::OK, &granted["token"]));
     assert!(longer["valid_ms"].as_u64().unwrap() > 50_000);
     let (_, shown) = answer(&router, post("/v1/leases/show", &lease(&longer))).await;
-    assert_eq!(shown["held"], true);
+    assert_eq!((&shown["held"], &shown["claim"]["holder"]), (&json!(true), &json!("job 7")));
     assert_eq!(answer(&router, post("/v1/leases/release", &lease(&longer))).await.0, StatusCode::NO_CONTENT);
     let (status, problem) = answer(&router, post("/v1/leases/release", &lease(&longer))).await;
     assert_eq!((status, problem["code"].as_str()), (StatusCode::GONE, Some("lease-ended")));
@@ -154,4 +154,42 @@ async fn pages_of_strangers_are_refused() {
     let mut own_origin = post("/v1/locks/a/acquire", &json!({}));
     own_origin.headers_mut().insert(header::ORIGIN, "http://127.0.0.1:7070".parse().unwrap());
     assert_eq!(answer(&router, own_origin).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_holder_that_was_evicted_is_told_why() {
+    let (router, locks) = service().await;
+    for now in [false, true] {
+        let body = json!({ "process": { "host": "build-7", "pid": 42 }, "ttl": "2s" });
+        let (_, granted) = acquire(&router, "a", &body).await;
+        let (_, shown) = answer(&router, get("/v1/locks/a")).await;
+        let holder = &shown["holders"][0];
+        assert_eq!(
+            (&holder["host"], &holder["pid"], &holder["detached"]),
+            (&json!("build-7"), &json!(42), &json!(false))
+        );
+        let evict = json!({ "token": granted["token"], "reason": "maintenance", "now": now });
+        assert_eq!(answer(&router, post("/v1/locks/a/evict", &evict)).await.0, StatusCode::NO_CONTENT);
+        let (status, problem) = answer(&router, post("/v1/leases/extend", &lease(&granted))).await;
+        assert_eq!(
+            (status, &problem["loss"], &problem["why"]),
+            (StatusCode::GONE, &json!("evicted"), &json!("maintenance"))
+        );
+        locks.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn permits_are_taken_together_and_the_engine_is_described() {
+    let (router, _locks) = service().await;
+    let many = |take: u32| json!({ "mode": "permits", "permits": 3, "take": take });
+    assert_eq!(acquire(&router, "a", &many(2)).await.0, StatusCode::OK);
+    assert_eq!(acquire(&router, "a", &many(2)).await.0, StatusCode::CONFLICT);
+    assert_eq!(acquire(&router, "a", &many(1)).await.0, StatusCode::OK);
+    assert_eq!(acquire(&router, "a", &json!({ "take": 1 })).await.0, StatusCode::BAD_REQUEST);
+    let (status, engine) = answer(&router, get("/v1/engine")).await;
+    assert_eq!(
+        (status, &engine["engine"], &engine["fair"]),
+        (StatusCode::OK, &json!("memory"), &json!(true))
+    );
 }

@@ -41,7 +41,10 @@ async fn the_openapi_document_has_each_request() {
     assert_eq!(found, written);
     let acquire = &document["components"]["schemas"]["Acquire"];
     let fields: Vec<_> = acquire["properties"].as_object().unwrap().keys().collect();
-    assert_eq!(json!(fields), json!(["holder", "mode", "permits", "reason", "ttl", "wait"]));
+    assert_eq!(
+        json!(fields),
+        json!(["holder", "mode", "permits", "process", "reason", "take", "ttl", "unfair", "wait"])
+    );
     let mut broken = Vec::new();
     references(&document, &document, &mut broken);
     assert!(broken.is_empty(), "{broken:?}");

@@ -1,0 +1,141 @@
+//! The command on the lock service.
+
+use std::process::Command;
+
+use fencepost_testkit::needs;
+use nix::sys::signal::Signal;
+
+use crate::guard::restarts_in_the_queue;
+use crate::kit::{HOLD, Kid, Place};
+use crate::redis::verbs::{evicting, running, waiting, watching};
+use crate::serve::Service;
+
+fn at(service: &Service) -> Place {
+    Place::at(&format!("http://{}", service.address))
+}
+
+#[test]
+fn every_verb() {
+    let engine = Place::new();
+    let service = Service::start(&engine);
+    let place = at(&service);
+    running(&place);
+    waiting(&place);
+    evicting(&place);
+    watching(&place);
+    restarts_in_the_queue(&place);
+    place.output(["doctor"]).expect(0);
+    place.output(["acquire", "site"]).expect(64).complains(&["docs/serve.md"]);
+    // The engine and the service have the same locks.
+    let holder = place.running(&[], "site", HOLD);
+    engine.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&["site"]);
+    holder.kid.send(Signal::SIGTERM);
+    holder.kid.said().expect(143);
+    engine.output(["run", "-n", "site", "--", "true"]).expect(0);
+}
+
+/// The service is killed while one program holds a lock and another waits for it. Another copy goes on, on the same port.
+#[test]
+fn a_killed_service_ends_no_program() {
+    let engine = Place::new();
+    let service = Service::start(&engine);
+    let (place, address) = (at(&service), service.address.clone());
+    let holder = place.running(&["--ttl", "1m"], "site", HOLD);
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "50s", "site", "--", "echo", "next"]));
+    place.waiters("site", 1);
+    drop(service);
+    let _again = Service::listen(&engine, &address, &[]);
+    place.output(["run", "-n", "site", "--", "true"]).expect(75);
+    place.waiters("site", 1);
+    holder.kid.send(Signal::SIGTERM);
+    holder.kid.said().expect(143);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+}
+
+#[test]
+fn a_token_decides() {
+    let engine = Place::new();
+    let tokens = engine.file("tokens", "");
+    let tokens = tokens.to_str().unwrap();
+    let service = Service::listen(&engine, "127.0.0.1:0", &["--tokens", tokens]);
+    let token = |allow: &str| {
+        let said = engine.output(["serve", "token", "add", "--tokens", tokens, "--allow", allow, "ci"]);
+        said.expect(0).out.trim().to_owned()
+    };
+    let place = at(&service);
+    let with = |token: &str, arguments: &[&str]| {
+        Kid::of(place.fencepost(arguments).env("FENCEPOST_SERVICE_TOKEN", token)).said()
+    };
+    place
+        .output(["run", "-n", "site", "--", "true"])
+        .expect(77)
+        .complains(&["FENCEPOST_SERVICE_TOKEN", &service.address]);
+    let wrong = with("fpt1-guess", &["run", "-n", "site", "--", "true"]);
+    assert!(!wrong.expect(77).err.contains("guess"), "{wrong:?}");
+    let (some, ops) = (token("acquire:site"), token("read,evict:"));
+    with(&some, &["run", "-n", "site", "--", "true"]).expect(0);
+    with(&some, &["run", "-n", "other", "--", "true"]).expect(77).complains(&["does not allow to acquire"]);
+    with(&some, &["show", "site"]).expect(77);
+    let file = place.file("token", &some);
+    let url = format!("http://{}?token_file={}", service.address, file.display());
+    let holder = Place::at(&url);
+    let mut holder = holder.running(&["--ttl", "3s"], "site", HOLD);
+    let listed = with(&ops, &["ls"]);
+    assert!(listed.expect(0).out.contains("site"), "{listed:?}");
+    with(&ops, &["run", "-n", "site", "--", "true"]).expect(77);
+    let token = engine.show("site")["holders"][0]["token"].to_string();
+    with(&ops, &["evict", "--yes", "--token", &token, "--reason", "maintenance", "site"]).expect(0);
+    holder.kid.end();
+    holder.kid.said().expect(76).complains(&["evicted by an operator", "maintenance"]);
+}
+
+#[test]
+fn over_tls() {
+    needs!(OPENSSL);
+    let engine = Place::new();
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
+        .current_dir(engine.path(""))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let (cert, key) = (engine.path("cert.pem"), engine.path("key.pem"));
+    let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    let service = Service::listen(&engine, "127.0.0.1:0", &options);
+    let url = format!("https://{}", service.address);
+    let place = Place::at(&format!("{url}?ca={}", cert.display()));
+    // By HTTP/2, so that the requests share a connection.
+    let holder = place.running(&["--ttl", "2s"], "site", HOLD);
+    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "50s", "site", "--", "echo", "next"]));
+    place.waiters("site", 1);
+    holder.kid.send(Signal::SIGTERM);
+    holder.kid.said().expect(143);
+    assert_eq!(waiter.said().expect(0).out, "next\n");
+    Place::at(&url).output(["run", "-n", "site", "--", "true"]).expect(78).complains(&["ca=/path"]);
+    at(&service).output(["run", "-n", "site", "--", "true"]).expect(69);
+}
+
+#[test]
+fn another_path_or_port_is_told_apart() {
+    let engine = Place::new();
+    let service = Service::start(&engine);
+    let other = Place::at(&format!("http://{}/locks", service.address));
+    other.output(["run", "-n", "site", "--", "true"]).expect(78).complains(&[&service.address]);
+    let nobody = Place::at("http://127.0.0.1:1?timeout=300ms");
+    nobody
+        .output(["run", "-n", "site", "--", "true"])
+        .expect(69)
+        .complains(&["http://127.0.0.1:1", "running"]);
+}

@@ -1,0 +1,270 @@
+//! Sends requests. Each runs on the client's own thread, so that the caller needs no async runtime.
+
+use std::error::Error as StdError;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use fencepost_core::{Clock, ErrorKind, Moment, Runtime};
+use fencepost_tls::Certificates;
+use futures_util::future::{Either, select};
+use http::{HeaderValue, Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::config::Config;
+use crate::conn::connector::Connector;
+use crate::conn::tls;
+use crate::error::Failure;
+
+/// The most bytes of an answer. It may have 1,000 locks with their queues.
+const MAX_ANSWER: usize = 64 << 20;
+/// For how long an idle connection is kept. The service closes one after 10 s.
+const IDLE: Duration = Duration::from_secs(5);
+/// How often HTTP/2 checks that the service is there.
+const PING: Duration = Duration::from_secs(6);
+
+/// A request before it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    method: Method,
+    path: String,
+    body: Option<Value>,
+    key: Option<String>,
+    /// The service answers as soon as the request is queued.
+    leaves: bool,
+    /// How long the service may wait before it answers.
+    waits: Duration,
+    /// It runs to its end, although its caller is gone.
+    runs_on: bool,
+}
+
+impl Ask {
+    pub(crate) fn get(path: impl Into<String>) -> Ask {
+        let waits = Duration::ZERO;
+        Ask {
+            method: Method::GET,
+            path: path.into(),
+            body: None,
+            key: None,
+            leaves: false,
+            waits,
+            runs_on: false,
+        }
+    }
+
+    pub(crate) fn post(path: impl Into<String>, body: Value) -> Ask {
+        Ask { method: Method::POST, body: Some(body), ..Ask::get(path) }
+    }
+
+    /// Sets the idempotency key.
+    pub(crate) fn key(self, key: String) -> Ask {
+        Ask { key: Some(key), ..self }
+    }
+
+    /// Wants an answer as soon as the request is queued.
+    pub(crate) fn leaves(self, leaves: bool) -> Ask {
+        Ask { leaves, ..self }
+    }
+
+    /// Lets the service wait for this long.
+    pub(crate) fn waits(self, waits: Duration) -> Ask {
+        Ask { waits, ..self }
+    }
+
+    /// Lets the request run to its end, although its caller is gone.
+    pub(crate) fn runs_on(self) -> Ask {
+        Ask { runs_on: true, ..self }
+    }
+}
+
+/// An answer of the service with a status of success.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+/// A request that was sent. Dropped, it hangs up.
+pub(crate) struct Call {
+    /// Before it was sent.
+    pub(crate) sent: Moment,
+    reply: oneshot::Receiver<Result<Answer, Failure>>,
+}
+
+impl Future for Call {
+    type Output = Result<Answer, Failure>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // The client's thread has ended, perhaps behind the request.
+        let ended = |_| Err(Failure::closed().uncertain());
+        Pin::new(&mut self.reply).poll(cx).map(|reply| reply.unwrap_or_else(ended))
+    }
+}
+
+/// The connections to the service.
+pub(crate) struct Connections {
+    config: Config,
+    runtime: Runtime,
+    certificates: Option<Arc<Certificates>>,
+    http: Client<Connector, Full<Bytes>>,
+    closed: AtomicBool,
+}
+
+impl Connections {
+    /// Nothing is connected yet.
+    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Arc<Connections>, Failure> {
+        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(tls::failure)?;
+        let certificates = certificates.map(Arc::new);
+        let http = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PING)
+            .build(Connector::new(certificates.clone(), config.connect_timeout));
+        Ok(Arc::new(Connections { config, runtime, certificates, http, closed: AtomicBool::new(false) }))
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.config.url
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock().now()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.runtime.clock()
+    }
+
+    /// Makes all later requests fail.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+    }
+
+    /// Sends a request, now.
+    pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Call {
+        let sent = self.now();
+        let (mut sender, reply) = oneshot::channel();
+        let connections = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let until = sent + connections.config.timeout + ask.waits;
+            let runs_on = ask.runs_on;
+            let work = pin!(connections.clock().within(until, connections.answer(&ask)));
+            let answer = if runs_on {
+                work.await
+            } else {
+                let gone = pin!(sender.closed());
+                match select(work, gone).await {
+                    Either::Left((answer, _)) => answer,
+                    Either::Right(_) => return,
+                }
+            };
+            let _ = sender.send(answer.unwrap_or_else(|| Err(Failure::timeout(connections.url()))));
+        });
+        Call { sent, reply }
+    }
+
+    /// Sends a request, once more if the token has changed.
+    async fn answer(&self, ask: &Ask) -> Result<Answer, Failure> {
+        if self.closed.load(Relaxed) {
+            return Err(Failure::closed());
+        }
+        let Some(secret) = &self.config.token else { return self.once(ask, None).await };
+        let token = secret.text();
+        match self.once(ask, Some(&token)).await {
+            Err(failure) if failure.is("unauthenticated") => match secret.after_refusal(&token) {
+                Some(token) => self.once(ask, Some(&token)).await,
+                None => Err(failure),
+            },
+            answer => answer,
+        }
+    }
+
+    async fn once(&self, ask: &Ask, token: Option<&str>) -> Result<Answer, Failure> {
+        let request = self.request(ask, token)?;
+        let response =
+            self.http.request(request).await.map_err(|error| self.failure(&error, error.is_connect()))?;
+        let status = response.status();
+        let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| {
+            kind.as_bytes().starts_with(b"application/json")
+                || kind.as_bytes().starts_with(b"application/problem+json")
+        });
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let bytes = body.map_err(|error| self.failure(&*error, false))?.to_bytes();
+        let body = match is_json {
+            true => {
+                serde_json::from_slice(&bytes).map_err(|_| Failure::strange(self.url(), status.as_u16()))?
+            }
+            false => Value::Null,
+        };
+        match status.is_success() {
+            true => Ok(Answer { status: status.as_u16(), body }),
+            false => Err(Failure::read(self.url(), status.as_u16(), body)),
+        }
+    }
+
+    fn request(&self, ask: &Ask, token: Option<&str>) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.url(), ask.path));
+        if let Some(token) = token {
+            let value = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut value = value.map_err(|_| {
+                Failure::new(
+                    ErrorKind::Configuration,
+                    "the token has characters that no token has; check its file",
+                )
+            })?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        if let Some(key) = &ask.key {
+            request = request.header("idempotency-key", key);
+        }
+        if ask.leaves {
+            request = request.header("prefer", "respond-async");
+        }
+        let body = match &ask.body {
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        let bad = |error: http::Error| {
+            Failure::new(ErrorKind::Invalid, "the URL makes no request; check its host and path")
+                .because(error.to_string())
+        };
+        request.body(Full::new(body)).map_err(bad)
+    }
+
+    /// `unconnected`: there was no connection, so nothing was sent.
+    fn failure(&self, error: &(dyn StdError + 'static), unconnected: bool) -> Failure {
+        let explained =
+            self.certificates.as_ref().and_then(|certificates| tls::explain(certificates, error, self.url()));
+        if let Some(failure) = explained {
+            return if unconnected { failure } else { failure.uncertain() };
+        }
+        let cause =
+            std::iter::successors(Some(error), |error: &&'_ (dyn StdError + 'static)| (*error).source())
+                .last()
+                .map(ToString::to_string);
+        let message = match unconnected {
+            true => format!(
+                "cannot connect to {}; check that the lock service is running, and the port",
+                self.url()
+            ),
+            false => {
+                format!("the connection to {} broke; check that the lock service is running", self.url())
+            }
+        };
+        let failure = Failure::new(ErrorKind::Unreachable, message).because(cause.unwrap_or_default());
+        if unconnected { failure } else { failure.uncertain() }
+    }
+}

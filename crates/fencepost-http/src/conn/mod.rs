@@ -1,0 +1,9 @@
+//! The connections to the service.
+
+pub(crate) mod call;
+mod connector;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "without_tls.rs"]
+mod tls;

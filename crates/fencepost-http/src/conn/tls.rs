@@ -1,0 +1,52 @@
+//! TLS of the connections.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use fencepost_core::ErrorKind;
+use fencepost_tls::{Certificates, Schemes, TlsError};
+use http::Uri;
+use hyper_rustls::HttpsConnector;
+pub(crate) use hyper_rustls::MaybeHttpsStream as Stream;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower_service::Service;
+
+use crate::conn::connector::BoxError;
+use crate::error::Failure;
+
+const SCHEMES: Schemes = Schemes { plain: "http:", tls: "https:" };
+
+pub(crate) fn plain(stream: TokioIo<TcpStream>) -> Stream<TokioIo<TcpStream>> {
+    Stream::Http(stream)
+}
+
+/// Connects with the certificates that are in the files now.
+pub(crate) async fn connect(
+    tcp: HttpConnector,
+    certificates: &Certificates,
+    uri: Uri,
+) -> Result<Stream<TokioIo<TcpStream>>, BoxError> {
+    let mut config = (*certificates.config()).clone();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    HttpsConnector::from((tcp, Arc::new(config))).call(uri).await
+}
+
+/// Explains why a connection failed, if the cause is TLS.
+pub(crate) fn explain(
+    certificates: &Certificates,
+    error: &(dyn StdError + 'static),
+    url: &str,
+) -> Option<Failure> {
+    certificates.explain(error, &url, SCHEMES).map(failure)
+}
+
+pub(crate) fn failure(trouble: TlsError) -> Failure {
+    let kind: ErrorKind = trouble.kind;
+    let failure = Failure::new(kind, trouble.message);
+    match trouble.cause {
+        Some(cause) => failure.because(cause),
+        None => failure,
+    }
+}

@@ -1,0 +1,68 @@
+//! Renewal of claims: one request for each lease.
+
+use std::sync::Arc;
+
+use fencepost_core::{Claim, Loss, Reply, Result, Session, Validity};
+use futures_util::stream::{self, StreamExt};
+use serde_json::json;
+
+use crate::client::{ClaimState, HttpClient};
+use crate::conn::call::Ask;
+use crate::error::Failure;
+
+/// How many renewals are sent at the same time.
+const AT_ONCE: usize = 32;
+
+impl HttpClient {
+    /// Extends the leases of these claims. One that fails does not hold up the others.
+    async fn extend_all(&self, due: &[Arc<Claim>]) -> Result<()> {
+        let states = due
+            .iter()
+            .filter_map(|claim| self.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim)));
+        let extensions: Vec<_> = states.map(|state| self.extend(state)).collect();
+        let mut renewed = stream::iter(extensions).buffer_unordered(AT_ONCE);
+        let mut outcome = Ok(());
+        while let Some(one) = renewed.next().await {
+            outcome = outcome.and(one);
+        }
+        Ok(outcome?)
+    }
+
+    async fn extend(&self, state: Arc<ClaimState>) -> Result<(), Failure> {
+        let (claim, Some(grant)) = (&state.claim, state.grant()) else { return Ok(()) };
+        let ttl = claim.ttl();
+        let body = json!({ "lease": grant.lease, "ttl": format!("{}ms", ttl.as_millis()) });
+        let call = self.connections.send(Ask::post("/v1/leases/extend", body));
+        let sent = call.sent;
+        match call.await {
+            Ok(answer) => {
+                state.granted(&answer.body, sent, ttl);
+                Ok(())
+            }
+            Err(failure) if failure.is("lease-ended") => {
+                match (failure.field("loss"), failure.field("why")) {
+                    (Some("evicted"), Some(why)) => claim.validity.end_with(Loss::Evicted, why),
+                    (Some("evicted"), None) => claim.validity.end(Loss::Evicted),
+                    _ => claim.validity.end(Loss::Deleted),
+                }
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+impl Session for HttpClient {
+    fn id(&self) -> u64 {
+        // No other engine of the process has this address.
+        std::ptr::from_ref(self).addr() as u64
+    }
+
+    fn validity(&self) -> &Arc<Validity> {
+        &self.validity
+    }
+
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(self.extend_all(due))
+    }
+}

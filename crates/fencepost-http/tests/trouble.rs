@@ -1,0 +1,269 @@
+//! Replies that are lost, copies of the service that are killed, callers that hang up, and callers without rights.
+
+mod service;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Client, Error, Registry};
+use fencepost_server::{NewToken, Options, Tokens};
+use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::TempDir;
+use fencepost_testkit::wait::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use service::Service;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn registry() -> Registry {
+    fencepost_http::register(Registry::new())
+}
+
+async fn memory() -> Client {
+    Client::builder().connect(&Registry::new(), "memory:").await.unwrap()
+}
+
+async fn connect(url: &str) -> Client {
+    Client::builder().connect(&registry(), url).await.unwrap()
+}
+
+async fn refused(url: &str) -> Error {
+    Client::builder().connect(&registry(), url).await.unwrap_err()
+}
+
+/// Returns when so many claims wait.
+async fn waiters(engine: &Client, count: usize) {
+    eventually(SOON, "the queue", || async { engine.inspect("a").await.unwrap().waiters().count() == count })
+        .await;
+}
+
+/// Sends connections to one of several services. It closes a connection with a request that contains `lose` instead of the answer, as often as
+/// `times` says.
+struct Balancer {
+    to: Mutex<SocketAddr>,
+    lose: &'static str,
+    times: AtomicU32,
+    lost: AtomicUsize,
+}
+
+impl Balancer {
+    async fn start(to: SocketAddr, lose: &'static str, times: u32) -> (Arc<Balancer>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (times, lost) = (AtomicU32::new(times), AtomicUsize::new(0));
+        let balancer = Arc::new(Balancer { to: Mutex::new(to), lose, times, lost });
+        let own = Arc::clone(&balancer);
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let own = Arc::clone(&own);
+                tokio::spawn(async move { own.pass(stream).await });
+            }
+        });
+        (balancer, url)
+    }
+
+    async fn pass(&self, mut client: TcpStream) -> std::io::Result<()> {
+        let to = *self.to.lock();
+        let mut server = TcpStream::connect(to).await?;
+        let (mut asked, mut answer) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+        let mut lose = false;
+        loop {
+            tokio::select! {
+                read = client.read(&mut asked) => {
+                    let read = read?;
+                    if read == 0 {
+                        return Ok(());
+                    }
+                    lose = String::from_utf8_lossy(&asked[..read]).contains(self.lose);
+                    server.write_all(&asked[..read]).await?;
+                }
+                read = server.read(&mut answer) => {
+                    let read = read?;
+                    if read == 0 {
+                        return Ok(());
+                    }
+                    if lose && self.times.fetch_update(SeqCst, SeqCst, |times| times.checked_sub(1)).is_ok() {
+                        self.lost.fetch_add(1, SeqCst);
+                        return Ok(());
+                    }
+                    client.write_all(&answer[..read]).await?;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_reply_was_lost_finds_its_grant() {
+    let engine = memory().await;
+    let service = Service::in_front_of(engine.clone());
+    let (balancer, url) = Balancer::start(service.address(), "/acquire", 2).await;
+    // Shared, so that a second grant would be possible.
+    let guard = connect(&url).await.rwlock("a").unwrap().read().await.unwrap();
+    assert_eq!(balancer.lost.load(SeqCst), 2);
+    let info = engine.inspect("a").await.unwrap();
+    assert_eq!((info.claims.len(), info.last_token), (1, Some(guard.token())), "{info:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_is_a_release() {
+    let engine = memory().await;
+    let service = Service::in_front_of(engine.clone());
+    let (balancer, url) = Balancer::start(service.address(), "/release", 1).await;
+    let guard = connect(&url).await.mutex("a").unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(balancer.lost.load(SeqCst), 1);
+    assert!(engine.inspect("a").await.unwrap().claims.is_empty());
+}
+
+#[tokio::test]
+async fn another_copy_takes_over_a_waiter_whose_copy_was_killed() {
+    let engine = memory().await;
+    let (mut first, second) = (Service::in_front_of(engine.clone()), Service::in_front_of(engine.clone()));
+    let (balancer, url) = Balancer::start(first.address(), "nothing", 0).await;
+    let held = engine.mutex("a").unwrap().lock().await.unwrap();
+    let locks = connect(&url).await;
+    let waits = tokio::spawn(async move { locks.mutex("a").unwrap().lock().await });
+    waiters(&engine, 1).await;
+    *balancer.to.lock() = second.address();
+    first.kill().unwrap();
+    waiters(&engine, 0).await;
+    waiters(&engine, 1).await;
+    let before = held.token();
+    held.release().await.unwrap();
+    let guard = tokio::time::timeout(SOON, waits).await.expect("it is granted").unwrap().unwrap();
+    assert!(guard.token() > before);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_dropped_leaves_the_queue_at_once() {
+    let engine = memory().await;
+    let service = Service::in_front_of(engine.clone());
+    let held = engine.mutex("a").unwrap().lock().await.unwrap();
+    let locks = connect(&service.url()).await;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let locks = locks.clone();
+        let waits = tokio::spawn(async move { locks.mutex("a").unwrap().lock().await.map(drop) });
+        waiters(&engine, 1).await;
+        waits.abort();
+        let start = Instant::now();
+        waiters(&engine, 0).await;
+        slowest = slowest.max(start.elapsed());
+    }
+    println!("slowest of 10: {slowest:?}");
+    // The place of a connection that only ends stays for 5 s.
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    held.release().await.unwrap();
+}
+
+/// The holder's network goes silent. The next claim is granted after the holder knows.
+#[tokio::test]
+async fn a_holder_that_is_cut_off_knows_before_the_next_grant() {
+    let engine = memory().await;
+    let mut service = Service::in_front_of(engine.clone());
+    let locks = connect(&service.url()).await;
+    let mut held = Vec::new();
+    for round in 0..50 {
+        let name = format!("lock/{round}");
+        let ttl = Duration::from_millis(1000 + 20 * round);
+        held.push((locks.mutex(&name).unwrap().lock().ttl(ttl).await.unwrap(), name));
+    }
+    service.silence().unwrap();
+    for (guard, name) in held {
+        let next = engine.mutex(&name).unwrap().lock().await.unwrap();
+        assert!(guard.ensure_held().is_err(), "{name}: two hold it");
+        assert!(next.token() > guard.token());
+        next.release().await.unwrap();
+    }
+    service.mend().unwrap();
+}
+
+#[tokio::test]
+async fn a_token_gives_its_rights_and_no_more() {
+    let (dir, engine) = (TempDir::new("tokens").unwrap(), memory().await);
+    let file = dir.path().join("tokens.jsonl");
+    let add = |allow: &[&str]| {
+        let rights = allow.iter().map(|text| text.parse().unwrap()).collect();
+        Tokens::add(&file, &NewToken { caller: "ci".to_owned(), rights, expires: None, waiting: None })
+            .unwrap()
+    };
+    let url = |service: &Service, name: &str, token: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, token).unwrap();
+        format!("{}?token_file={}", service.url(), path.display())
+    };
+    let (all, some) = (add(&["acquire,read,evict:"]), add(&["acquire:stock/"]));
+    let options = Options { tokens: Some(Arc::new(Tokens::read(&file).unwrap())), ..Options::default() };
+    let service = Service::with(engine, options);
+    for error in [refused(&service.url()).await, refused(&url(&service, "wrong", "fpt1-guess")).await] {
+        assert!(error.is_denied() && !error.to_string().contains("guess"), "{error}");
+    }
+    let some = connect(&url(&service, "some", &some)).await;
+    let guard = some.mutex("stock/1").unwrap().lock().await.unwrap();
+    assert!(some.mutex("other").unwrap().lock().await.unwrap_err().is_denied());
+    assert!(some.inspect("stock/1").await.unwrap_err().is_denied());
+    let all = connect(&url(&service, "all", &all)).await;
+    assert!(all.mutex("stock/1").unwrap().try_lock().await.unwrap().is_none());
+    all.evict("stock/1", guard.token(), &fencepost_core::Eviction::new(true)).await.unwrap();
+    all.mutex("stock/1").unwrap().lock().await.unwrap().release().await.unwrap();
+    assert!(guard.release().await.unwrap_err().is_lost());
+    // The operator gives the caller another token, and takes the first one back.
+    let later = add(&["acquire:stock/"]);
+    std::fs::write(dir.path().join("some"), later).unwrap();
+    let tokens = std::fs::read_to_string(&file).unwrap();
+    let kept: Vec<_> = tokens
+        .lines()
+        .filter(|line| !line.contains("\"acquire:stock/\""))
+        .chain(tokens.lines().last())
+        .collect();
+    std::fs::write(&file, kept.join("\n")).unwrap();
+    some.mutex("stock/1").unwrap().lock().await.unwrap().release().await.unwrap();
+}
+
+/// Answers each connection with these bytes.
+async fn answers(bytes: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(bytes.as_bytes()).await;
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn another_server_is_no_lock_service() {
+    for (answer, is_configuration) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", true),
+        ("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", true),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", true),
+        ("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", true),
+        ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", false),
+        ("SSH-2.0-OpenSSH\r\n", false),
+    ] {
+        let url = answers(answer).await;
+        let error = refused(&url).await;
+        assert!(error.to_string().contains(&url), "{error}");
+        assert_eq!(
+            (error.is_configuration(), error.is_unreachable()),
+            (is_configuration, !is_configuration),
+            "{error}"
+        );
+    }
+    let error = refused("http://127.0.0.1:1").await;
+    assert!(error.is_unreachable() && error.effect() == fencepost_core::Effect::None, "{error}");
+}
