@@ -31,6 +31,7 @@ mod operator;
 mod options;
 mod origin;
 mod page;
+mod peer;
 mod problem;
 mod prometheus;
 mod record;
@@ -48,6 +49,7 @@ use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
 pub use crate::audit::Audit;
+pub use crate::hold::Streams;
 pub use crate::listen::{bind, serve};
 pub use crate::options::{Options, certificates};
 pub use crate::prometheus::Metrics;

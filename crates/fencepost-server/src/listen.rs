@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::options::Options;
+use crate::peer::{Noted, Peer};
 
 /// How many connections are open at the same time at most.
 const CONNECTIONS: usize = 20_000;
@@ -36,10 +37,6 @@ const STREAMS: u32 = 256;
 const SILENCE: Duration = Duration::from_secs(20);
 /// How long the service pauses when the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The address of a caller.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Binds the address for [`serve`].
 ///
@@ -98,7 +95,7 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
         tokio::spawn(async move {
             let _permit = permit;
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, peer, router, config).await {
+            if let Err(error) = connection(stream, Peer::new(peer), router, config).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
@@ -107,12 +104,7 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
 
 type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    tls: Option<Arc<ServerConfig>>,
-) -> Ended {
+async fn connection(stream: TcpStream, peer: Peer, router: Router, tls: Option<Arc<ServerConfig>>) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
@@ -137,30 +129,32 @@ fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) -> Ended {
-    let service = service_fn(move |request| answer(router.clone(), peer, request));
+async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer, router: Router) -> Ended {
+    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+    Ok(builder.serve_connection(stream, service).await?)
 }
 
 async fn http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: SocketAddr,
+    peer: Peer,
     router: Router,
 ) -> Ended {
-    let service = service_fn(move |request| answer(router.clone(), peer, request));
+    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
-    builder.keep_alive_interval(HEAD).keep_alive_timeout(HEAD);
-    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+    builder.keep_alive_interval(HEAD).keep_alive_timeout(SILENCE);
+    Ok(builder.serve_connection(stream, service).await?)
 }
 
 async fn answer(
     mut router: Router,
-    peer: SocketAddr,
+    peer: Peer,
     mut request: Request<Incoming>,
 ) -> std::result::Result<axum::response::Response, Infallible> {
-    request.extensions_mut().insert(Peer(peer));
+    request.extensions_mut().insert(peer);
     router.call(request).await
 }

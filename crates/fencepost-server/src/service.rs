@@ -6,6 +6,7 @@ use fencepost_core::Client;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
+use crate::hold::Streams;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
 use crate::prometheus::Metrics;
@@ -29,6 +30,7 @@ pub(crate) struct Service {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) audit: Audit,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) streams: Streams,
     /// Callers reach it by TLS.
     pub(crate) is_secure: bool,
 }
@@ -50,6 +52,7 @@ impl Service {
             tokens: options.tokens.clone(),
             audit: options.audit.clone(),
             metrics: options.metrics.clone(),
+            streams: options.streams.clone(),
             is_secure: options.certificates.is_some(),
         }
     }

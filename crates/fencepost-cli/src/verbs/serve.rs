@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::Error;
-use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Tokens};
+use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Streams, Tokens};
 
 use crate::args::count;
 use crate::connect::{CLEANUP, Options, close, connect};
@@ -141,6 +141,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
     let outcome = unless_ended(signals, served).await;
+    // Those that hold a lock by a stream stop first.
+    options.streams.end().await;
     close(&locks, CLEANUP).await;
     outcome?.map(|()| 0)
 }
@@ -158,5 +160,11 @@ fn options(args: &Args) -> Result<Service, Error> {
         }
         _ => None,
     };
-    Ok(Service { tokens, audit, certificates, metrics: Some(Metrics::install()?) })
+    Ok(Service {
+        tokens,
+        audit,
+        certificates,
+        metrics: Some(Metrics::install()?),
+        streams: Streams::default(),
+    })
 }
