@@ -302,3 +302,17 @@ async fn a_stream_ends_with_its_token() {
     };
     tokio::time::timeout(Duration::from_secs(10), free).await.expect("it is released");
 }
+
+#[tokio::test]
+async fn a_slow_reader_of_changes_ends_with_its_token() {
+    let service = Guarded::start().await;
+    let token = service.token(&["acquire,read:"]);
+    for name in ["a", "b", "c"] {
+        service.ask(&token, post(&format!("/v1/locks/{name}/acquire"), &json!({}))).await;
+    }
+    let mut events = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
+    assert_eq!(events.next().await.unwrap().0, "changed");
+    fs::write(&service.file, "").unwrap();
+    // Two locks are left to tell.
+    assert_eq!(events.next().await, None);
+}
