@@ -13,6 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::net::sockopt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -23,8 +24,10 @@ use tower_service::Service as _;
 use crate::options::Options;
 use crate::peer::{Noted, Peer};
 
-/// How many connections are open at the same time at most.
+/// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
+/// How many open files are kept for the engine, the file of tokens and the certificates.
+const RESERVE: usize = 100;
 /// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of the head of a request.
@@ -59,7 +62,7 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Serves for as long as the future is polled.
+/// Serves for as long as the future is polled. Raises the process's limit of open files to the most that the system allows.
 ///
 /// # Errors
 /// The system refuses the listener.
@@ -78,9 +81,22 @@ pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> 
     Ok(())
 }
 
+/// Raises the limit of open files as far as the system lets it, and returns it.
+fn raise_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit.clone() }).is_ok();
+    let files = if is_raised { limit.maximum } else { limit.current };
+    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+}
+
+/// Returns how many connections may be open if the process may open this many files.
+fn connections(files: usize) -> usize {
+    CONNECTIONS.min(files - RESERVE.min(files / 2))
+}
+
 /// Serves each connection by a task of its own.
 async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Options) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(connections(raise_open_files())));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
@@ -157,4 +173,14 @@ async fn answer(
 ) -> std::result::Result<axum::response::Response, Infallible> {
     request.extensions_mut().insert(peer);
     router.call(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_engine() {
+        assert_eq!([100, 1_024, 30_000, usize::MAX].map(connections), [50, 924, CONNECTIONS, CONNECTIONS]);
+    }
 }

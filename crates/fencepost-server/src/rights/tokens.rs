@@ -1,7 +1,7 @@
 //! The file of tokens. It is read again when it has changed.
 
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ struct State {
     known: Vec<Known>,
     /// The file that `known` is of, or that has a fault.
     seen: Option<Seen>,
+    /// The file could not be read, which the log says.
+    is_unread: bool,
 }
 
 /// Tells a changed file from the one that was read.
@@ -56,9 +58,8 @@ impl Tokens {
     /// # Errors
     /// [`is_configuration`](Error::is_configuration): the fault of the file, with its path and line.
     pub fn read(path: &Path) -> Result<Tokens> {
-        let file = open(path)?;
-        let seen = file.metadata().ok().map(seen);
-        let state = State { known: known(path, read(path, file)?, &[]), seen };
+        let seen = fs::metadata(path).ok().map(seen);
+        let state = State { known: known(path, entries(path, &text(path)?)?, &[]), seen, is_unread: false };
         Ok(Tokens { path: path.to_owned(), state: Mutex::new(state) })
     }
 
@@ -125,8 +126,19 @@ impl Tokens {
         if now == state.seen {
             return;
         }
-        state.seen = now;
-        match open(&self.path).and_then(|file| read(&self.path, file)) {
+        let text = match text(&self.path) {
+            Ok(text) => text,
+            Err(error) => {
+                // The reason may pass, for example too many open files: the next request tries again.
+                state.seen = None;
+                if !std::mem::replace(&mut state.is_unread, true) {
+                    tracing::error!(%error, "the changed file of tokens is not in use");
+                }
+                return;
+            }
+        };
+        (state.seen, state.is_unread) = (now, false);
+        match entries(&self.path, &text) {
             Ok(entries) => state.known = known(&self.path, entries, &state.known),
             Err(error) => tracing::error!(%error, "the changed file of tokens is not in use"),
         }
@@ -150,13 +162,11 @@ fn seen(file: Metadata) -> Seen {
     (file.dev(), file.ino(), file.mtime(), file.mtime_nsec(), file.size())
 }
 
-fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(|error| configuration(path, "cannot be read").because(error))
+fn text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|error| configuration(path, "cannot be read").because(error))
 }
 
-fn read(path: &Path, file: File) -> Result<Vec<Entry>> {
-    let text = std::io::read_to_string(file);
-    let text = text.map_err(|error| configuration(path, "cannot be read").because(error))?;
+fn entries(path: &Path, text: &str) -> Result<Vec<Entry>> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let entry = |(number, line): (usize, &str)| {
         let wrong =

@@ -11,6 +11,7 @@ use fencepost_server::{Options, Tokens, bind, certificates, router, serve};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -66,6 +67,16 @@ async fn a_slow_or_silent_caller_is_cut_off() {
     }
     let answer = exchange(TcpStream::connect(address).await.unwrap(), HEALTH.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn the_service_may_open_as_many_files_as_the_system_lets_it() {
+    let limit = || getrlimit(Resource::Nofile);
+    let lower = Rlimit { current: limit().maximum.map(|most| most - 1), ..limit() };
+    setrlimit(Resource::Nofile, lower).unwrap();
+    let address = listen(Options::default()).await;
+    exchange(TcpStream::connect(address).await.unwrap(), HEALTH.as_bytes()).await;
+    assert_eq!(limit().current, limit().maximum);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Rights: each request, with each token, for names inside and outside of its prefix.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use fencepost_core::Client;
 use fencepost_server::{Audit, NewToken, Options, Tokens};
 use fencepost_testkit::server::TempDir;
 use http_body_util::BodyExt;
+use nix::unistd::{Uid, setfsuid};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -215,6 +217,24 @@ async fn changes_of_the_file_count_without_a_restart() {
     fs::write(&service.file, text.lines().nth(1).unwrap()).unwrap();
     assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
     assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_changed_file_that_cannot_be_read_once_is_read_again() {
+    let service = Guarded::start().await;
+    let token = service.token(&["read:"]);
+    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
+    let mode = |mode| fs::Permissions::from_mode(mode);
+    fs::set_permissions(service.file.parent().unwrap(), mode(0o755)).unwrap();
+    fs::write(&service.file, "").unwrap();
+    fs::set_permissions(&service.file, mode(0o000)).unwrap();
+    // This thread opens files as another user. It serves the requests, too.
+    setfsuid(Uid::from_raw(65_534));
+    let unread = service.ask(&token, get("/v1/locks")).await.0;
+    setfsuid(Uid::current());
+    fs::set_permissions(&service.file, mode(0o600)).unwrap();
+    assert_eq!(unread, StatusCode::OK, "the tokens stay as they were");
+    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
