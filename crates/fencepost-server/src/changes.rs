@@ -59,6 +59,7 @@ pub(crate) async fn changes(
     seen.mark_changed();
     let listener = Listener {
         prefixes: caller.readable(&prefix),
+        prefix,
         ends: Instant::now() + LONGEST,
         service: service.clone(),
         caller: caller.clone(),
@@ -81,6 +82,7 @@ type Locks = Arc<BTreeMap<String, Info>>;
 
 /// One stream. It has no copies of locks: each event is made when it is asked for.
 struct Listener {
+    prefix: String,
     /// Of the names that the caller may see.
     prefixes: Vec<String>,
     ends: Instant,
@@ -106,7 +108,8 @@ impl Listener {
         let quiet_until = Instant::now() + BEAT;
         loop {
             // Before each event: a slow reader always finds another difference.
-            if Instant::now() >= self.ends || !self.service.knows(&self.caller) {
+            let caller = self.service.known(&self.caller)?;
+            if Instant::now() >= self.ends || caller.readable(&self.prefix) != self.prefixes {
                 return None;
             }
             if let Some(event) = self.difference() {

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
 use futures_util::stream::{Stream, unfold};
@@ -18,6 +17,7 @@ use crate::peer::Peer;
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
@@ -28,8 +28,6 @@ const BEAT: Duration = Duration::from_secs(3);
 /// `listen.rs`.
 const STOP_AFTER: Duration = Duration::from_secs(10);
 
-/// Why a stream ends whose caller has no rights any more.
-const NOT_VALID: &str = "the token was taken back or has expired";
 /// Why each stream ends at the end of the service.
 const CLOSING: &str = "this copy of the service ends; ask again, or ask another copy";
 
@@ -143,8 +141,8 @@ impl Held {
         if let Stage::Ended = self.stage {
             return None;
         }
-        if !self.service.knows(&self.caller) {
-            return Some(self.end(&Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID)));
+        if let Err(problem) = self.check() {
+            return Some(self.end(&problem));
         }
         let mut closing = self.closing.clone();
         tokio::select! {
@@ -152,6 +150,10 @@ impl Held {
             _ = closing.wait_for(|closing| *closing) => Some(self.end(&Problem::unavailable("closing", CLOSING))),
             event = self.step() => event,
         }
+    }
+
+    fn check(&self) -> Answer<()> {
+        self.service.check_again(&self.caller, Verb::Acquire, &self.wanted.name)
     }
 
     /// Ends the stream for a reason that does not come from the lock.
@@ -195,6 +197,9 @@ impl Held {
                 };
                 let problem = match outcome {
                     Ok(Some(guard)) => {
+                        if let Err(problem) = self.check() {
+                            return Some(self.end(&problem));
+                        }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
                         let granted = held(&guard, &mut self.stop_after);
                         self.stage = Stage::Holding(guard);

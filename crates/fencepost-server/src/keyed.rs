@@ -53,15 +53,15 @@ fn begin(
     key: &Key,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
     let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
-    let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
+    let (service, caller, wanted, key) = (service.clone(), caller.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;
-        find_or_acquire(&service, &wanted, &key).await
+        find_or_acquire(&service, &caller, &wanted, &key).await
     })
 }
 
 /// Finds the grant of this key, or acquires the lock.
-async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Grant> {
+async fn find_or_acquire(service: &Service, caller: &Caller, wanted: &Wanted, key: &Key) -> Answer<Grant> {
     let record = service.locks.mutex(key.record.as_str())?;
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let until = Instant::now() + limit;
@@ -69,7 +69,7 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
     while Instant::now() < until {
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
-            match with_record(service, wanted, key, guard).await? {
+            match with_record(service, caller, wanted, key, guard).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
                 None => continue,
@@ -94,7 +94,13 @@ async fn find_or_acquire(service: &Service, wanted: &Wanted, key: &Key) -> Answe
 }
 
 /// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
-async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guard) -> Answer<Option<Grant>> {
+async fn with_record(
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
+    key: &Key,
+    record: Guard,
+) -> Answer<Option<Grant>> {
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
     let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
     let outcome = tokio::select! {
@@ -113,7 +119,7 @@ async fn with_record(service: &Service, wanted: &Wanted, key: &Key, record: Guar
     };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
     match kept(record, wanted.ttl).await {
-        Ok(()) => detached(guard).await.map(Some),
+        Ok(()) => detached(service, caller, guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -99,12 +99,8 @@ impl Tokens {
         self.caller_of(&Hash::of(token))
     }
 
-    /// Returns whether the token of a caller is still valid.
-    pub(crate) fn is_valid(&self, caller: &Caller) -> bool {
-        caller.token.is_none_or(|token| self.caller_of(&token).is_some())
-    }
-
-    fn caller_of(&self, hash: &Hash) -> Option<Caller> {
+    /// Returns the caller of the token with this hash, if the token is valid now.
+    pub(crate) fn caller_of(&self, hash: &Hash) -> Option<Caller> {
         let mut state = self.state.lock();
         self.reload(&mut state);
         // All entries are compared, whichever it is.

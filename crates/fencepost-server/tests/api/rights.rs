@@ -342,3 +342,50 @@ async fn a_slow_reader_of_changes_ends_with_its_token() {
     // Two locks are left to tell.
     assert_eq!(events.next().await, None);
 }
+
+/// Gives a token other rights, as an operator does who edits the file.
+fn change(service: &Guarded, from: &str, to: &str) {
+    let text = fs::read_to_string(&service.file).unwrap();
+    assert!(text.contains(from));
+    fs::write(&service.file, text.replace(from, to)).unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_waits_is_granted_only_with_the_rights_of_that_time() {
+    for key in [None, Some("0123456789abcdef")] {
+        let service = Guarded::start().await;
+        let token = service.token(&["acquire:"]);
+        let (_, held) = service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
+        let mut request = with(&token, post("/v1/locks/a/acquire", &json!({ "wait": "30s" })));
+        if let Some(key) = key {
+            request.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        }
+        let router = service.router.clone();
+        let waits = tokio::spawn(async move { answer(&router, request).await });
+        let queued = async {
+            while service.locks.inspect("a").await.unwrap().waiters().count() != 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();
+        change(&service, "acquire:", "acquire:b/");
+        let lease = held["lease"].as_str().unwrap().parse().unwrap();
+        service.locks.release(&lease).await.unwrap();
+        let (status, problem) = waits.await.unwrap();
+        assert_eq!(status, StatusCode::FORBIDDEN, "{problem}");
+        assert!(service.locks.inspect("a").await.unwrap().claims.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_right() {
+    let service = Guarded::start().await;
+    let token = service.token(&["acquire,read:"]);
+    let mut held = Events::of(&service.router, with(&token, post("/v1/locks/a/hold", &json!({})))).await;
+    held.next_of("granted").await;
+    let mut changes = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
+    assert_eq!(changes.next().await.unwrap().0, "changed");
+    change(&service, "acquire,read:", "acquire,read:b/");
+    assert!(held.next_of("lost").await["why"].as_str().unwrap().contains("does not allow"));
+    assert_eq!(changes.next().await, None);
+}
