@@ -9,3 +9,4 @@ mod page;
 mod rights;
 mod service;
 mod streams;
+mod tokens;

@@ -1,10 +1,9 @@
 //! Rights: each request, with each token, for names inside and outside of its prefix.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::Body;
@@ -13,23 +12,29 @@ use fencepost_core::Client;
 use fencepost_server::{Audit, NewToken, Options, Tokens};
 use fencepost_testkit::server::TempDir;
 use http_body_util::BodyExt;
-use nix::unistd::{Uid, setfsuid};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::kit::{Events, Lines, answer, get, lease, post, service};
 
+/// Writes a file of tokens, and gives it a time in the past: nobody is writing it any more.
+pub(crate) fn write(file: &Path, text: &str) {
+    fs::write(file, text).unwrap();
+    let past = SystemTime::now() - Duration::from_secs(3);
+    fs::File::options().write(true).open(file).unwrap().set_modified(past).unwrap();
+}
+
 /// A service with a file of tokens, which is empty at first.
-struct Guarded {
-    router: Router,
-    locks: Client,
+pub(crate) struct Guarded {
+    pub(crate) router: Router,
+    pub(crate) locks: Client,
     audit: Lines,
-    file: PathBuf,
+    pub(crate) file: PathBuf,
     _dir: TempDir,
 }
 
 impl Guarded {
-    async fn start() -> Guarded {
+    pub(crate) async fn start() -> Guarded {
         let (dir, (_, locks)) = (TempDir::new("tokens").unwrap(), service().await);
         let file = dir.path().join("tokens.jsonl");
         fs::write(&file, "").unwrap();
@@ -40,21 +45,27 @@ impl Guarded {
         Guarded { router, locks, audit, file, _dir: dir }
     }
 
-    fn token(&self, allow: &[&str]) -> String {
+    pub(crate) fn token(&self, allow: &[&str]) -> String {
         add(&self.file, "ci", allow, None, None)
     }
 
-    async fn ask(&self, token: &str, request: Request<Body>) -> (StatusCode, Value) {
+    pub(crate) async fn ask(&self, token: &str, request: Request<Body>) -> (StatusCode, Value) {
         answer(&self.router, with(token, request)).await
     }
 }
 
-fn add(file: &Path, caller: &str, allow: &[&str], expires: Option<Duration>, waiting: Option<u32>) -> String {
+pub(crate) fn add(
+    file: &Path,
+    caller: &str,
+    allow: &[&str],
+    expires: Option<Duration>,
+    waiting: Option<u32>,
+) -> String {
     let rights = allow.iter().map(|text| text.parse().unwrap()).collect();
     Tokens::add(file, &NewToken { caller: caller.to_owned(), rights, expires, waiting }).unwrap()
 }
 
-fn with(token: &str, mut request: Request<Body>) -> Request<Body> {
+pub(crate) fn with(token: &str, mut request: Request<Body>) -> Request<Body> {
     let value = format!("Bearer {token}").parse().unwrap();
     request.headers_mut().insert(header::AUTHORIZATION, value);
     request
@@ -206,74 +217,6 @@ async fn a_request_needs_a_token_but_for_health() {
 }
 
 #[tokio::test]
-async fn changes_of_the_file_count_without_a_restart() {
-    let service = Guarded::start().await;
-    let first = service.token(&["read:"]);
-    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
-    let second = service.token(&["read:"]);
-    assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
-    let text = fs::read_to_string(&service.file).unwrap();
-    assert!(!text.contains(&first) && !text.contains(&first[5..]), "the file has hashes");
-    // A file with a fault, or none, leaves the tokens as they are.
-    fs::write(&service.file, format!("{text}nonsense\n")).unwrap();
-    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
-    assert!(Tokens::read(&service.file).unwrap_err().to_string().contains("line 3"));
-    fs::remove_file(&service.file).unwrap();
-    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
-    fs::write(&service.file, text.lines().nth(1).unwrap()).unwrap();
-    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
-    assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn a_changed_file_that_cannot_be_read_once_is_read_again() {
-    let service = Guarded::start().await;
-    let token = service.token(&["read:"]);
-    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
-    let mode = |mode| fs::Permissions::from_mode(mode);
-    fs::set_permissions(service.file.parent().unwrap(), mode(0o755)).unwrap();
-    fs::write(&service.file, "").unwrap();
-    fs::set_permissions(&service.file, mode(0o000)).unwrap();
-    // This thread opens files as another user. It serves the requests, too.
-    setfsuid(Uid::from_raw(65_534));
-    let unread = service.ask(&token, get("/v1/locks")).await.0;
-    setfsuid(Uid::current());
-    fs::set_permissions(&service.file, mode(0o600)).unwrap();
-    assert_eq!(unread, StatusCode::OK, "the tokens stay as they were");
-    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
-}
-
-#[tokio::test]
-async fn a_token_limits_its_waiting_requests() {
-    let service = Guarded::start().await;
-    let limited = add(&service.file, "ci", &["acquire:"], None, Some(1));
-    let other = service.token(&["acquire:"]);
-    let request = |wait: &str| post("/v1/locks/a/acquire", &json!({ "wait": wait }));
-    assert_eq!(service.ask(&other, request("0s")).await.0, StatusCode::OK);
-    let first = with(&limited, request("30s"));
-    let router = service.router.clone();
-    let waits = tokio::spawn(async move { answer(&router, first).await });
-    let queued = async {
-        while service.locks.inspect("a").await.unwrap().waiters().count() != 1 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();
-    // The count outlives a change of the file.
-    service.token(&["read:"]);
-    let (status, problem) = service.ask(&limited, request("30s")).await;
-    assert_eq!(
-        (status, problem["code"].as_str()),
-        (StatusCode::SERVICE_UNAVAILABLE, Some("too-many-waiting"))
-    );
-    assert_eq!(service.ask(&limited, request("0s")).await.0, StatusCode::CONFLICT);
-    assert_eq!(service.ask(&other, request("10ms")).await.0, StatusCode::CONFLICT);
-    waits.abort();
-    assert!(waits.await.is_err());
-    assert_eq!(service.ask(&limited, request("10ms")).await.0, StatusCode::CONFLICT);
-}
-
-#[tokio::test]
 async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire,evict:"]);
@@ -312,7 +255,7 @@ async fn a_stream_ends_with_its_token() {
     let token = service.token(&["acquire:"]);
     let mut events = Events::of(&service.router, with(&token, post("/v1/locks/a/hold", &json!({})))).await;
     let granted = events.next_of("granted").await;
-    fs::write(&service.file, "").unwrap();
+    Tokens::remove(&service.file, "ci").unwrap();
     let lost = events.next_of("lost").await;
     assert!(
         lost["token"] == granted["token"] && lost["why"].as_str().unwrap().contains("taken back"),
@@ -338,7 +281,7 @@ async fn a_slow_reader_of_changes_ends_with_its_token() {
     }
     let mut events = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
     assert_eq!(events.next().await.unwrap().0, "changed");
-    fs::write(&service.file, "").unwrap();
+    write(&service.file, "");
     // Two locks are left to tell.
     assert_eq!(events.next().await, None);
 }
@@ -347,7 +290,7 @@ async fn a_slow_reader_of_changes_ends_with_its_token() {
 fn change(service: &Guarded, from: &str, to: &str) {
     let text = fs::read_to_string(&service.file).unwrap();
     assert!(text.contains(from));
-    fs::write(&service.file, text.replace(from, to)).unwrap();
+    write(&service.file, &text.replace(from, to));
 }
 
 #[tokio::test]
