@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Error, ErrorKind, Name, Result, Token};
 use serde_json::{Value, json};
 
+use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -67,7 +67,7 @@ impl Audit {
     }
 
     /// Reports a token that is not valid.
-    pub(crate) fn login_failed(&self, peer: Option<SocketAddr>) {
+    pub(crate) fn login_failed(&self, peer: Option<&Peer>) {
         self.line("login-failed", peer, json!({}));
     }
 
@@ -76,14 +76,14 @@ impl Audit {
         if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
             line.extend(fields.clone());
         }
-        self.line(event, caller.peer, line);
+        self.line(event, caller.peer.as_ref(), line);
     }
 
-    fn line(&self, event: &str, peer: Option<SocketAddr>, mut fields: Value) {
+    fn line(&self, event: &str, peer: Option<&Peer>, mut fields: Value) {
         let Some(writer) = &self.0 else { return };
         fields["time"] = humantime::format_rfc3339_millis(SystemTime::now()).to_string().into();
         fields["event"] = event.into();
-        fields["peer"] = peer.map(|peer| peer.ip().to_string()).into();
+        fields["peer"] = peer.map(|peer| peer.address.ip().to_string()).into();
         // One write, so that lines of several copies of the service do not mix.
         if let Err(error) = writer.lock().write_all(format!("{fields}\n").as_bytes()) {
             tracing::error!(%error, "a line of the audit log is lost");

@@ -1,7 +1,8 @@
 //! The stream of changes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,14 +54,20 @@ pub(crate) async fn changes(
     query: Result<Query<Watched>, QueryRejection>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let Query(Watched { prefix }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
+    let mut seen = service.snapshots.subscribe();
+    // The present snapshot is new to this stream.
+    seen.mark_changed();
     let listener = Listener {
         prefixes: caller.readable(&prefix),
+        prefix,
         ends: Instant::now() + LONGEST,
         service: service.clone(),
         caller: caller.clone(),
-        seen: service.snapshots.subscribe(),
-        known: Arc::default(),
-        events: VecDeque::new(),
+        seen,
+        known: Locks::default(),
+        now: None,
+        last: None,
+        is_changed_told: false,
         is_complete: false,
         _waits: service.wait(&caller)?,
     };
@@ -70,16 +77,26 @@ pub(crate) async fn changes(
     })))
 }
 
-/// One stream.
+/// All locks at one time, by their names.
+type Locks = Arc<BTreeMap<String, Info>>;
+
+/// One stream. It has no copies of locks: each event is made when it is asked for.
 struct Listener {
+    prefix: String,
     /// Of the names that the caller may see.
     prefixes: Vec<String>,
     ends: Instant,
     service: Service,
     caller: Caller,
     seen: watch::Receiver<Option<Snapshot>>,
-    known: Arc<BTreeMap<String, Info>>,
-    events: VecDeque<(&'static str, Value)>,
+    /// The locks that were told.
+    known: Locks,
+    /// The locks that are told now.
+    now: Option<Locks>,
+    /// The name that was told last.
+    last: Option<String>,
+    /// The changed locks of `now` were told. The free ones are left.
+    is_changed_told: bool,
     /// All locks were told once.
     is_complete: bool,
     _waits: Waits,
@@ -88,43 +105,57 @@ struct Listener {
 impl Listener {
     /// Returns the next event. `None`: the stream ends.
     async fn next(&mut self) -> Option<(&'static str, Value)> {
+        let quiet_until = Instant::now() + BEAT;
         loop {
-            if let Some(event) = self.events.pop_front() {
+            // Before each event: a slow reader always finds another difference.
+            let caller = self.service.known(&self.caller)?;
+            if Instant::now() >= self.ends || caller.readable(&self.prefix) != self.prefixes {
+                return None;
+            }
+            if let Some(event) = self.difference() {
                 return Some(event);
             }
-            let snapshot = self.seen.borrow_and_update().clone();
-            match snapshot {
-                Some(Ok(now)) => self.compare(now),
-                Some(Err(error)) => self.events.push_back(("unreachable", json!({ "detail": error }))),
-                None => {}
+            match tokio::time::timeout_at(quiet_until, self.seen.changed()).await {
+                Err(_) => return Some(("unchanged", json!({}))),
+                Ok(changed) => changed.ok()?,
             }
-            if self.events.is_empty() {
-                if Instant::now() >= self.ends || !self.service.knows(&self.caller) {
-                    return None;
-                }
-                match tokio::time::timeout(BEAT, self.seen.changed()).await {
-                    Err(_) => return Some(("unchanged", json!({}))),
-                    Ok(changed) => changed.ok()?,
-                }
+            match self.seen.borrow_and_update().clone() {
+                Some(Ok(now)) => self.now = Some(now),
+                Some(Err(error)) => return Some(("unreachable", json!({ "detail": error }))),
+                None => {}
             }
         }
     }
 
-    fn compare(&mut self, now: Arc<BTreeMap<String, Info>>) {
+    /// Returns the next difference of the locks that were told and those that are told now.
+    fn difference(&mut self) -> Option<(&'static str, Value)> {
+        let now = Arc::clone(self.now.as_ref()?);
         let has_prefix = |name: &str| self.prefixes.iter().any(|prefix| name.starts_with(prefix));
-        for (name, info) in now.iter().filter(|(name, _)| has_prefix(name)) {
-            if self.known.get(name).is_none_or(|before| differ(before, info)) {
-                self.events.push_back(("changed", json!(Lock::from(info))));
+        if !self.is_changed_told {
+            let is_changed =
+                |name: &str, info| self.known.get(name).is_none_or(|before| differ(before, info));
+            let mut others = now.range::<str, _>(after(self.last.as_deref()));
+            if let Some((name, info)) = others.find(|(name, info)| has_prefix(name) && is_changed(name, info))
+            {
+                self.last = Some(name.clone());
+                return Some(("changed", json!(Lock::from(info))));
             }
+            (self.is_changed_told, self.last) = (true, None);
         }
-        for name in self.known.keys().filter(|name| has_prefix(name) && !now.contains_key(*name)) {
-            self.events.push_back(("free", json!({ "name": name })));
+        let mut others = self.known.range::<str, _>(after(self.last.as_deref())).map(|(name, _)| name);
+        if let Some(name) = others.find(|name| has_prefix(name) && !now.contains_key(*name)) {
+            self.last = Some(name.clone());
+            return Some(("free", json!({ "name": name })));
         }
-        self.known = now;
-        if !std::mem::replace(&mut self.is_complete, true) {
-            self.events.push_back(("complete", json!({})));
-        }
+        (self.known, self.now, self.last, self.is_changed_told) = (now, None, None, false);
+        let is_first = !std::mem::replace(&mut self.is_complete, true);
+        is_first.then(|| ("complete", json!({})))
     }
+}
+
+/// Returns the range of the names after this one.
+fn after(name: Option<&str>) -> (Bound<&str>, Bound<&str>) {
+    (name.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
 }
 
 /// Returns whether other claims hold or wait, or a holder was evicted. Ages and leases change all the time.

@@ -1,4 +1,4 @@
-//! The streaming form of a request: it waits, is granted, reports what happens to the lock, and releases when it is closed.
+//! The streaming form of a request: it waits, is granted, reports the state of the lock, and releases when it is closed.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -6,15 +6,18 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
 use futures_util::stream::{Stream, unfold};
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
+use crate::peer::Peer;
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::request::{Body, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
@@ -25,8 +28,29 @@ const BEAT: Duration = Duration::from_secs(3);
 /// `listen.rs`.
 const STOP_AFTER: Duration = Duration::from_secs(10);
 
-/// Why a stream ends whose caller has no rights any more.
-const NOT_VALID: &str = "the token was taken back or has expired";
+/// Why each stream ends at the end of the service.
+const CLOSING: &str = "this copy of the service ends; ask again, or ask another copy";
+
+/// The streams that hold locks. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Streams(watch::Sender<bool>);
+
+impl Streams {
+    /// Ends all streams, and those that begin later. The holders are told. Each lock is held until its holder has closed the stream, or
+    /// has had its `stop_after_ms`. So this takes at most 11 s (`STOP_AFTER` and 1 s). Call it before [`Client::close`].
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the streams end all the same.
+    ///
+    /// [`Client::close`]: fencepost_core::Client::close
+    pub async fn end(&self) {
+        self.0.send_replace(true);
+        let _ = tokio::time::timeout(STOP_AFTER + Duration::from_secs(1), self.0.closed()).await;
+    }
+}
+
+/// An event: its name and its data.
+type Told = (&'static str, Value);
 
 /// A request and how far it is.
 struct Held {
@@ -34,6 +58,10 @@ struct Held {
     caller: Caller,
     wanted: Wanted,
     stage: Stage,
+    /// How long after the last event the caller stops.
+    stop_after: Duration,
+    /// Says that the service ends. The end of the service waits until it is dropped.
+    closing: watch::Receiver<bool>,
     _waits: Waits,
 }
 
@@ -41,6 +69,11 @@ enum Stage {
     Begin,
     Waiting(Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>),
     Holding(Guard),
+    /// The lock is no longer the caller's. The guard stays until the caller has stopped: the next holder must not be granted before.
+    Stopping {
+        _guard: Guard,
+        until: Instant,
+    },
     Ended,
 }
 
@@ -68,31 +101,88 @@ pub(crate) async fn hold(
         Err(problem) => Err(problem),
     };
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
-    let held = Held { service, caller, wanted, stage: Stage::Begin, _waits: waits };
-    // The caller that closes the connection drops the stream, and with it the place in the queue or the guard.
-    Ok(Sse::new(unfold(held, |mut held| async move {
-        let (name, data) = held.next().await?;
-        Some((Ok(Event::default().event(name).data(data.to_string())), held))
+    let (closing, peer) = (service.streams.0.subscribe(), caller.peer.clone());
+    let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
+    let held = Held { service, caller, wanted, stage, stop_after, closing, _waits: waits };
+    let (events, told) = mpsc::channel(1);
+    tokio::spawn(drive(held, events, peer));
+    Ok(Sse::new(unfold(told, |mut told| async move {
+        let (name, data): Told = told.recv().await?;
+        Some((Ok(Event::default().event(name).data(data.to_string())), told))
     })))
+}
+
+/// Makes the events, whether the caller reads them or not. A caller that closes the stream has left the queue, or has released the lock. One
+/// that does not read, or whose connection failed, may still work: its lock is held until it has stopped.
+async fn drive(mut held: Held, events: mpsc::Sender<Told>, peer: Option<Peer>) {
+    while let Ok(Ok(place)) = tokio::time::timeout(STOP_AFTER, events.reserve()).await {
+        tokio::select! {
+            event = held.next() => match event {
+                Some(event) => place.send(event),
+                None => return,
+            },
+            () = events.closed() => break,
+        }
+    }
+    let is_closed_by_caller = events.is_closed() && peer.is_none_or(|peer| peer.is_heard());
+    if !is_closed_by_caller {
+        held.stop();
+        held.next().await;
+    }
 }
 
 impl Held {
     /// Returns the next event. `None`: the stream ends.
-    async fn next(&mut self) -> Option<(&'static str, Value)> {
-        if !self.service.knows(&self.caller) {
-            // Dropped: the lock is released, or the place in the queue is left.
-            return match std::mem::replace(&mut self.stage, Stage::Ended) {
-                Stage::Begin | Stage::Waiting(_) => {
-                    let problem = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID);
-                    self.service.audit.acquired(&self.caller, &self.wanted.name, Err(&problem));
-                    Some(("refused", problem.to_json()))
-                }
-                Stage::Holding(guard) => {
-                    Some(("lost", json!({ "token": guard.token().get(), "why": NOT_VALID, "detail": null })))
-                }
-                Stage::Ended => None,
-            };
+    async fn next(&mut self) -> Option<Told> {
+        if let Stage::Stopping { until, .. } = self.stage {
+            tokio::time::sleep_until(until).await;
+            self.stage = Stage::Ended;
         }
+        if let Stage::Ended = self.stage {
+            return None;
+        }
+        if let Err(problem) = self.check() {
+            return Some(self.end(&problem));
+        }
+        let mut closing = self.closing.clone();
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => Some(self.end(&Problem::unavailable("closing", CLOSING))),
+            event = self.step() => event,
+        }
+    }
+
+    fn check(&self) -> Answer<()> {
+        self.service.check_again(&self.caller, Verb::Acquire, &self.wanted.name)
+    }
+
+    /// Ends the stream for a reason that does not come from the lock.
+    fn end(&mut self, why: &Problem) -> Told {
+        let event = match &self.stage {
+            Stage::Holding(guard) => {
+                ("lost", json!({ "token": guard.token().get(), "why": why.detail(), "detail": null }))
+            }
+            _ => {
+                self.service.audit.acquired(&self.caller, &self.wanted.name, Err(why));
+                ("refused", why.to_json())
+            }
+        };
+        self.stop();
+        event
+    }
+
+    /// Leaves the queue. A lock is held for as long as the caller may need to stop.
+    fn stop(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Holding(guard) => {
+                Stage::Stopping { _guard: guard, until: Instant::now() + self.stop_after }
+            }
+            stage @ Stage::Stopping { .. } => stage,
+            Stage::Begin | Stage::Waiting(_) | Stage::Ended => Stage::Ended,
+        };
+    }
+
+    async fn step(&mut self) -> Option<Told> {
         match &mut self.stage {
             Stage::Begin => {
                 let wanted = self.wanted.clone();
@@ -107,36 +197,37 @@ impl Held {
                 };
                 let problem = match outcome {
                     Ok(Some(guard)) => {
-                        let granted = held(&guard);
+                        if let Err(problem) = self.check() {
+                            return Some(self.end(&problem));
+                        }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
+                        let granted = held(&guard, &mut self.stop_after);
                         self.stage = Stage::Holding(guard);
                         return Some(("granted", granted));
                     }
                     Ok(None) => busy(&self.service.locks, &self.wanted).await,
                     Err(error) => Problem::from(error),
                 };
-                self.service.audit.acquired(&self.caller, &self.wanted.name, Err(&problem));
-                self.stage = Stage::Ended;
-                Some(("refused", problem.to_json()))
+                Some(self.end(&problem))
             }
             Stage::Holding(guard) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
                 let Ok(why) = tokio::time::timeout(beat, guard.lost()).await else {
-                    return Some(("held", held(guard)));
+                    return Some(("held", held(guard, &mut self.stop_after)));
                 };
                 let detail = guard.loss_detail().as_deref().map(str::to_owned);
                 let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
-                self.stage = Stage::Ended;
+                self.stop();
                 Some(("lost", lost))
             }
-            Stage::Ended => None,
+            Stage::Stopping { .. } | Stage::Ended => None,
         }
     }
 }
 
 /// Makes the data of an event that says that the lock is held. If this service is stopped, the lease ends at its time. The caller stops
 /// before that: a fifth of the time is for the way of the event.
-fn held(guard: &Guard) -> Value {
-    let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
-    json!({ "token": guard.token().get(), "stop_after_ms": millis(stop_after) })
+fn held(guard: &Guard, stop_after: &mut Duration) -> Value {
+    *stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
+    json!({ "token": guard.token().get(), "stop_after_ms": millis(*stop_after) })
 }

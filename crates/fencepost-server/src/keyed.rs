@@ -75,16 +75,17 @@ fn begin(
     queued: Arc<watch::Sender<bool>>,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
     let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
-    let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
+    let (service, caller, wanted, key) = (service.clone(), caller.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;
-        find_or_acquire(&service, &wanted, &key, &queued).await
+        find_or_acquire(&service, &caller, &wanted, &key, &queued).await
     })
 }
 
 /// Finds the grant of this key, or acquires the lock.
 async fn find_or_acquire(
     service: &Service,
+    caller: &Caller,
     wanted: &Wanted,
     key: &Key,
     queued: &Arc<watch::Sender<bool>>,
@@ -96,7 +97,7 @@ async fn find_or_acquire(
     while Instant::now() < until {
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
-            match with_record(service, wanted, key, guard, queued).await? {
+            match with_record(service, caller, wanted, key, guard, queued).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
                 None => continue,
@@ -123,6 +124,7 @@ async fn find_or_acquire(
 /// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
 async fn with_record(
     service: &Service,
+    caller: &Caller,
     wanted: &Wanted,
     key: &Key,
     record: Guard,
@@ -150,7 +152,7 @@ async fn with_record(
     };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
     match kept(record, wanted.ttl).await {
-        Ok(()) => detached(guard).await.map(Some),
+        Ok(()) => detached(service, caller, guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }

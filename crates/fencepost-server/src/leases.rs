@@ -33,7 +33,9 @@ pub(crate) struct Leased {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Shown {
     name: String,
-    held: bool,
+    /// A holder has the token that the text of the lease names. The text is no proof: its bearer can change it.
+    token_holds: bool,
+    /// This holder.
     claim: Option<Claim>,
 }
 
@@ -87,14 +89,14 @@ pub(crate) async fn release(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Shows whether a lease holds its lock.
+/// Shows the holder that has the token of a lease.
 #[utoipa::path(
     post,
     path = "/v1/leases/show",
     tag = "leases",
     request_body = Leased,
     responses(
-        (status = 200, description = "The claim of the lease", body = Shown),
+        (status = 200, description = "The holder", body = Shown),
         (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
@@ -105,11 +107,13 @@ pub(crate) async fn show_lease(
 ) -> Answer<Json<Shown>> {
     let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
     caller.check(Verb::Acquire, lease.name())?;
+    // The token comes from the caller, and could be that of any holder.
+    caller.check(Verb::Read, lease.name())?;
     let info = service.locks.inspect(lease.name().as_str()).await?;
     let mine = info.holders().find(|claim| claim.token == Some(lease.token()));
     Ok(Json(Shown {
         name: lease.name().as_str().to_owned(),
-        held: mine.is_some(),
+        token_holds: mine.is_some(),
         claim: mine.map(Claim::from),
     }))
 }

@@ -33,6 +33,7 @@ mod operator;
 mod options;
 mod origin;
 mod page;
+mod peer;
 mod problem;
 mod process;
 mod prometheus;
@@ -51,6 +52,7 @@ use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
 pub use crate::audit::Audit;
+pub use crate::hold::Streams;
 pub use crate::listen::{bind, serve};
 pub use crate::options::{Options, certificates};
 pub use crate::prometheus::Metrics;

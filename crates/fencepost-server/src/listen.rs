@@ -13,6 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustix::net::sockopt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -21,9 +22,12 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::options::Options;
+use crate::peer::{Noted, Peer};
 
-/// How many connections are open at the same time at most.
+/// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
+/// How many open files are kept for the engine, the file of tokens and the certificates.
+const RESERVE: usize = 100;
 /// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
 const HEAD: Duration = Duration::from_secs(10);
 /// The most bytes of the head of a request.
@@ -36,10 +40,6 @@ const STREAMS: u32 = 256;
 const SILENCE: Duration = Duration::from_secs(20);
 /// How long the service pauses when the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The address of a caller.
-#[derive(Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Binds the address for [`serve`].
 ///
@@ -62,7 +62,7 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Serves for as long as the future is polled.
+/// Serves for as long as the future is polled. Raises the process's limit of open files to the most that the system allows.
 ///
 /// # Errors
 /// The system refuses the listener.
@@ -81,9 +81,22 @@ pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> 
     Ok(())
 }
 
+/// Raises the limit of open files as far as the system lets it, and returns it.
+fn raise_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok();
+    let files = if is_raised { limit.maximum } else { limit.current };
+    files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+}
+
+/// Returns how many connections may be open if the process may open this many files.
+fn connections(files: usize) -> usize {
+    CONNECTIONS.min(files - RESERVE.min(files / 2))
+}
+
 /// Serves each connection by a task of its own.
 async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Options) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(connections(raise_open_files())));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
@@ -98,7 +111,7 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
         tokio::spawn(async move {
             let _permit = permit;
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, peer, router, config).await {
+            if let Err(error) = connection(stream, Peer::new(peer), router, config).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
@@ -107,12 +120,7 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
 
 type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    tls: Option<Arc<ServerConfig>>,
-) -> Ended {
+async fn connection(stream: TcpStream, peer: Peer, router: Router, tls: Option<Arc<ServerConfig>>) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
@@ -137,30 +145,42 @@ fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: SocketAddr, router: Router) -> Ended {
-    let service = service_fn(move |request| answer(router.clone(), peer, request));
+async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer, router: Router) -> Ended {
+    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+    Ok(builder.serve_connection(stream, service).await?)
 }
 
 async fn http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: SocketAddr,
+    peer: Peer,
     router: Router,
 ) -> Ended {
-    let service = service_fn(move |request| answer(router.clone(), peer, request));
+    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
-    builder.keep_alive_interval(HEAD).keep_alive_timeout(HEAD);
-    Ok(builder.serve_connection(TokioIo::new(stream), service).await?)
+    builder.keep_alive_interval(HEAD).keep_alive_timeout(SILENCE);
+    Ok(builder.serve_connection(stream, service).await?)
 }
 
 async fn answer(
     mut router: Router,
-    peer: SocketAddr,
+    peer: Peer,
     mut request: Request<Incoming>,
 ) -> std::result::Result<axum::response::Response, Infallible> {
-    request.extensions_mut().insert(Peer(peer));
+    request.extensions_mut().insert(peer);
     router.call(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_engine() {
+        assert_eq!([100, 1_024, 30_000, usize::MAX].map(connections), [50, 924, CONNECTIONS, CONNECTIONS]);
+    }
 }

@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-use crate::listen::Peer;
+use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::rights::caller::Caller;
 use crate::service::Service;
@@ -18,7 +18,7 @@ const CHALLENGE: &str = "Basic realm=\"fencepost: the password is a token\", cha
 
 /// Answers a request with the caller that its token names.
 pub(crate) async fn login(State(service): State<Service>, mut request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    let peer = request.extensions().get::<Peer>().cloned();
     let mut caller = match &service.tokens {
         None => Caller::of_this_machine(),
         Some(_) if PUBLIC.contains(&request.uri().path()) => Caller::new("", &[], None),
@@ -27,7 +27,7 @@ pub(crate) async fn login(State(service): State<Service>, mut request: Request, 
             Some(token) => match tokens.caller(&token) {
                 Some(caller) => caller,
                 None => {
-                    service.audit.login_failed(peer);
+                    service.audit.login_failed(peer.as_ref());
                     return refused("the token is unknown or has expired");
                 }
             },

@@ -8,6 +8,7 @@ use fencepost_tls::Certificates;
 use rustls::ServerConfig;
 
 use crate::audit::Audit;
+use crate::hold::Streams;
 use crate::prometheus::Metrics;
 use crate::rights::tokens::Tokens;
 
@@ -22,6 +23,8 @@ pub struct Options {
     pub certificates: Option<Arc<Certificates<ServerConfig>>>,
     /// The recorder for `/metrics`.
     pub metrics: Option<Metrics>,
+    /// The streams that hold locks.
+    pub streams: Streams,
 }
 
 /// Reads the certificate of the service and its key, and the authorities of its clients' certificates. With these, each client needs a

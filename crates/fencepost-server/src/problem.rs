@@ -53,6 +53,10 @@ impl Problem {
         self.code
     }
 
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code == code
     }

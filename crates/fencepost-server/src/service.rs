@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
-use fencepost_core::Client;
+use axum::http::StatusCode;
+use fencepost_core::{Client, Name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
+use crate::hold::Streams;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
 use crate::prometheus::Metrics;
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::rights::tokens::Tokens;
 use crate::running::Running;
 use crate::snapshots::Snapshots;
 
 /// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
 const WAITING: usize = 10_000;
+
+/// Why a request or a stream ends whose token has ended.
+const NOT_VALID: &str = "the token was taken back or has expired";
 
 /// The parts that all requests share.
 #[derive(Clone)]
@@ -29,6 +35,7 @@ pub(crate) struct Service {
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) audit: Audit,
     pub(crate) metrics: Option<Metrics>,
+    pub(crate) streams: Streams,
     /// Callers reach it by TLS.
     pub(crate) is_secure: bool,
 }
@@ -50,13 +57,23 @@ impl Service {
             tokens: options.tokens.clone(),
             audit: options.audit.clone(),
             metrics: options.metrics.clone(),
+            streams: options.streams.clone(),
             is_secure: options.certificates.is_some(),
         }
     }
 
-    /// Returns whether the token of a caller is still valid, for a stream that is open.
-    pub(crate) fn knows(&self, caller: &Caller) -> bool {
-        self.tokens.as_ref().is_none_or(|tokens| tokens.is_valid(caller))
+    /// Returns a caller that came before with the rights that it has now. `None`: its token is not valid any more.
+    pub(crate) fn known(&self, caller: &Caller) -> Option<Caller> {
+        match (&self.tokens, &caller.token) {
+            (Some(tokens), Some(token)) => tokens.caller_of(token),
+            _ => Some(caller.clone()),
+        }
+    }
+
+    /// Checks the rights of a caller again, after a wait.
+    pub(crate) fn check_again(&self, caller: &Caller, verb: Verb, name: &Name) -> Answer<()> {
+        let invalid = || Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID);
+        self.known(caller).ok_or_else(invalid)?.check(verb, name)
     }
 
     /// Counts a caller that waits.

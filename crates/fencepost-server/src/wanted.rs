@@ -14,6 +14,7 @@ use crate::process::Process;
 use crate::request::duration;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
+use crate::service::Service;
 use crate::view::Claim;
 
 /// The lease if the caller gives none. Nobody renews it but the caller.
@@ -165,8 +166,10 @@ impl Wanted {
     }
 }
 
-/// Cuts the grant loose from this process.
-pub(crate) async fn detached(guard: Guard) -> Answer<Grant> {
+/// Detaches the grant from this process, if the caller may still have it.
+pub(crate) async fn detached(service: &Service, caller: &Caller, guard: Guard) -> Answer<Grant> {
+    // Dropped, the guard is released.
+    service.check_again(caller, Verb::Acquire, guard.name())?;
     // The lease counts from before the engine was asked.
     let until = Instant::now() + guard.remaining();
     Ok(Grant { lease: guard.detach().await?, until })

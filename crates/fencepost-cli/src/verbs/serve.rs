@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::Error;
-use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Tokens};
+use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Streams, Tokens};
 
 use crate::args::count;
 use crate::connect::{CLEANUP, Options, close, connect};
@@ -70,7 +70,7 @@ enum Command {
 /// Give callers of the service rights by tokens.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost serve token add [OPTIONS] NAME",
+    override_usage = "fencepost serve token COMMAND",
     disable_help_subcommand = true,
     after_help = "Example:
   fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci"
@@ -83,11 +83,12 @@ struct TokenArgs {
 #[derive(Debug, clap::Subcommand)]
 enum TokenCommand {
     Add(AddArgs),
+    Remove(RemoveArgs),
 }
 
 /// Add a token to a file and print it.
 ///
-/// The file has only a hash of it. To take a token back, delete its line.
+/// The file has only a hash of it. `fencepost serve token remove` revokes it.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost serve token add [OPTIONS] NAME",
@@ -113,13 +114,37 @@ struct AddArgs {
     name: String,
 }
 
+/// Revoke all tokens of a caller.
+///
+/// A running service refuses them within 1 s. Streams with them end within 4 s.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "fencepost serve token remove --tokens FILE NAME",
+    after_help = "Example:
+  fencepost serve token remove --tokens tokens.jsonl ci"
+)]
+struct RemoveArgs {
+    /// File of tokens
+    #[arg(long, value_name = "FILE")]
+    tokens: PathBuf,
+    /// Name of the caller
+    name: String,
+}
+
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
-    if let Some(Command::Token(TokenArgs { command: TokenCommand::Add(new) })) = args.command {
-        let AddArgs { tokens, allow, expires, waiting, name } = new;
-        let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting })?;
-        show::line(&token)?;
-        return Ok(0);
+    match args.command {
+        None => {}
+        Some(Command::Token(TokenArgs { command: TokenCommand::Add(new) })) => {
+            let AddArgs { tokens, allow, expires, waiting, name } = new;
+            let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting })?;
+            show::line(&token)?;
+            return Ok(0);
+        }
+        Some(Command::Token(TokenArgs { command: TokenCommand::Remove(RemoveArgs { tokens, name }) })) => {
+            Tokens::remove(&tokens, &name)?;
+            return Ok(0);
+        }
     }
     let options = options(&args)?;
     let listener = fencepost_server::bind(args.listen, &options)?;
@@ -141,6 +166,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
     let outcome = unless_ended(signals, served).await;
+    // Those that hold a lock by a stream stop first.
+    options.streams.end().await;
     close(&locks, CLEANUP).await;
     outcome?.map(|()| 0)
 }
@@ -158,5 +185,11 @@ fn options(args: &Args) -> Result<Service, Error> {
         }
         _ => None,
     };
-    Ok(Service { tokens, audit, certificates, metrics: Some(Metrics::install()?) })
+    Ok(Service {
+        tokens,
+        audit,
+        certificates,
+        metrics: Some(Metrics::install()?),
+        streams: Streams::default(),
+    })
 }

@@ -32,7 +32,7 @@ const VERBS: [&str; 19] = [
 ];
 
 /// Commands below a verb. They have no manual page of their own.
-const BELOW: [&str; 2] = ["serve token", "serve token add"];
+const BELOW: [&str; 3] = ["serve token", "serve token add", "serve token remove"];
 
 fn help(place: &Place, verb: &str) -> String {
     place.output(verb.split(' ').chain(["--help"])).expect(0).out.clone()
@@ -134,6 +134,7 @@ fn examples_of_the_help_run() {
 /// The state that a verb's examples begin with.
 fn before(verb: &str) -> &'static str {
     match verb {
+        "serve token remove" => "fencepost serve token add --tokens tokens.jsonl --allow read: ci",
         "extend" | "release" | "show" => "lease=$(fencepost acquire --ttl 10m deploy)",
         "evict" => {
             "fencepost acquire --ttl 10m backup >lease; token=$(fencepost show --json backup | jq .holders[0].token)"

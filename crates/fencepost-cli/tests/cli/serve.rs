@@ -235,6 +235,9 @@ fn a_token_gives_rights_without_a_restart() {
     // A fault of an option is refused before the service listens.
     place.output(["serve", "token", "add", "--tokens", tokens, "--allow", "own:", "ci"]).expect(64);
     place.output(["serve", "token", "add", "--tokens", tokens, "ci"]).expect(64);
+    place.output(["serve", "token", "remove", "--tokens", tokens, "ci"]).expect(0);
+    eventually("it is revoked", SOON, || (ask(token, "stock%2F1").0 == 401).then_some(()));
+    place.output(["serve", "token", "remove", "--tokens", tokens, "ci"]).expect(64).complains(&["no token"]);
     place.output(["serve", "--tokens", place.path("none").to_str().unwrap()]).expect(78);
     place.file("tokens", "nonsense");
     place.output(["serve", "--tokens", tokens]).expect(78).complains(&["line 1"]);

@@ -1,6 +1,5 @@
 //! The caller of a request, and what it may do.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -9,6 +8,7 @@ use axum::http::request::Parts;
 use fencepost_core::Name;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::rights::entry::{Right, Verb};
 use crate::rights::secret::Hash;
@@ -17,7 +17,7 @@ use crate::rights::secret::Hash;
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
-    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) peer: Option<Peer>,
     /// The hash of its token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.

@@ -1,19 +1,17 @@
 //! The file of tokens. It is read again when it has changed.
 
 use std::fmt;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, Result, visible};
 use tokio::sync::Semaphore;
 
 use crate::rights::caller::Caller;
 use crate::rights::entry::{Entry, Right};
+use crate::rights::file::{self, Seen};
 use crate::rights::secret::{Hash, fresh};
 
 /// The tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the tokens that
@@ -27,10 +25,9 @@ struct State {
     known: Vec<Known>,
     /// The file that `known` is of, or that has a fault.
     seen: Option<Seen>,
+    /// The file could not be read, which the log says.
+    is_unread: bool,
 }
-
-/// Tells a changed file from the one that was read.
-type Seen = (u64, u64, i64, i64, u64);
 
 struct Known {
     entry: Entry,
@@ -56,9 +53,9 @@ impl Tokens {
     /// # Errors
     /// [`is_configuration`](Error::is_configuration): the fault of the file, with its path and line.
     pub fn read(path: &Path) -> Result<Tokens> {
-        let file = open(path)?;
-        let seen = file.metadata().ok().map(seen);
-        let state = State { known: known(path, read(path, file)?, &[]), seen };
+        let seen = Seen::of(path);
+        let entries = file::entries(path, &file::text(path)?)?;
+        let state = State { known: known(path, entries, &[]), seen, is_unread: false };
         Ok(Tokens { path: path.to_owned(), state: Mutex::new(state) })
     }
 
@@ -74,9 +71,6 @@ impl Tokens {
         if new.rights.is_empty() {
             return Err(Error::invalid("a token needs a right, for example acquire,read:stock/"));
         }
-        if path.exists() {
-            Tokens::read(path)?;
-        }
         let token = fresh()?;
         let entry = Entry {
             caller: new.caller.clone(),
@@ -85,12 +79,33 @@ impl Tokens {
             expires: new.expires.map(|time| SystemTime::now() + time),
             waiting: new.waiting,
         };
-        let failed = |error| configuration(path, "cannot be written").because(error);
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(failed)?;
-        // One write, so that two commands at the same time do not mix their lines.
-        let line = format!("{}\n", entry.to_line());
-        file.write_all(line.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        file::change(path, |lines| {
+            lines.push(entry.to_line());
+            Ok(())
+        })?;
         Ok(token)
+    }
+
+    /// Removes all tokens of a caller from the file. Returns how many they were.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the caller has no token. [`is_configuration`](Error::is_configuration) if the file has a fault
+    /// or cannot be written.
+    pub fn remove(path: &Path, caller: &str) -> Result<usize> {
+        let mut count = 0;
+        file::change(path, |lines| {
+            lines.retain(|line| {
+                let is_of_caller = Entry::from_line(line).is_ok_and(|entry| entry.caller == caller);
+                count += usize::from(is_of_caller);
+                !is_of_caller
+            });
+            let none = || {
+                let (caller, path) = (visible(caller), path.display());
+                Error::invalid(format!("the file of tokens {path} has no token of {caller:?}"))
+            };
+            (count > 0).then_some(()).ok_or_else(none)
+        })?;
+        Ok(count)
     }
 
     /// Returns the caller of a token that is valid now.
@@ -98,12 +113,8 @@ impl Tokens {
         self.caller_of(&Hash::of(token))
     }
 
-    /// Returns whether the token of a caller is still valid.
-    pub(crate) fn is_valid(&self, caller: &Caller) -> bool {
-        caller.token.is_none_or(|token| self.caller_of(&token).is_some())
-    }
-
-    fn caller_of(&self, hash: &Hash) -> Option<Caller> {
+    /// Returns the caller of the token with this hash, if the token is valid now.
+    pub(crate) fn caller_of(&self, hash: &Hash) -> Option<Caller> {
         let mut state = self.state.lock();
         self.reload(&mut state);
         // All entries are compared, whichever it is.
@@ -121,12 +132,27 @@ impl Tokens {
     }
 
     fn reload(&self, state: &mut State) {
-        let now = fs::metadata(&self.path).ok().map(seen);
+        let now = Seen::of(&self.path);
         if now == state.seen {
             return;
         }
-        state.seen = now;
-        match open(&self.path).and_then(|file| read(&self.path, file)) {
+        let text = match file::text(&self.path) {
+            Ok(text) => text,
+            Err(error) => {
+                // The reason may pass, for example too many open files: the next request tries again.
+                state.seen = None;
+                if !std::mem::replace(&mut state.is_unread, true) {
+                    tracing::error!(%error, "the changed file of tokens is not in use");
+                }
+                return;
+            }
+        };
+        (state.seen, state.is_unread) = (now, false);
+        match file::entries(&self.path, &text) {
+            // Somebody may be writing the file, and has emptied it first. The next request reads it again.
+            Ok(entries) if entries.len() < state.known.len() && now.is_some_and(|now| now.is_fresh()) => {
+                state.seen = None;
+            }
             Ok(entries) => state.known = known(&self.path, entries, &state.known),
             Err(error) => tracing::error!(%error, "the changed file of tokens is not in use"),
         }
@@ -144,30 +170,6 @@ fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
         }
     };
     entries.into_iter().map(|entry| Known { waiting: waiting(&entry), entry }).collect()
-}
-
-fn seen(file: Metadata) -> Seen {
-    (file.dev(), file.ino(), file.mtime(), file.mtime_nsec(), file.size())
-}
-
-fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(|error| configuration(path, "cannot be read").because(error))
-}
-
-fn read(path: &Path, file: File) -> Result<Vec<Entry>> {
-    let text = std::io::read_to_string(file);
-    let text = text.map_err(|error| configuration(path, "cannot be read").because(error))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let entry = |(number, line): (usize, &str)| {
-        let wrong =
-            |error| configuration(path, &format!("has a fault in line {}", number + 1)).because(error);
-        Entry::from_line(line).map_err(wrong)
-    };
-    lines.map(entry).collect()
-}
-
-fn configuration(path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Configuration, format!("the file of tokens {} {what}", path.display()))
 }
 
 impl fmt::Debug for Tokens {

@@ -1,5 +1,6 @@
 //! The API on the engine in memory: without a network, but for the tests of the listener.
 
+mod ends;
 mod keys;
 mod kit;
 mod locks;
@@ -8,3 +9,4 @@ mod page;
 mod rights;
 mod service;
 mod streams;
+mod tokens;

@@ -6,10 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use axum::http::{Request, StatusCode, Version};
+use fencepost_core::Client;
 use fencepost_server::{Options, Tokens, bind, certificates, router, serve};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -25,9 +27,14 @@ const LOOPBACK: &str = "127.0.0.1:0";
 /// Starts the service on a free port. It ends with the test's runtime.
 async fn listen(options: Options) -> SocketAddr {
     let (_, locks) = service().await;
+    listen_on(&locks, options)
+}
+
+/// Starts the service for these locks.
+pub(crate) fn listen_on(locks: &Client, options: Options) -> SocketAddr {
     let listener = bind(LOOPBACK.parse().unwrap(), &options).unwrap();
     let address = listener.local_addr().unwrap();
-    let router = router(locks, &options).unwrap();
+    let router = router(locks.clone(), &options).unwrap();
     tokio::spawn(async move { serve(router, listener, &options).await });
     address
 }
@@ -60,6 +67,16 @@ async fn a_slow_or_silent_caller_is_cut_off() {
     }
     let answer = exchange(TcpStream::connect(address).await.unwrap(), HEALTH.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+#[tokio::test]
+async fn the_service_may_open_as_many_files_as_the_system_lets_it() {
+    let limit = || getrlimit(Resource::Nofile);
+    let lower = Rlimit { current: limit().maximum.map(|most| most - 1), ..limit() };
+    setrlimit(Resource::Nofile, lower).unwrap();
+    let address = listen(Options::default()).await;
+    exchange(TcpStream::connect(address).await.unwrap(), HEALTH.as_bytes()).await;
+    assert_eq!(limit().current, limit().maximum);
 }
 
 #[tokio::test]
@@ -118,7 +135,7 @@ async fn a_request_that_is_cut_off_or_garbled_harms_nobody() {
 }
 
 /// Makes `cert.pem` and `key.pem` for this machine.
-fn make_certificate(dir: &Path) {
+pub(crate) fn make_certificate(dir: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         // Not an authority: rustls refuses an authority as a server's certificate.
@@ -130,14 +147,14 @@ fn make_certificate(dir: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn tls(server: &Path, clients: Option<&Path>) -> Options {
+pub(crate) fn tls(server: &Path, clients: Option<&Path>) -> Options {
     let (cert, key) = (server.join("cert.pem"), server.join("key.pem"));
     let read = certificates(&cert, &key, clients.map(|dir| dir.join("cert.pem")).as_deref());
     Options { certificates: Some(Arc::new(read.unwrap())), ..Options::default() }
 }
 
 /// Connects to a server with this certificate, with a certificate of the client's or none.
-async fn connect(
+pub(crate) async fn connect(
     address: SocketAddr,
     server: &Path,
     client: Option<&Path>,

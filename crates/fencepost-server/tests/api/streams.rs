@@ -1,9 +1,11 @@
 //! Streams: a lock that is held by a connection, and what changes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Eviction};
+use fencepost_core::testing::TestEngine;
+use fencepost_core::{Client, ErrorKind, Eviction};
+use fencepost_server::Options;
 use serde_json::json;
 
 use crate::kit::{Events, acquire, answer, get, lease, post, service};
@@ -78,7 +80,6 @@ async fn a_stream_tells_that_its_lock_is_lost() {
         (&granted["token"], Some("it was evicted by an operator"))
     );
     assert!(lost["detail"].as_str().unwrap().contains("deploy"), "{lost}");
-    assert_eq!(events.next().await, None);
 }
 
 #[tokio::test]
@@ -107,4 +108,20 @@ async fn changes_are_told_as_they_happen() {
     assert_eq!(events.next_of("changed").await["name"], "stock/2");
     answer(&router, post("/v1/leases/release", &lease(&held))).await;
     assert_eq!(events.next_of("free").await, json!({ "name": "stock/1" }));
+}
+
+#[tokio::test]
+async fn an_engine_that_is_away_is_told_once_for_each_look() {
+    let engine = TestEngine::in_real_time().unwrap();
+    let router = fencepost_server::router(engine.client(), &Options::default()).unwrap();
+    engine.fail_all(ErrorKind::Unreachable);
+    let mut events = Events::of(&router, get("/v1/changes")).await;
+    let (mut count, start) = (0, Instant::now());
+    while start.elapsed() < Duration::from_secs(2) {
+        assert_eq!(events.next().await.unwrap().0, "unreachable");
+        count += 1;
+    }
+    assert!((3..=6).contains(&count), "{count} events in 2 s");
+    engine.heal_all();
+    events.next_of("complete").await;
 }
