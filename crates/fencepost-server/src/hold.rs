@@ -8,11 +8,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::Stream;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::events::{Events, Source, Told, stream};
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::request::{Body, NamePart, body_of, name_of};
@@ -48,9 +49,6 @@ impl Streams {
         let _ = tokio::time::timeout(STOP_AFTER + Duration::from_secs(1), self.0.closed()).await;
     }
 }
-
-/// An event: its name and its data.
-type Told = (&'static str, Value);
 
 /// A request and how far it is.
 struct Held {
@@ -104,25 +102,16 @@ pub(crate) async fn hold(
     let (closing, peer) = (service.streams.0.subscribe(), caller.peer.clone());
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
     let held = Held { service, caller, wanted, stage, stop_after, closing, _waits: waits };
-    let (events, told) = mpsc::channel(1);
+    let (events, stream) = stream();
     tokio::spawn(drive(held, events, peer));
-    Ok(Sse::new(unfold(told, |mut told| async move {
-        let (name, data): Told = told.recv().await?;
-        Some((Ok(Event::default().event(name).data(data.to_string())), told))
-    })))
+    Ok(stream)
 }
 
-/// Makes the events, whether the caller reads them or not. A caller that closes the stream has left the queue, or has released the lock. One
-/// that does not read, or whose connection failed, may still work: its lock is held until it has stopped.
-async fn drive(mut held: Held, events: mpsc::Sender<Told>, peer: Option<Peer>) {
-    while let Ok(Ok(place)) = tokio::time::timeout(STOP_AFTER, events.reserve()).await {
-        tokio::select! {
-            event = held.next() => match event {
-                Some(event) => place.send(event),
-                None => return,
-            },
-            () = events.closed() => break,
-        }
+/// Makes the events. A caller that closes the stream has left the queue, or has released the lock. One that does not read, or whose
+/// connection failed, may still work: its lock is held until it has stopped.
+async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
+    if events.tell(&mut held).await {
+        return;
     }
     let is_closed_by_caller = events.is_closed() && peer.is_none_or(|peer| peer.is_heard());
     if !is_closed_by_caller {
@@ -131,8 +120,7 @@ async fn drive(mut held: Held, events: mpsc::Sender<Told>, peer: Option<Peer>) {
     }
 }
 
-impl Held {
-    /// Returns the next event. `None`: the stream ends.
+impl Source for Held {
     async fn next(&mut self) -> Option<Told> {
         if let Stage::Stopping { until, .. } = self.stage {
             tokio::time::sleep_until(until).await;
@@ -151,7 +139,9 @@ impl Held {
             event = self.step() => event,
         }
     }
+}
 
+impl Held {
     fn check(&self) -> Answer<()> {
         self.service.check_again(&self.caller, Verb::Acquire, &self.wanted.name)
     }

@@ -19,6 +19,7 @@ mod audit;
 mod body;
 mod changes;
 mod confirm;
+mod events;
 mod grant;
 mod health;
 mod hold;
@@ -90,6 +91,7 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(from_fn(body::read))
+        .layer(from_fn(body::pace))
         .layer(from_fn_with_state(service.clone(), login::login))
         .layer(from_fn_with_state(service.clone(), origin::check))
         .with_state(service))
