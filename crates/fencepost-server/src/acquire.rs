@@ -42,8 +42,9 @@ pub(crate) async fn acquire(
     let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
     let grant = grant(&service, &caller, name.clone(), &headers, &body).await;
-    service.audit.acquired(&caller, &name, grant.as_ref().map(|grant| grant.lease.token()));
-    Ok(Json(grant?.answer(received)))
+    // A grant is in the audit log already.
+    let grant = grant.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
+    Ok(Json(grant.answer(received)))
 }
 
 async fn grant(

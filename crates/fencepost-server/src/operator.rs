@@ -122,7 +122,7 @@ pub(crate) async fn show(
     name: NamePart,
 ) -> Answer<Json<Lock>> {
     let name = name_of(name)?;
-    caller.check(Verb::Read, &name)?;
+    service.check(&caller, Verb::Read, &name)?;
     let info = service.locks.inspect(name.as_str()).await?;
     Ok(Json(Lock::from(&info)))
 }

@@ -63,6 +63,7 @@ async fn a_response_that_is_not_read_is_dropped() {
             tokio::task::yield_now().await;
             tokio::time::pause();
             tokio::time::advance(std::time::Duration::from_secs(30)).await;
+            tokio::task::yield_now().await;
             tokio::time::resume();
         }
         let rest = body.collect().await.unwrap().to_bytes();
