@@ -56,6 +56,7 @@ struct Held {
     caller: Caller,
     wanted: Wanted,
     stage: Stage,
+    received: Instant,
     /// How long after the last event the caller stops.
     stop_after: Duration,
     /// Says that the service ends. The end of the service waits until it is dropped.
@@ -93,6 +94,7 @@ pub(crate) async fn hold(
     name: NamePart,
     body: Body,
 ) -> Answer<Sse<impl Stream<Item = std::result::Result<Event, Infallible>>>> {
+    let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
     let held = match Wanted::new(&service.locks, &caller, name.clone(), &body) {
         Ok(wanted) => service.wait(&caller).map(|waits| (wanted, waits)),
@@ -101,7 +103,7 @@ pub(crate) async fn hold(
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
     let (closing, peer) = (service.streams.0.subscribe(), caller.peer.clone());
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
-    let held = Held { service, caller, wanted, stage, stop_after, closing, _waits: waits };
+    let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();
     tokio::spawn(drive(held, events, peer));
     Ok(stream)
@@ -191,7 +193,8 @@ impl Held {
                             return Some(self.end(&problem));
                         }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
-                        let granted = held(&guard, &mut self.stop_after);
+                        let (granted, stop_after) = held(&guard, self.received);
+                        self.stop_after = stop_after;
                         self.stage = Stage::Holding(guard);
                         return Some(("granted", granted));
                     }
@@ -203,7 +206,9 @@ impl Held {
             Stage::Holding(guard) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
                 let Ok(why) = tokio::time::timeout(beat, guard.lost()).await else {
-                    return Some(("held", held(guard, &mut self.stop_after)));
+                    let (held, stop_after) = held(guard, self.received);
+                    self.stop_after = stop_after;
+                    return Some(("held", held));
                 };
                 let detail = guard.loss_detail().as_deref().map(str::to_owned);
                 let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
@@ -215,9 +220,15 @@ impl Held {
     }
 }
 
-/// Makes the data of an event that says that the lock is held. If this service is stopped, the lease ends at its time. The caller stops
-/// before that: a fifth of the time is for the way of the event.
-fn held(guard: &Guard, stop_after: &mut Duration) -> Value {
-    *stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
-    json!({ "token": guard.token().get(), "stop_after_ms": millis(*stop_after) })
+/// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
+/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has `stop_at_ms`:
+/// the caller counts it from the moment at which it sent the request, which is before it was received.
+fn held(guard: &Guard, received: Instant) -> (Value, Duration) {
+    let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
+    let stop_at = received.elapsed() + stop_after;
+    let token = guard.token().get();
+    (
+        json!({ "token": token, "stop_after_ms": millis(stop_after), "stop_at_ms": millis(stop_at) }),
+        stop_after,
+    )
 }

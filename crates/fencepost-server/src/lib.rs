@@ -6,9 +6,11 @@
 //!
 //! # What is guaranteed
 //! - Each lock has the guarantees of the engine. A caller that hangs up while it waits has left the queue.
-//! - A caller never believes too long: `valid_ms` counts from the moment at which the caller sent the request.
+//! - A caller never believes too long: `valid_ms` of a lease and `stop_at_ms` of a stream count from the moment at which the caller sent the
+//!   request.
 //!
 //! # What is not
+//! - `stop_after_ms` counts from the arrival of an event. A caller that reads an event late believes too long, unless it keeps to `stop_at_ms`.
 //! - A reply that the caller does not get leaves the lease until its time is over, unless the caller asks again with the same
 //!   idempotency key.
 //! - Without [`Tokens`] each program of this machine may do all. So [`bind`] takes an address of loopback alone, and the service answers
