@@ -61,15 +61,12 @@ pub(crate) async fn acquire(
 ) -> Answer<Response> {
     let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
-    let grant = match grant(&service, &caller, name.clone(), &headers, &body).await {
-        Ok(Outcome::Queued) => {
-            return Ok((StatusCode::ACCEPTED, Json(Queued { queued: true })).into_response());
-        }
-        Ok(Outcome::Granted(grant)) => Ok(grant),
-        Err(problem) => Err(problem),
-    };
-    service.audit.acquired(&caller, &name, grant.as_ref().map(|grant| grant.lease.token()));
-    Ok(Json(grant?.answer(received)).into_response())
+    let outcome = grant(&service, &caller, name.clone(), &headers, &body).await;
+    // A grant is in the audit log already.
+    match outcome.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))? {
+        Outcome::Queued => Ok((StatusCode::ACCEPTED, Json(Queued { queued: true })).into_response()),
+        Outcome::Granted(grant) => Ok(Json(grant.answer(received)).into_response()),
+    }
 }
 
 /// Withdraws a request with a key: its place in the queue and its grant.

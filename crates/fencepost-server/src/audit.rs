@@ -6,20 +6,49 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant, SystemTime};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Error, ErrorKind, Name, Result, Token};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 
-/// The audit log. Clones write to the same place. The default writes nothing.
+/// The most lines that wait for the writer. A line more is dropped and counted.
+const LINES: usize = 10_000;
+/// The shortest time between two lines about failed logins.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The audit log. Clones write to the same place. The default writes nothing. A thread writes the lines, so a reader that stops does not stop
+/// the service. The log then says how many lines are missing.
 #[derive(Clone, Default)]
-pub struct Audit(Option<Arc<Mutex<Box<dyn Write + Send>>>>);
+pub struct Audit(Option<Arc<Log>>);
+
+struct Log {
+    lines: SyncSender<Line>,
+    /// The lines that were dropped since the last one that was not.
+    dropped: AtomicU64,
+    failed: Mutex<Failed>,
+}
+
+/// The failed logins since the last line about them.
+#[derive(Default)]
+struct Failed {
+    count: u64,
+    told: Option<Instant>,
+}
+
+enum Line {
+    Text(String),
+    /// All lines before it were written.
+    Flush(oneshot::Sender<()>),
+}
 
 impl Audit {
     /// Appends lines to a file.
@@ -34,9 +63,37 @@ impl Audit {
         Ok(Audit::to(file))
     }
 
-    /// Writes lines to this writer.
-    pub fn to(writer: impl Write + Send + 'static) -> Audit {
-        Audit(Some(Arc::new(Mutex::new(Box::new(writer)))))
+    /// Writes lines to this writer, by a thread that ends with the last clone.
+    pub fn to(mut writer: impl Write + Send + 'static) -> Audit {
+        let (lines, queue) = sync_channel(LINES);
+        std::thread::spawn(move || {
+            for line in queue {
+                match line {
+                    // One write, so that lines of several copies of the service do not mix.
+                    Line::Text(text) => {
+                        if let Err(error) = writer.write_all(text.as_bytes()) {
+                            tracing::error!(%error, "a line of the audit log is lost");
+                        }
+                    }
+                    Line::Flush(written) => {
+                        let _ = written.send(());
+                    }
+                }
+            }
+        });
+        Audit(Some(Arc::new(Log { lines, dropped: AtomicU64::new(0), failed: Mutex::default() })))
+    }
+
+    /// Waits until the lines are written, for at most 1 s. Call it before the process ends.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the lines are written all the same if the process lives on.
+    pub async fn flush(&self) {
+        let Some(log) = &self.0 else { return };
+        let (written, all) = oneshot::channel();
+        if log.lines.try_send(Line::Flush(written)).is_ok() {
+            let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+        }
     }
 
     /// Reports a grant, or why there is none.
@@ -66,9 +123,16 @@ impl Audit {
         self.write("evicted", caller, &fields);
     }
 
-    /// Reports a token that is not valid.
+    /// Reports a token that is not valid: at most once in [`EVERY`], with the count since the last report.
     pub(crate) fn login_failed(&self, peer: Option<&Peer>) {
-        self.line("login-failed", peer, json!({}));
+        let Some(log) = &self.0 else { return };
+        let mut failed = log.failed.lock();
+        failed.count += 1;
+        if failed.told.is_none_or(|told| told.elapsed() >= EVERY) {
+            let count = std::mem::take(&mut failed.count);
+            failed.told = Some(Instant::now());
+            self.line("login-failed", peer, json!({ "count": count }));
+        }
     }
 
     fn write(&self, event: &str, caller: &Caller, fields: &Value) {
@@ -80,13 +144,16 @@ impl Audit {
     }
 
     fn line(&self, event: &str, peer: Option<&Peer>, mut fields: Value) {
-        let Some(writer) = &self.0 else { return };
+        let Some(log) = &self.0 else { return };
         fields["time"] = humantime::format_rfc3339_millis(SystemTime::now()).to_string().into();
         fields["event"] = event.into();
         fields["peer"] = peer.map(|peer| peer.address.ip().to_string()).into();
-        // One write, so that lines of several copies of the service do not mix.
-        if let Err(error) = writer.lock().write_all(format!("{fields}\n").as_bytes()) {
-            tracing::error!(%error, "a line of the audit log is lost");
+        let dropped = log.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            fields["dropped"] = dropped.into();
+        }
+        if log.lines.try_send(Line::Text(format!("{fields}\n"))).is_err() {
+            log.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
         }
     }
 }

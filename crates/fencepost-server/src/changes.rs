@@ -10,12 +10,13 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{ClaimInfo, Info};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::Stream;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::events::{Source, Told, stream};
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::rights::caller::Caller;
 use crate::service::{Service, Waits};
@@ -37,7 +38,7 @@ pub(crate) struct Watched {
     prefix: String,
 }
 
-/// Tells what changes.
+/// Streams changes of locks.
 #[utoipa::path(
     get,
     path = "/v1/changes",
@@ -57,7 +58,7 @@ pub(crate) async fn changes(
     let mut seen = service.snapshots.subscribe();
     // The present snapshot is new to this stream.
     seen.mark_changed();
-    let listener = Listener {
+    let mut listener = Listener {
         prefixes: caller.readable(&prefix),
         prefix,
         ends: Instant::now() + LONGEST,
@@ -71,10 +72,9 @@ pub(crate) async fn changes(
         is_complete: false,
         _waits: service.wait(&caller)?,
     };
-    Ok(Sse::new(unfold(listener, |mut listener| async move {
-        let (name, data) = listener.next().await?;
-        Some((Ok(Event::default().event(name).data(data.to_string())), listener))
-    })))
+    let (events, stream) = stream();
+    tokio::spawn(async move { events.tell(&mut listener).await });
+    Ok(stream)
 }
 
 /// All locks at one time, by their names.
@@ -102,9 +102,8 @@ struct Listener {
     _waits: Waits,
 }
 
-impl Listener {
-    /// Returns the next event. `None`: the stream ends.
-    async fn next(&mut self) -> Option<(&'static str, Value)> {
+impl Source for Listener {
+    async fn next(&mut self) -> Option<Told> {
         let quiet_until = Instant::now() + BEAT;
         loop {
             // Before each event: a slow reader always finds another difference.
@@ -126,9 +125,11 @@ impl Listener {
             }
         }
     }
+}
 
+impl Listener {
     /// Returns the next difference of the locks that were told and those that are told now.
-    fn difference(&mut self) -> Option<(&'static str, Value)> {
+    fn difference(&mut self) -> Option<Told> {
         let now = Arc::clone(self.now.as_ref()?);
         let has_prefix = |name: &str| self.prefixes.iter().any(|prefix| name.starts_with(prefix));
         if !self.is_changed_told {

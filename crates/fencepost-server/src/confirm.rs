@@ -32,7 +32,7 @@ pub(crate) async fn ask(
 ) -> Answer<Html<String>> {
     let Query(chosen) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let name = Name::new(&chosen.name)?;
-    caller.check(Verb::Evict, &name)?;
+    service.check(&caller, Verb::Evict, &name)?;
     let mut held_by = String::new();
     if caller.may(Verb::Read, &name) {
         let info = service.locks.inspect(name.as_str()).await?;

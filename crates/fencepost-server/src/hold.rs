@@ -8,11 +8,12 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use fencepost_core::{Guard, Result};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::Stream;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::events::{Events, Source, Told, stream};
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem, ProblemBody};
 use crate::request::{Body, NamePart, body_of, name_of};
@@ -49,15 +50,13 @@ impl Streams {
     }
 }
 
-/// An event: its name and its data.
-type Told = (&'static str, Value);
-
 /// A request and how far it is.
 struct Held {
     service: Service,
     caller: Caller,
     wanted: Wanted,
     stage: Stage,
+    received: Instant,
     /// How long after the last event the caller stops.
     stop_after: Duration,
     /// Says that the service ends. The end of the service waits until it is dropped.
@@ -95,6 +94,7 @@ pub(crate) async fn hold(
     name: NamePart,
     body: Body,
 ) -> Answer<Sse<impl Stream<Item = std::result::Result<Event, Infallible>>>> {
+    let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
     let held = match Wanted::new(&service.locks, &caller, name.clone(), &body) {
         Ok(wanted) => service.wait(&caller).map(|waits| (wanted, waits)),
@@ -103,26 +103,17 @@ pub(crate) async fn hold(
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
     let (closing, peer) = (service.streams.0.subscribe(), caller.peer.clone());
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
-    let held = Held { service, caller, wanted, stage, stop_after, closing, _waits: waits };
-    let (events, told) = mpsc::channel(1);
+    let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
+    let (events, stream) = stream();
     tokio::spawn(drive(held, events, peer));
-    Ok(Sse::new(unfold(told, |mut told| async move {
-        let (name, data): Told = told.recv().await?;
-        Some((Ok(Event::default().event(name).data(data.to_string())), told))
-    })))
+    Ok(stream)
 }
 
-/// Makes the events, whether the caller reads them or not. A caller that closes the stream has left the queue, or has released the lock. One
-/// that does not read, or whose connection failed, may still work: its lock is held until it has stopped.
-async fn drive(mut held: Held, events: mpsc::Sender<Told>, peer: Option<Peer>) {
-    while let Ok(Ok(place)) = tokio::time::timeout(STOP_AFTER, events.reserve()).await {
-        tokio::select! {
-            event = held.next() => match event {
-                Some(event) => place.send(event),
-                None => return,
-            },
-            () = events.closed() => break,
-        }
+/// Makes the events. A caller that closes the stream has left the queue, or has released the lock. One that does not read, or whose
+/// connection failed, may still work: its lock is held until it has stopped.
+async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
+    if events.tell(&mut held).await {
+        return;
     }
     let is_closed_by_caller = events.is_closed() && peer.is_none_or(|peer| peer.is_heard());
     if !is_closed_by_caller {
@@ -131,8 +122,7 @@ async fn drive(mut held: Held, events: mpsc::Sender<Told>, peer: Option<Peer>) {
     }
 }
 
-impl Held {
-    /// Returns the next event. `None`: the stream ends.
+impl Source for Held {
     async fn next(&mut self) -> Option<Told> {
         if let Stage::Stopping { until, .. } = self.stage {
             tokio::time::sleep_until(until).await;
@@ -151,7 +141,9 @@ impl Held {
             event = self.step() => event,
         }
     }
+}
 
+impl Held {
     fn check(&self) -> Answer<()> {
         self.service.check_again(&self.caller, Verb::Acquire, &self.wanted.name)
     }
@@ -201,7 +193,8 @@ impl Held {
                             return Some(self.end(&problem));
                         }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
-                        let granted = held(&guard, &mut self.stop_after);
+                        let (granted, stop_after) = held(&guard, self.received);
+                        self.stop_after = stop_after;
                         self.stage = Stage::Holding(guard);
                         return Some(("granted", granted));
                     }
@@ -213,7 +206,9 @@ impl Held {
             Stage::Holding(guard) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
                 let Ok(why) = tokio::time::timeout(beat, guard.lost()).await else {
-                    return Some(("held", held(guard, &mut self.stop_after)));
+                    let (held, stop_after) = held(guard, self.received);
+                    self.stop_after = stop_after;
+                    return Some(("held", held));
                 };
                 let detail = guard.loss_detail().as_deref().map(str::to_owned);
                 let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
@@ -225,9 +220,15 @@ impl Held {
     }
 }
 
-/// Makes the data of an event that says that the lock is held. If this service is stopped, the lease ends at its time. The caller stops
-/// before that: a fifth of the time is for the way of the event.
-fn held(guard: &Guard, stop_after: &mut Duration) -> Value {
-    *stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
-    json!({ "token": guard.token().get(), "stop_after_ms": millis(*stop_after) })
+/// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
+/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has `stop_at_ms`:
+/// the caller counts it from the moment at which it sent the request, which is before it was received.
+fn held(guard: &Guard, received: Instant) -> (Value, Duration) {
+    let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
+    let stop_at = received.elapsed() + stop_after;
+    let token = guard.token().get();
+    (
+        json!({ "token": token, "stop_after_ms": millis(stop_after), "stop_at_ms": millis(stop_at) }),
+        stop_after,
+    )
 }

@@ -16,7 +16,8 @@ use crate::running::Joined;
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
 
-/// How long a record is held on if the copy of the service that works on it is killed: then another copy may take it over.
+/// How long a record stays if the copy of the service that works on it is killed: then another copy may take it over. Also how much longer
+/// than its grant a record stays.
 const WORK: Duration = Duration::from_secs(10);
 /// The longest time in the queue, over all requests of a key.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -110,7 +111,12 @@ async fn find_or_acquire(
         }
         if let (true, Some(token)) = (holder.detached, holder.token) {
             let lease = lease_of(wanted, key, token);
-            return match extended(&service.locks, &lease, wanted.ttl).await {
+            // The grant ends before its record. A later request would else be a new one, beside this grant.
+            let ttl = holder.expires_in.map_or(wanted.ttl, |left| wanted.ttl.min(left));
+            if ttl < service.locks.capabilities().min_ttl {
+                return Err(used_up());
+            }
+            return match extended(&service.locks, &lease, ttl).await {
                 Ok(grant) => Ok(grant),
                 Err(error) if error.is_lost() => Err(used_up()),
                 Err(error) => Err(error.into()),
@@ -151,18 +157,16 @@ async fn with_record(
         Err(error) => return Err(error.into()),
     };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
-    match kept(record, wanted.ttl).await {
+    match kept(service, record, wanted.ttl).await {
         Ok(()) => detached(service, caller, guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Makes the record a lease that is as long as that of the grant.
-async fn kept(mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
-    if ttl > WORK {
-        record.extend(ttl).await?;
-    }
+/// Makes the record a lease that is longer than that of the grant, which begins later.
+async fn kept(service: &Service, mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
+    record.extend((ttl + WORK).min(service.locks.capabilities().max_ttl)).await?;
     record.detach().await.map(drop)
 }
 

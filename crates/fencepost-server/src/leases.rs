@@ -58,7 +58,7 @@ pub(crate) async fn extend(
     let received = Instant::now();
     let body: Leased = body_of(body)?;
     let lease = lease_of(&body.lease)?;
-    caller.check(Verb::Acquire, lease.name())?;
+    service.check(&caller, Verb::Acquire, lease.name())?;
     let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
     match extended(&service.locks, &lease, ttl).await {
         Ok(grant) => Ok(Json(grant.answer(received))),
@@ -84,7 +84,7 @@ pub(crate) async fn release(
     body: Body,
 ) -> Answer<StatusCode> {
     let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
-    caller.check(Verb::Acquire, lease.name())?;
+    service.check(&caller, Verb::Acquire, lease.name())?;
     service.locks.release(&lease).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -106,9 +106,9 @@ pub(crate) async fn show_lease(
     body: Body,
 ) -> Answer<Json<Shown>> {
     let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
-    caller.check(Verb::Acquire, lease.name())?;
+    service.check(&caller, Verb::Acquire, lease.name())?;
     // The token comes from the caller, and could be that of any holder.
-    caller.check(Verb::Read, lease.name())?;
+    service.check(&caller, Verb::Read, lease.name())?;
     let info = service.locks.inspect(lease.name().as_str()).await?;
     let mine = info.holders().find(|claim| claim.token == Some(lease.token()));
     Ok(Json(Shown {

@@ -6,9 +6,11 @@
 //!
 //! # What is guaranteed
 //! - Each lock has the guarantees of the engine. A caller that hangs up while it waits has left the queue.
-//! - A caller never believes too long: `valid_ms` counts from the moment at which the caller sent the request.
+//! - A caller never believes too long: `valid_ms` of a lease and `stop_at_ms` of a stream count from the moment at which the caller sent the
+//!   request.
 //!
 //! # What is not
+//! - `stop_after_ms` counts from the arrival of an event. A caller that reads an event late believes too long, unless it keeps to `stop_at_ms`.
 //! - A reply that the caller does not get leaves the lease until its time is over, unless the caller asks again with the same
 //!   idempotency key.
 //! - Without [`Tokens`] each program of this machine may do all. So [`bind`] takes an address of loopback alone, and the service answers
@@ -20,6 +22,7 @@ mod body;
 mod changes;
 mod confirm;
 mod engine;
+mod events;
 mod eviction;
 mod grant;
 mod health;
@@ -95,6 +98,7 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(from_fn(body::read))
+        .layer(from_fn(body::pace))
         .layer(from_fn_with_state(service.clone(), login::login))
         .layer(from_fn_with_state(service.clone(), origin::check))
         .with_state(service))

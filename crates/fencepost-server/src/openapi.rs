@@ -1,6 +1,10 @@
 //! The OpenAPI document, made from the code of the requests.
 
-use axum::Json;
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -41,6 +45,10 @@ impl Modify for Token {
     }
 }
 
-pub(crate) async fn document() -> Json<Document> {
-    Json(Api::openapi())
+/// Made once: anybody may ask for it.
+static DOCUMENT: LazyLock<Bytes> =
+    LazyLock::new(|| serde_json::to_vec(&Api::openapi()).unwrap_or_default().into());
+
+pub(crate) async fn document() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }

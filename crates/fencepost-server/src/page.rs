@@ -51,21 +51,22 @@ fn render(engine: &str, caller: &Caller, prefix: &str, locks: &[Info], next: Opt
         text(prefix)
     );
     if locks.is_empty() {
-        page.push_str("<p>Nothing is held or waited for.</p>");
+        page.push_str(match (next, caller.readable("").is_empty()) {
+            (_, true) => "<p>Your access token does not have the right to read any name.</p>",
+            (Some(_), _) => "<p>No lock is on this page.</p>",
+            (None, _) => "<p>Nothing is held or waited for.</p>",
+        });
     } else {
         page.push_str(
-            "<table><thead><tr><th>Lock<th>Holder<th>For<th>Lease left<th>Token<th>Reason<th>Waiting<th><span class=\"hidden\">Actions</span></tr></thead><tbody>",
+            "<table><thead><tr><th>Lock<th>Holder<th>For<th>Lease left<th>Token<th>Reason<th>Waiting<th>\
+             <span class=\"hidden\">Actions</span></tr></thead><tbody>",
         );
         locks.iter().for_each(|info| rows(&mut page, caller, info));
         page.push_str("</tbody></table>");
-        if let Some(next) = next {
-            let _ = write!(
-                page,
-                "<p><a href=\"/?prefix={}&amp;after={}\">The next ones</a></p>",
-                encoded(prefix),
-                encoded(next.as_str())
-            );
-        }
+    }
+    if let Some(next) = next {
+        let (prefix, after) = (encoded(prefix), encoded(next.as_str()));
+        let _ = write!(page, "<p><a href=\"/?prefix={prefix}&amp;after={after}\">Next page</a></p>");
     }
     page.push_str("</main></body></html>");
     page

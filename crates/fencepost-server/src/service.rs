@@ -70,6 +70,12 @@ impl Service {
         }
     }
 
+    /// Refuses a verb that the caller has no right to. The audit log has the refusal.
+    pub(crate) fn check(&self, caller: &Caller, verb: Verb, name: &Name) -> Answer<()> {
+        let checked = caller.check(verb, name);
+        checked.inspect_err(|problem| self.audit.refused(caller, name, verb, problem))
+    }
+
     /// Checks the rights of a caller again, after a wait.
     pub(crate) fn check_again(&self, caller: &Caller, verb: Verb, name: &Name) -> Answer<()> {
         let invalid = || Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID);

@@ -170,6 +170,8 @@ impl Wanted {
 pub(crate) async fn detached(service: &Service, caller: &Caller, guard: Guard) -> Answer<Grant> {
     // Dropped, the guard is released.
     service.check_again(caller, Verb::Acquire, guard.name())?;
+    // Now, because the caller of a key may have gone.
+    service.audit.acquired(caller, guard.name(), Ok(guard.token()));
     // The lease counts from before the engine was asked.
     let until = Instant::now() + guard.remaining();
     Ok(Grant { lease: guard.detach().await?, until })

@@ -169,6 +169,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     // Those that hold a lock by a stream stop first.
     options.streams.end().await;
     close(&locks, CLEANUP).await;
+    options.audit.flush().await;
     outcome?.map(|()| 0)
 }
 

@@ -186,3 +186,20 @@ async fn records_of_keys_are_no_locks() {
     assert_eq!(acquire(&router, &name, &json!({})).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(answer(&router, get(&format!("/v1/locks/{name}"))).await.0, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn a_key_is_kept_for_as_long_as_its_grant() {
+    let (locks, clock, _engine) = fencepost_core::testing::client();
+    let router = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    // Shared, so that a second grant would be possible.
+    let body = json!({ "mode": "shared", "ttl": "30s" });
+    let mut tokens = std::collections::BTreeSet::new();
+    for _ in 0..100 {
+        let (status, granted) = acquire_with(&router, KEY, "a", &body).await;
+        assert!([StatusCode::OK, StatusCode::GONE].contains(&status), "{granted}");
+        tokens.extend(granted["token"].as_u64());
+        assert!(locks.inspect("a").await.unwrap().claims.len() <= 1, "a second grant");
+        clock.advance(Duration::from_secs(1)).await;
+    }
+    assert!(tokens.len() > 1, "a key is forgotten with its grant");
+}

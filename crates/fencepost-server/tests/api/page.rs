@@ -4,10 +4,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::kit::{acquire, get, service};
+use crate::kit::{acquire, answer, get, service};
 
 #[tokio::test]
 async fn the_page_shows_holders_and_escapes_their_texts() {
@@ -25,6 +25,20 @@ async fn the_page_shows_holders_and_escapes_their_texts() {
     for path in ["/page.js", "/page.css", "/healthz", "/readyz"] {
         assert_eq!(router.clone().oneshot(get(path)).await.unwrap().status(), StatusCode::OK, "{path}");
     }
+}
+
+#[tokio::test]
+async fn records_of_keys_hide_no_locks() {
+    let (router, locks) = service().await;
+    for number in 0..1001 {
+        let record = locks.mutex(&format!("a#key-{number:032x}")).unwrap();
+        record.try_lock().await.unwrap().unwrap().detach().await.unwrap();
+    }
+    acquire(&router, "b", &json!({})).await;
+    let (_, page) = text(&router, get("/")).await;
+    assert!(page.contains(">b<"), "{page}");
+    let (_, listed) = answer(&router, get("/v1/locks")).await;
+    assert_eq!((listed["locks"][0]["name"].as_str(), &listed["next"]), (Some("b"), &Value::Null));
 }
 
 async fn text(router: &Router, request: Request<Body>) -> (StatusCode, String) {

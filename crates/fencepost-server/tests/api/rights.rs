@@ -30,6 +30,7 @@ pub(crate) struct Guarded {
     pub(crate) locks: Client,
     audit: Lines,
     pub(crate) file: PathBuf,
+    log: Audit,
     _dir: TempDir,
 }
 
@@ -40,9 +41,10 @@ impl Guarded {
         fs::write(&file, "").unwrap();
         let audit = Lines::default();
         let tokens = Some(Arc::new(Tokens::read(&file).unwrap()));
-        let options = Options { tokens, audit: Audit::to(audit.clone()), ..Options::default() };
+        let log = Audit::to(audit.clone());
+        let options = Options { tokens, audit: log.clone(), ..Options::default() };
         let router = fencepost_server::router(locks.clone(), &options).unwrap();
-        Guarded { router, locks, audit, file, _dir: dir }
+        Guarded { router, locks, audit, file, log, _dir: dir }
     }
 
     pub(crate) fn token(&self, allow: &[&str]) -> String {
@@ -226,9 +228,15 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
         .ask(&token, post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy" })))
         .await;
     service.ask(&token, post("/v1/locks/a/evict", &json!({ "token": 99 }))).await;
-    service.ask("fpt1-wrong", get("/v1/locks")).await;
+    for _ in 0..3 {
+        service.ask("fpt1-wrong", get("/v1/locks")).await;
+    }
     let reads = service.token(&["read:"]);
     service.ask(&reads, post("/v1/locks/b/acquire", &json!({}))).await;
+    service.ask(&reads, post("/v1/leases/extend", &lease(&held))).await;
+    service.ask(&reads, get("/evict?name=a&token=1")).await;
+    service.ask(&token, get("/v1/locks/a")).await;
+    service.log.flush().await;
     let text = service.audit.text();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let shown: Vec<Value> = lines
@@ -242,6 +250,9 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
         ["refused", "ci", "a", "mismatch", null],
         ["login-failed", null, null, null, null],
         ["refused", "ci", "b", "forbidden", null],
+        ["refused", "ci", "a", "forbidden", null],
+        ["refused", "ci", "a", "forbidden", null],
+        ["refused", "ci", "a", "forbidden", null],
     ]);
     assert_eq!(json!(shown), expected);
     assert!(lines.iter().all(|line| line["time"].as_str().unwrap().ends_with('Z')));
@@ -331,4 +342,20 @@ async fn a_stream_ends_with_its_right() {
     change(&service, "acquire,read:", "acquire,read:b/");
     assert!(held.next_of("lost").await["why"].as_str().unwrap().contains("does not allow"));
     assert_eq!(changes.next().await, None);
+}
+
+#[tokio::test]
+async fn a_reader_of_the_audit_log_that_stops_does_not_stop_the_service() {
+    let (dir, (_, locks)) = (TempDir::new("tokens").unwrap(), service().await);
+    let file = dir.path().join("tokens.jsonl");
+    let token = add(&file, "ci", &["acquire:a"], None, None);
+    let tokens = Some(Arc::new(Tokens::read(&file).unwrap()));
+    // Nobody reads: a pipe has room for 64 KiB.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let options = Options { tokens, audit: Audit::to(writer), ..Options::default() };
+    let router = fencepost_server::router(locks, &options).unwrap();
+    for _ in 0..2000 {
+        let request = with(&token, post("/v1/locks/b/acquire", &json!({})));
+        assert_eq!(answer(&router, request).await.0, StatusCode::FORBIDDEN);
+    }
 }

@@ -50,6 +50,31 @@ async fn the_openapi_document_has_each_request() {
     assert!(broken.is_empty(), "{broken:?}");
 }
 
+#[tokio::test]
+async fn a_response_that_is_not_read_is_dropped() {
+    let (router, locks) = service().await;
+    for number in 0..500 {
+        locks.mutex(&format!("{number}")).unwrap().try_lock().await.unwrap().unwrap().detach().await.unwrap();
+    }
+    for reads in [true, false] {
+        let response = router.clone().oneshot(get("/v1/locks")).await.unwrap();
+        let length: usize = response.headers()[header::CONTENT_LENGTH].to_str().unwrap().parse().unwrap();
+        let mut body = response.into_body();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        if !reads {
+            // The next parts are on their way.
+            tokio::task::yield_now().await;
+            tokio::time::pause();
+            tokio::time::advance(std::time::Duration::from_secs(30)).await;
+            tokio::task::yield_now().await;
+            tokio::time::resume();
+        }
+        let rest = body.collect().await.unwrap().to_bytes();
+        assert!(length > 100_000);
+        assert_eq!(first.len() + rest.len() == length, reads);
+    }
+}
+
 /// Collects the references to parts that are not in the document.
 fn references(document: &Value, part: &Value, broken: &mut Vec<String>) {
     if let Some(pointer) = part.get("$ref").and_then(Value::as_str) {

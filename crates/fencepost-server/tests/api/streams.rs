@@ -36,7 +36,12 @@ async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
     let info = locks.inspect("a").await.unwrap();
     let holder = info.holders().next().unwrap();
     assert!(holder.holder.label == "job 7" && !holder.detached);
-    assert_eq!(events.next().await.unwrap(), ("held".to_owned(), granted));
+    // It waited for at least 3 s. The caller counts from the moment at which it sent the request.
+    let stop_at = granted["stop_at_ms"].as_u64().unwrap();
+    assert!(stop_at >= 13_000, "{granted}");
+    let (event, held) = events.next().await.unwrap();
+    assert_eq!((event.as_str(), &held["token"]), ("held", &granted["token"]));
+    assert!((stop_at + 2_900..stop_at + 6_000).contains(&held["stop_at_ms"].as_u64().unwrap()), "{held}");
     drop(events);
     claims(&locks, 0).await;
 }

@@ -1,0 +1,56 @@
+//! Streams of events (server-sent events).
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::response::sse::{Event, Sse};
+use futures_util::stream::{Stream, unfold};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// How long a caller may leave an event unread. Then its stream ends.
+pub(crate) const UNREAD: Duration = Duration::from_secs(10);
+
+/// An event: its name and its data.
+pub(crate) type Told = (&'static str, Value);
+
+/// The state of a stream.
+pub(crate) trait Source: Send {
+    /// Returns the next event. `None`: the stream ends.
+    fn next(&mut self) -> impl Future<Output = Option<Told>> + Send;
+}
+
+/// The sending end of a stream.
+pub(crate) struct Events(mpsc::Sender<Told>);
+
+/// Makes a stream and its sending end.
+pub(crate) fn stream() -> (Events, Sse<impl Stream<Item = Result<Event, Infallible>>>) {
+    let (events, told) = mpsc::channel(1);
+    let stream = unfold(told, |mut told: mpsc::Receiver<Told>| async move {
+        let (name, data) = told.recv().await?;
+        Some((Ok(Event::default().event(name).data(data.to_string())), told))
+    });
+    (Events(events), Sse::new(stream))
+}
+
+impl Events {
+    /// Tells the events of the source, whether the caller reads them or not. It ends when the source does, when the caller's end is closed,
+    /// and when an event is not read for [`UNREAD`]. Returns whether the source has ended.
+    pub(crate) async fn tell(&self, source: &mut impl Source) -> bool {
+        while let Ok(Ok(place)) = tokio::time::timeout(UNREAD, self.0.reserve()).await {
+            tokio::select! {
+                event = source.next() => match event {
+                    Some(event) => place.send(event),
+                    None => return true,
+                },
+                () = self.0.closed() => break,
+            }
+        }
+        false
+    }
+
+    /// Returns whether the caller's end is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
