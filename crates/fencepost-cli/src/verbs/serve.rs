@@ -109,6 +109,9 @@ struct AddArgs {
     /// Let at most N of its requests wait at a time
     #[arg(long, value_name = "N", value_parser = count)]
     waiting: Option<u32>,
+    /// Serve at most N of its requests a second
+    #[arg(long, value_name = "N", value_parser = count)]
+    rate: Option<u32>,
     /// Name of the caller, for the audit log
     name: String,
 }
@@ -116,8 +119,8 @@ struct AddArgs {
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) -> Result<u8, Failure> {
     if let Some(Command::Token(TokenArgs { command: TokenCommand::Add(new) })) = args.command {
-        let AddArgs { tokens, allow, expires, waiting, name } = new;
-        let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting })?;
+        let AddArgs { tokens, allow, expires, waiting, rate, name } = new;
+        let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting, rate })?;
         show::line(&token)?;
         return Ok(0);
     }

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::rights::caller::Caller;
 use crate::rights::entry::{Entry, Right};
+use crate::rights::rate::Rate;
 use crate::rights::secret::{Hash, fresh};
 
 /// The tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the tokens that
@@ -35,6 +36,7 @@ type Seen = (u64, u64, i64, i64, u64);
 struct Known {
     entry: Entry,
     waiting: Option<Arc<Semaphore>>,
+    rate: Option<Arc<Rate>>,
 }
 
 /// A token to be added.
@@ -48,6 +50,8 @@ pub struct NewToken {
     pub expires: Option<Duration>,
     /// How many of its requests wait at the same time at most.
     pub waiting: Option<u32>,
+    /// How many of its requests are served in a second at most.
+    pub rate: Option<u32>,
 }
 
 impl Tokens {
@@ -84,6 +88,7 @@ impl Tokens {
             rights: new.rights.clone(),
             expires: new.expires.map(|time| SystemTime::now() + time),
             waiting: new.waiting,
+            rate: new.rate,
         };
         let failed = |error| configuration(path, "cannot be written").because(error);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(failed)?;
@@ -116,7 +121,8 @@ impl Tokens {
         let known = found?;
         let is_over = known.entry.expires.is_some_and(|end| SystemTime::now() >= end);
         let entry = &known.entry;
-        let caller = || Caller::new(&entry.caller, &entry.rights, known.waiting.clone()).by(entry.hash);
+        let (waiting, rate) = (known.waiting.clone(), known.rate.clone());
+        let caller = || Caller::new(&entry.caller, &entry.rights, waiting).by(entry.hash).at_most(rate);
         (!is_over).then(caller)
     }
 
@@ -133,7 +139,7 @@ impl Tokens {
     }
 }
 
-/// Keeps the count of waiting requests of tokens that were known before.
+/// Keeps the counts of requests of tokens that were known before.
 fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
     tracing::debug!(file = %path.display(), tokens = entries.len(), "the file of tokens is in use");
     let waiting = |entry: &Entry| {
@@ -143,7 +149,14 @@ fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
             None => entry.waiting.map(|most| Arc::new(Semaphore::new(most as usize))),
         }
     };
-    entries.into_iter().map(|entry| Known { waiting: waiting(&entry), entry }).collect()
+    let rate = |entry: &Entry| {
+        let same = |old: &&Known| old.entry.hash.is(&entry.hash) && old.entry.rate == entry.rate;
+        match before.iter().find(same) {
+            Some(old) => old.rate.clone(),
+            None => entry.rate.map(|a_second| Arc::new(Rate::new(a_second))),
+        }
+    };
+    entries.into_iter().map(|entry| Known { waiting: waiting(&entry), rate: rate(&entry), entry }).collect()
 }
 
 fn seen(file: Metadata) -> Seen {

@@ -49,7 +49,7 @@ impl Guarded {
 
 fn add(file: &Path, caller: &str, allow: &[&str], expires: Option<Duration>, waiting: Option<u32>) -> String {
     let rights = allow.iter().map(|text| text.parse().unwrap()).collect();
-    Tokens::add(file, &NewToken { caller: caller.to_owned(), rights, expires, waiting }).unwrap()
+    Tokens::add(file, &NewToken { caller: caller.to_owned(), rights, expires, waiting, rate: None }).unwrap()
 }
 
 fn with(token: &str, mut request: Request<Body>) -> Request<Body> {
@@ -299,4 +299,33 @@ async fn a_stream_ends_with_its_token() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), free).await.expect("it is released");
+}
+
+#[tokio::test]
+async fn a_token_has_so_many_requests_a_second() {
+    let guarded = Guarded::start().await;
+    let new = NewToken {
+        caller: "ci".to_owned(),
+        rights: vec!["acquire,read:".parse().unwrap()],
+        expires: None,
+        waiting: None,
+        rate: Some(1),
+    };
+    let token = Tokens::add(&guarded.file, &new).unwrap();
+    let other = guarded.token(&["read:"]);
+    let (mut refused, mut served) = (0, 0);
+    for _ in 0..20 {
+        match guarded.ask(&token, get("/v1/locks")).await {
+            (StatusCode::TOO_MANY_REQUESTS, problem) => {
+                assert_eq!(problem["code"], "too-many-requests");
+                refused += 1;
+            }
+            (status, _) => {
+                assert_eq!(status, StatusCode::OK);
+                served += 1;
+            }
+        }
+    }
+    assert!(served >= 1 && refused > 10, "{served} {refused}");
+    assert_eq!(guarded.ask(&other, get("/v1/locks")).await.0, StatusCode::OK);
 }
