@@ -193,8 +193,11 @@ async fn a_token_gives_its_rights_and_no_more() {
     let file = dir.path().join("tokens.jsonl");
     let add = |allow: &[&str]| {
         let rights = allow.iter().map(|text| text.parse().unwrap()).collect();
-        Tokens::add(&file, &NewToken { caller: "ci".to_owned(), rights, expires: None, waiting: None })
-            .unwrap()
+        Tokens::add(
+            &file,
+            &NewToken { caller: "ci".to_owned(), rights, expires: None, waiting: None, rate: None },
+        )
+        .unwrap()
     };
     let url = |service: &Service, name: &str, token: &str| {
         let path = dir.path().join(name);

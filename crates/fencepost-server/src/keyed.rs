@@ -93,7 +93,7 @@ async fn find_or_acquire(
 ) -> Answer<Grant> {
     let record = service.locks.mutex(key.record.as_str())?;
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
-    let until = Instant::now() + limit;
+    let (until, mut settled) = (Instant::now() + limit, None);
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
     while Instant::now() < until {
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
@@ -116,11 +116,14 @@ async fn find_or_acquire(
             if ttl < service.locks.capabilities().min_ttl {
                 return Err(used_up());
             }
-            return match extended(&service.locks, &lease, ttl).await {
-                Ok(grant) => Ok(grant),
-                Err(error) if error.is_lost() => Err(used_up()),
-                Err(error) => Err(error.into()),
-            };
+            let is_settled = is_settled(service, wanted).await?
+                || Instant::now() >= *settled.get_or_insert(Instant::now() + PATIENCE);
+            match extended(&service.locks, &lease, ttl).await {
+                Ok(grant) => return Ok(grant),
+                Err(error) if error.is_lost() && is_settled => return Err(used_up()),
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         tokio::time::sleep(backoff.pause()).await;
     }
@@ -184,11 +187,13 @@ pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> A
             return Err(reused());
         }
         if let (true, Some(token)) = (holder.detached, holder.token) {
-            return match service.locks.release(&lease_of(wanted, key, token)).await {
-                Ok(()) => Ok(Removed::Released),
-                Err(error) if error.is_lost() => Ok(Removed::Nothing),
-                Err(error) => Err(error.into()),
-            };
+            let is_settled = is_settled(service, wanted).await? || Instant::now() >= until;
+            match service.locks.release(&lease_of(wanted, key, token)).await {
+                Ok(()) => return Ok(Removed::Released),
+                Err(error) if error.is_lost() && is_settled => return Ok(Removed::Nothing),
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         if Instant::now() >= until {
             let detail =
@@ -197,6 +202,12 @@ pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> A
         }
         tokio::time::sleep(backoff.pause()).await;
     }
+}
+
+/// Returns whether leases alone hold the lock. The copy that was granted the lock keeps the record first, and detaches the grant right after
+/// that: in between, the lease cannot be found.
+async fn is_settled(service: &Service, wanted: &Wanted) -> Answer<bool> {
+    Ok(service.locks.inspect(wanted.name.as_str()).await?.holders().all(|claim| claim.detached))
 }
 
 fn lease_of(wanted: &Wanted, key: &Key, token: Token) -> DetachedLease {

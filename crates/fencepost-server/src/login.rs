@@ -25,7 +25,10 @@ pub(crate) async fn login(State(service): State<Service>, mut request: Request, 
         Some(tokens) => match token(request.headers()) {
             None => return refused("the request has no token; send the header Authorization: Bearer TOKEN"),
             Some(token) => match tokens.caller(&token) {
-                Some(caller) => caller,
+                Some(caller) => match caller.admit() {
+                    Ok(()) => caller,
+                    Err(problem) => return problem.into_response(),
+                },
                 None => {
                     service.audit.login_failed(peer.as_ref());
                     return refused("the token is unknown or has expired");

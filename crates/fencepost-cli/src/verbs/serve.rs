@@ -110,6 +110,9 @@ struct AddArgs {
     /// Let at most N of its requests wait at a time
     #[arg(long, value_name = "N", value_parser = count)]
     waiting: Option<u32>,
+    /// Serve at most N of its requests a second
+    #[arg(long, value_name = "N", value_parser = count)]
+    rate: Option<u32>,
     /// Name of the caller, for the audit log
     name: String,
 }
@@ -136,8 +139,9 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     match args.command {
         None => {}
         Some(Command::Token(TokenArgs { command: TokenCommand::Add(new) })) => {
-            let AddArgs { tokens, allow, expires, waiting, name } = new;
-            let token = Tokens::add(&tokens, &NewToken { caller: name, rights: allow, expires, waiting })?;
+            let AddArgs { tokens, allow, expires, waiting, rate, name } = new;
+            let new = NewToken { caller: name, rights: allow, expires, waiting, rate };
+            let token = Tokens::add(&tokens, &new)?;
             show::line(&token)?;
             return Ok(0);
         }

@@ -25,6 +25,7 @@ pub(crate) struct Connector {
     tcp: HttpConnector,
     /// `None`: the connections are without TLS.
     certificates: Option<Arc<Certificates>>,
+    timeout: Duration,
 }
 
 impl Connector {
@@ -36,7 +37,7 @@ impl Connector {
         tcp.set_keepalive(Some(SILENCE / 4));
         tcp.set_keepalive_interval(Some(SILENCE / 4));
         tcp.set_keepalive_retries(Some(3));
-        Connector { tcp, certificates }
+        Connector { tcp, certificates, timeout }
     }
 }
 
@@ -50,10 +51,10 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (mut tcp, certificates) = (self.tcp.clone(), self.certificates.clone());
+        let (mut tcp, certificates, timeout) = (self.tcp.clone(), self.certificates.clone(), self.timeout);
         Box::pin(async move {
             match certificates {
-                Some(certificates) => tls::connect(tcp, &certificates, uri).await,
+                Some(certificates) => tls::connect(tcp, &certificates, uri, timeout).await,
                 None => Ok(tls::plain(tcp.call(uri).await?)),
             }
         })

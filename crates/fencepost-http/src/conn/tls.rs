@@ -1,7 +1,9 @@
 //! TLS of the connections.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::ErrorKind;
 use fencepost_tls::{Certificates, Schemes, TlsError};
@@ -22,16 +24,30 @@ pub(crate) fn plain(stream: TokioIo<TcpStream>) -> Stream<TokioIo<TcpStream>> {
     Stream::Http(stream)
 }
 
-/// Connects with the certificates that are in the files now.
+/// Connects with the certificates that are in the files now. The handshake may take as long as the connection.
 pub(crate) async fn connect(
     tcp: HttpConnector,
     certificates: &Certificates,
     uri: Uri,
+    timeout: Duration,
 ) -> Result<Stream<TokioIo<TcpStream>>, BoxError> {
     let mut config = (*certificates.config()).clone();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    HttpsConnector::from((tcp, Arc::new(config))).call(uri).await
+    let connected = HttpsConnector::from((tcp, Arc::new(config))).call(uri);
+    tokio::time::timeout(2 * timeout, connected).await.unwrap_or_else(|_| Err(NoHandshake.into()))
 }
+
+/// The server has accepted the connection, and has not answered in TLS.
+#[derive(Debug)]
+struct NoHandshake;
+
+impl fmt::Display for NoHandshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no answer to the handshake")
+    }
+}
+
+impl StdError for NoHandshake {}
 
 /// Explains why a connection failed, if the cause is TLS.
 pub(crate) fn explain(
@@ -39,6 +55,11 @@ pub(crate) fn explain(
     error: &(dyn StdError + 'static),
     url: &str,
 ) -> Option<Failure> {
+    let mut causes =
+        std::iter::successors(Some(error), |error: &&'_ (dyn StdError + 'static)| (*error).source());
+    if causes.any(|error| error.is::<NoHandshake>()) {
+        return Some(failure(TlsError::none(&url, SCHEMES)));
+    }
     certificates.explain(error, &url, SCHEMES).map(failure)
 }
 

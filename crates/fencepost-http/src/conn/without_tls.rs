@@ -1,6 +1,7 @@
 //! A build without TLS. There is no value of [`Certificates`].
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use fencepost_tls::{Certificates, TlsError};
 use http::Uri;
@@ -21,6 +22,7 @@ pub(crate) async fn connect(
     _: HttpConnector,
     certificates: &Certificates,
     _: Uri,
+    _: Duration,
 ) -> Result<TokioIo<TcpStream>, BoxError> {
     match *certificates {}
 }

@@ -1,6 +1,7 @@
 //! The caller of a request, and what it may do.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -11,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::rights::entry::{Right, Verb};
+use crate::rights::rate::Rate;
 use crate::rights::secret::Hash;
 
 /// The caller of a request.
@@ -24,22 +26,46 @@ pub(crate) struct Caller {
     rights: Option<Arc<[Right]>>,
     /// `None`: it may wait as often as all callers together.
     waiting: Option<Arc<Semaphore>>,
+    /// `None`: it may ask as often as it likes.
+    rate: Option<Arc<Rate>>,
 }
 
 impl Caller {
     /// The caller of a service without rights.
     pub(crate) fn of_this_machine() -> Caller {
-        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None }
+        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None, rate: None }
     }
 
     pub(crate) fn new(name: &str, rights: &[Right], waiting: Option<Arc<Semaphore>>) -> Caller {
-        Caller { name: name.into(), peer: None, token: None, rights: Some(rights.into()), waiting }
+        Caller {
+            name: name.into(),
+            peer: None,
+            token: None,
+            rights: Some(rights.into()),
+            waiting,
+            rate: None,
+        }
     }
 
     /// Sets the hash of its token.
     pub(crate) fn by(mut self, token: Hash) -> Caller {
         self.token = Some(token);
         self
+    }
+
+    /// Sets the limit of its requests.
+    pub(crate) fn at_most(mut self, rate: Option<Arc<Rate>>) -> Caller {
+        self.rate = rate;
+        self
+    }
+
+    /// Counts a request of it.
+    pub(crate) fn admit(&self) -> Answer<()> {
+        if self.rate.as_ref().is_none_or(|rate| rate.admit(Instant::now())) {
+            return Ok(());
+        }
+        let detail = "the limit of requests a second of this token is reached; ask less often";
+        Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail))
     }
 
     /// Returns whether it may do this with the lock.

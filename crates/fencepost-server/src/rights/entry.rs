@@ -79,6 +79,8 @@ pub(crate) struct Entry {
     pub(crate) expires: Option<SystemTime>,
     /// How many of its requests wait at the same time at most.
     pub(crate) waiting: Option<u32>,
+    /// How many of its requests are served in a second at most.
+    pub(crate) rate: Option<u32>,
 }
 
 /// The line.
@@ -92,6 +94,8 @@ struct Line {
     expires: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate: Option<u32>,
 }
 
 impl Entry {
@@ -102,6 +106,7 @@ impl Entry {
             allow: self.rights.iter().map(Right::text).collect(),
             expires: self.expires.map(|time| humantime::format_rfc3339_seconds(time).to_string()),
             waiting: self.waiting,
+            rate: self.rate,
         };
         serde_json::to_string(&line).unwrap_or_default()
     }
@@ -120,6 +125,7 @@ impl Entry {
             rights: line.allow.iter().map(|text| text.parse()).collect::<Result<_>>()?,
             expires: line.expires.as_ref().map(time).transpose()?,
             waiting: line.waiting,
+            rate: line.rate,
             caller: line.caller,
         })
     }
@@ -139,6 +145,7 @@ mod tests {
             rights: vec!["acquire,read:stock/".parse().unwrap(), "evict:".parse().unwrap()],
             expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)),
             waiting: Some(3),
+            rate: Some(50),
         };
         let again = Entry::from_line(&entry.to_line()).unwrap();
         assert_eq!(again.to_line(), entry.to_line());

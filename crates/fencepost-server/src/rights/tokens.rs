@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use crate::rights::caller::Caller;
 use crate::rights::entry::{Entry, Right};
 use crate::rights::file::{self, Seen};
+use crate::rights::rate::Rate;
 use crate::rights::secret::{Hash, fresh};
 
 /// The tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the tokens that
@@ -32,6 +33,7 @@ struct State {
 struct Known {
     entry: Entry,
     waiting: Option<Arc<Semaphore>>,
+    rate: Option<Arc<Rate>>,
 }
 
 /// A token to be added.
@@ -45,6 +47,8 @@ pub struct NewToken {
     pub expires: Option<Duration>,
     /// How many of its requests wait at the same time at most.
     pub waiting: Option<u32>,
+    /// How many of its requests are served in a second at most.
+    pub rate: Option<u32>,
 }
 
 impl Tokens {
@@ -78,6 +82,7 @@ impl Tokens {
             rights: new.rights.clone(),
             expires: new.expires.map(|time| SystemTime::now() + time),
             waiting: new.waiting,
+            rate: new.rate,
         };
         file::change(path, |lines| {
             lines.push(entry.to_line());
@@ -127,7 +132,8 @@ impl Tokens {
         let known = found?;
         let is_over = known.entry.expires.is_some_and(|end| SystemTime::now() >= end);
         let entry = &known.entry;
-        let caller = || Caller::new(&entry.caller, &entry.rights, known.waiting.clone()).by(entry.hash);
+        let (waiting, rate) = (known.waiting.clone(), known.rate.clone());
+        let caller = || Caller::new(&entry.caller, &entry.rights, waiting).by(entry.hash).at_most(rate);
         (!is_over).then(caller)
     }
 
@@ -159,7 +165,7 @@ impl Tokens {
     }
 }
 
-/// Keeps the count of waiting requests of tokens that were known before.
+/// Keeps the counts of requests of tokens that were known before.
 fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
     tracing::debug!(file = %path.display(), tokens = entries.len(), "the file of tokens is in use");
     let waiting = |entry: &Entry| {
@@ -169,7 +175,14 @@ fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
             None => entry.waiting.map(|most| Arc::new(Semaphore::new(most as usize))),
         }
     };
-    entries.into_iter().map(|entry| Known { waiting: waiting(&entry), entry }).collect()
+    let rate = |entry: &Entry| {
+        let same = |old: &&Known| old.entry.hash.is(&entry.hash) && old.entry.rate == entry.rate;
+        match before.iter().find(same) {
+            Some(old) => old.rate.clone(),
+            None => entry.rate.map(|a_second| Arc::new(Rate::new(a_second))),
+        }
+    };
+    entries.into_iter().map(|entry| Known { waiting: waiting(&entry), rate: rate(&entry), entry }).collect()
 }
 
 impl fmt::Debug for Tokens {

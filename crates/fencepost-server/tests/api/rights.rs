@@ -64,7 +64,7 @@ pub(crate) fn add(
     waiting: Option<u32>,
 ) -> String {
     let rights = allow.iter().map(|text| text.parse().unwrap()).collect();
-    Tokens::add(file, &NewToken { caller: caller.to_owned(), rights, expires, waiting }).unwrap()
+    Tokens::add(file, &NewToken { caller: caller.to_owned(), rights, expires, waiting, rate: None }).unwrap()
 }
 
 pub(crate) fn with(token: &str, mut request: Request<Body>) -> Request<Body> {
@@ -358,4 +358,33 @@ async fn a_reader_of_the_audit_log_that_stops_does_not_stop_the_service() {
         let request = with(&token, post("/v1/locks/b/acquire", &json!({})));
         assert_eq!(answer(&router, request).await.0, StatusCode::FORBIDDEN);
     }
+}
+
+#[tokio::test]
+async fn a_token_has_so_many_requests_a_second() {
+    let guarded = Guarded::start().await;
+    let new = NewToken {
+        caller: "ci".to_owned(),
+        rights: vec!["acquire,read:".parse().unwrap()],
+        expires: None,
+        waiting: None,
+        rate: Some(1),
+    };
+    let token = Tokens::add(&guarded.file, &new).unwrap();
+    let other = guarded.token(&["read:"]);
+    let (mut refused, mut served) = (0, 0);
+    for _ in 0..20 {
+        match guarded.ask(&token, get("/v1/locks")).await {
+            (StatusCode::TOO_MANY_REQUESTS, problem) => {
+                assert_eq!(problem["code"], "too-many-requests");
+                refused += 1;
+            }
+            (status, _) => {
+                assert_eq!(status, StatusCode::OK);
+                served += 1;
+            }
+        }
+    }
+    assert!(served >= 1 && refused > 10, "{served} {refused}");
+    assert_eq!(guarded.ask(&other, get("/v1/locks")).await.0, StatusCode::OK);
 }
