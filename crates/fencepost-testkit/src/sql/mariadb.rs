@@ -122,7 +122,7 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
                 install.args(["--no-defaults", "--initialize-insecure"]);
             } else {
                 install = unprivileged(MARIADB.program("mariadb-install-db"))?;
-                install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+                install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
             }
             install.args(own);
             // Servers that start at the same time would remove each other's temporary tables.
@@ -143,6 +143,9 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
         command.arg(format!("--ssl-cert={}", dir.join("cert.pem").display()));
         command.arg(format!("--ssl-key={}", dir.join("key.pem").display()));
         command.arg(format!("--ssl-ca={}", dir.join("cert.pem").display()));
+    } else if !mysql {
+        // MariaDB 11.4 would make a certificate at each start, which takes seconds.
+        command.arg("--skip-ssl");
     }
     Ok(command)
 }
