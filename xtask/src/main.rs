@@ -29,6 +29,7 @@ mod suite;
 mod test;
 mod test_programs;
 mod tree;
+mod versions;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -71,7 +72,9 @@ enum Command {
         #[arg(long)]
         dry: bool,
     },
-    /// Check every point of the bar that is too long for `test`; writes docs/proof.md
+    /// Check every point of the bar that is too long for `test`; writes docs/proof.md. `prove versions [WORD…]`: fetch other versions of
+    /// the servers whose package or name contains a word (all, without one), run the tests on them, and write their tables in
+    /// docs/backends
     Prove {
         #[arg(value_name = "ENGINE", help = format!("Engines to prove: {} (default: all)", prove::engines().join(", ")))]
         engines: Vec<String>,
@@ -93,6 +96,9 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test { only, install, all, list } => test::test(&only, Extent { install, all, list }),
         Command::Bench { engines, dry } => bench::bench(&engines, dry),
+        Command::Prove { engines, .. } if engines.first().is_some_and(|first| first == "versions") => {
+            versions::versions(&engines[1..])
+        }
         Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
         Command::Dist => dist::dist(&Workspace::find()),
         Command::Docs => book::docs(&Workspace::find()),

@@ -19,6 +19,9 @@ const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('version', 'innodb_f
 /// How many connections the server has.
 const CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Threads_connected'";
 
+/// The release of MySQL that passes the suite.
+const TESTED_MYSQL: &str = "9.7";
+
 const SOUND: &str = "a token is on the disk before its lock is granted";
 
 const WEAK: &str =
@@ -66,11 +69,13 @@ pub(crate) async fn examine_rows(channel: &Channel, server: &str) -> Result<Repo
     ]))
 }
 
+/// Returns the finding about the version. `docs/backends/mysql.md` has the tested versions.
 pub(crate) fn version(version: &str) -> Finding {
-    match version.contains("MariaDB") {
-        true => Finding::ok("version", version),
-        false => Finding::note("version", format!("MySQL {version}: fencepost is tested with MariaDB only")),
+    let tested = version.strip_prefix(TESTED_MYSQL).is_some_and(|rest| rest.starts_with('.'));
+    if tested || version.contains("MariaDB") {
+        return Finding::ok("version", version);
     }
+    Finding::note("version", format!("MySQL {version}: of MySQL, only {TESTED_MYSQL} was tested"))
 }
 
 fn tokens(client: &MysqlClient) -> Finding {
@@ -105,4 +110,22 @@ pub(crate) fn replication<'a>(fact: &impl Fn(&str) -> &'a str, texts: [&str; 3])
 pub(crate) fn connections<'a>(fact: &impl Fn(&str) -> &'a str) -> Finding {
     let number = |name: &str| fact(name).parse().unwrap_or(0);
     findings::connections(number("threads_connected"), number("max_connections"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+    use fencepost_core::Severity;
+
+    #[test]
+    fn a_version_of_mysql_that_was_not_tested_is_noted() {
+        for (text, severity) in [
+            ("10.11.19-MariaDB-0+deb12u1", Severity::Ok),
+            ("9.7.4-2", Severity::Ok),
+            ("9.70.1", Severity::Note),
+            ("8.0.36", Severity::Note),
+        ] {
+            assert_eq!(version(text).severity, severity, "{text}");
+        }
+    }
 }

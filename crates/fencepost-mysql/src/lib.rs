@@ -52,7 +52,7 @@
 //!   the error says so.
 //!
 //! # MySQL
-//! - The engine is tested with MariaDB 10.11. It keeps to the documented behaviour of MySQL, and is not tested with it.
+//! - The engine is tested with MySQL 9.7. For older versions it keeps to the documented behaviour of MySQL.
 
 mod backend;
 mod client;

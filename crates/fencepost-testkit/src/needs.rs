@@ -6,7 +6,7 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// With the value `required`, a missing program fails the test: `cargo xtask test` sets it where nothing is missing.
 const PROGRAMS: &str = "FENCEPOST_PROGRAMS";
@@ -20,37 +20,68 @@ pub struct Program {
     file: &'static str,
     /// The Debian package that contains it.
     package: &'static str,
+    /// The environment variable with the folder of another build of the server, which is used instead.
+    variable: Option<&'static str>,
 }
 
 /// A Redis server.
-pub const REDIS: Program = Program { file: "redis-server", package: "redis-server" };
+pub const REDIS: Program =
+    Program { file: "redis-server", package: "redis-server", variable: Some("FENCEPOST_REDIS_BIN") };
 /// An etcd server.
-pub const ETCD: Program = Program { file: "etcd", package: "etcd-server" };
+pub const ETCD: Program =
+    Program { file: "etcd", package: "etcd-server", variable: Some("FENCEPOST_ETCD_BIN") };
 /// etcd's own client, which also works with keys.
-pub const ETCDCTL: Program = Program { file: "etcdctl", package: "etcd-client" };
+pub const ETCDCTL: Program = Program { file: "etcdctl", package: "etcd-client", variable: None };
 /// A ZooKeeper server.
-pub const ZOOKEEPER: Program =
-    Program { file: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" };
+pub const ZOOKEEPER: Program = Program {
+    file: "/usr/share/java/zookeeper.jar",
+    package: "libzookeeper-java",
+    variable: Some("FENCEPOST_ZOOKEEPER_JARS"),
+};
 /// Java programs of other libraries are compiled by the tests.
-pub const JAVAC: Program = Program { file: "javac", package: "default-jdk-headless" };
+pub const JAVAC: Program = Program { file: "javac", package: "default-jdk-headless", variable: None };
 /// Curator's recipes.
-pub const CURATOR: Program =
-    Program { file: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" };
+pub const CURATOR: Program = Program {
+    file: "/usr/share/java/curator-recipes.jar",
+    package: "libcurator-recipes-java",
+    variable: None,
+};
 /// A PostgreSQL server.
-pub const POSTGRES: Program = Program { file: "pg_createcluster", package: "postgresql" };
+pub const POSTGRES: Program =
+    Program { file: "pg_createcluster", package: "postgresql", variable: Some("FENCEPOST_POSTGRES_BIN") };
 /// A pooler for PostgreSQL.
-pub const PGBOUNCER: Program = Program { file: "/usr/sbin/pgbouncer", package: "pgbouncer" };
-/// A MariaDB server.
-pub const MARIADB: Program = Program { file: "/usr/sbin/mariadbd", package: "mariadb-server-core" };
+pub const PGBOUNCER: Program = Program { file: "/usr/sbin/pgbouncer", package: "pgbouncer", variable: None };
+/// A MariaDB server, or with the variable a MySQL server.
+pub const MARIADB: Program = Program {
+    file: "/usr/sbin/mariadbd",
+    package: "mariadb-server-core",
+    variable: Some("FENCEPOST_MYSQL_BIN"),
+};
 /// Certificates are made by it.
-pub const OPENSSL: Program = Program { file: "openssl", package: "openssl" };
+pub const OPENSSL: Program = Program { file: "openssl", package: "openssl", variable: None };
 /// systemd's check of units.
-pub const SYSTEMD: Program = Program { file: "systemd-analyze", package: "systemd" };
+pub const SYSTEMD: Program = Program { file: "systemd-analyze", package: "systemd", variable: None };
 /// kazoo and small programs of the tests run in it.
-pub const PYTHON: Program = Program { file: "python3", package: "python3-venv" };
+pub const PYTHON: Program = Program { file: "python3", package: "python3-venv", variable: None };
 
 impl Program {
+    /// Returns the folder that the server's variable names.
+    pub(crate) fn folder(self) -> Option<PathBuf> {
+        self.variable.and_then(env::var_os).map(PathBuf::from)
+    }
+
+    /// Returns the path of one of the server's programs: in the folder that its variable names, else `usual`.
+    pub(crate) fn program(self, usual: &str) -> PathBuf {
+        let usual = Path::new(usual);
+        self.folder()
+            .map_or_else(|| usual.to_owned(), |folder| folder.join(usual.file_name().unwrap_or_default()))
+    }
+
     fn is_there(self) -> bool {
+        // A folder without the program is a mistake, and its tests fail.
+        if self.folder().is_some() {
+            return true;
+        }
         if self.file.starts_with('/') {
             return Path::new(self.file).is_file();
         }
@@ -70,7 +101,7 @@ pub fn lacks(programs: &[Program]) -> bool {
     let Some(missing) = programs.iter().find(|program| !program.is_there()).filter(|_| !required) else {
         return false;
     };
-    let Program { file, package } = missing;
+    let Program { file, package, .. } = missing;
     if TOLD.lock().insert(*missing) {
         // One write, so that the lines of other threads do not come in between.
         let line = format!("skipped: the tests that need {file} of the Debian package {package}\n");

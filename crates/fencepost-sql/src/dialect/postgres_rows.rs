@@ -27,7 +27,10 @@ pub const POSTGRES_ROWS: RowDialect = RowDialect {
     draw: ["SELECT nextval('fencepost.token')"; 2],
     clean: "DELETE FROM {claim} AS c WHERE NOT ({open})",
     old: None,
-    terminate: &["SELECT pg_terminate_backend(c.connection::int4) FROM {claim} c WHERE c.id = $1 AND {open}"],
+    // Waits for its end, at most 1 s: until then its claim is shown.
+    terminate: &[
+        "SELECT pg_terminate_backend(c.connection::int4, 1000) FROM {claim} c WHERE c.id = $1 AND {open}",
+    ],
     schema,
 };
 

@@ -1,5 +1,6 @@
 //! The configuration of a server.
 
+use crate::needs::ETCD;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -82,7 +83,7 @@ impl Config {
         let scheme = if self.tls { "https" } else { "http" };
         let client = format!("{scheme}://127.0.0.1:{port}");
         let peer = format!("http://127.0.0.1:{peer}");
-        let mut command = Command::new("etcd");
+        let mut command = Command::new(ETCD.program("etcd"));
         command.args(["--name", name, "--logger", "zap", "--log-level", "error"]);
         command.arg("--data-dir").arg(dir.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);

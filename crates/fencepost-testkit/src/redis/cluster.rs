@@ -2,6 +2,7 @@
 
 mod table;
 
+use super::config::is_redis_6;
 use super::network::{Network, network_faults};
 use super::{Config, Look, Redis, eventually, refused};
 use crate::faults::{Fault, Faults};
@@ -40,13 +41,15 @@ impl Cluster {
 
     fn launch(config: &Config, network: impl FnOnce(&[Redis]) -> io::Result<Network>) -> io::Result<Cluster> {
         let start = |number: usize| {
-            // By default the port of the bus is 10,000 higher, which may be no valid port.
-            let config = config
+            let mut config = config
                 .clone()
                 .line("cluster-enabled yes")
                 .standard("cluster-node-timeout 5000")
-                .line("cluster-announce-ip 127.0.0.1")
-                .line(format!("cluster-port {}", free_port()?));
+                .line("cluster-announce-ip 127.0.0.1");
+            // By default, and always on Redis 6, the port of the bus is 10,000 higher. Another test may have that.
+            if !is_redis_6() {
+                config = config.line(format!("cluster-port {}", free_port()?));
+            }
             let node = Redis::start(&config)?;
             // The epochs must differ. Otherwise the nodes change them one by one, each time after an
             // election.
@@ -70,9 +73,10 @@ impl Cluster {
     fn come_together(&self) -> io::Result<()> {
         let mut looks = self.nodes.iter().map(Redis::try_look).collect::<io::Result<Vec<_>>>()?;
         for node in &self.nodes[1..] {
-            let bus: [String; 2] =
+            let bus: Vec<String> =
                 node.try_look()?.try_ask(&["CONFIG", "GET", "cluster-port"]).map_err(refused)?;
-            let meet = ["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus[1]];
+            let bus = bus.get(1).cloned().unwrap_or_else(|| (node.port() + 10_000).to_string());
+            let meet = ["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus];
             looks[0].try_ask::<()>(&meet).map_err(refused)?;
         }
         for look in &mut looks {
@@ -83,8 +87,12 @@ impl Cluster {
         }
         for (number, look) in looks[..MASTERS].iter_mut().enumerate() {
             let bound = |number: usize| usize::from(SLOTS) * number / MASTERS;
-            let (first, last) = (bound(number).to_string(), (bound(number + 1) - 1).to_string());
-            look.try_ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).map_err(refused)?;
+            // ADDSLOTSRANGE is one of Redis 7.
+            let slots: Vec<String> =
+                (bound(number)..bound(number + 1)).map(|slot| slot.to_string()).collect();
+            let mut add = vec!["CLUSTER", "ADDSLOTS"];
+            add.extend(slots.iter().map(String::as_str));
+            look.try_ask::<()>(&add).map_err(refused)?;
         }
         for number in 0..MASTERS {
             let id: String = looks[number].try_ask(&["CLUSTER", "MYID"]).map_err(refused)?;

@@ -1,7 +1,10 @@
 //! The configuration of a server.
 
+use crate::needs::REDIS;
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
 
 /// The configuration of a server. By default it keeps nothing on disk, has no password and evicts nothing.
 #[derive(Debug, Clone, Default)]
@@ -97,10 +100,18 @@ impl Config {
 
     /// Adds the lines that a server has and a sentinel does not.
     pub(super) fn of_server(self) -> Config {
-        self.line("save \"\"")
-            .line("maxclients 20000")
-            .line("enable-debug-command yes")
-            // Serves a new replica at once. By default the server waits for more replicas.
-            .line("repl-diskless-sync-delay 0")
+        let config = self.line("save \"\"").line("maxclients 20000");
+        let config = if is_redis_6() { config } else { config.line("enable-debug-command yes") };
+        // Serves a new replica at once. By default the server waits for more replicas.
+        config.line("repl-diskless-sync-delay 0")
     }
+}
+
+/// Returns whether the server is Redis 6, which permits DEBUG without a line in its configuration.
+pub(super) fn is_redis_6() -> bool {
+    static ANSWER: LazyLock<bool> = LazyLock::new(|| {
+        let said = Command::new(REDIS.program("redis-server")).arg("--version").output();
+        said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains(" v=6."))
+    });
+    *ANSWER
 }

@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::look::Look;
 use crate::faults::{Fault, Faults};
+use crate::needs::REDIS;
 use crate::server::clock;
 use crate::server::{Plan, Server, certify, process_faults};
 use std::io::{self, Read, Write};
@@ -132,7 +133,7 @@ impl Redis {
 fn command(config: &Config, port: u16, dir: &Path, arguments: &[&str]) -> Command {
     prepare(config, port, dir)
         .unwrap_or_else(|error| panic!("the server's folder cannot be prepared: {error}"));
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(REDIS.program("redis-server"));
     command.arg(dir.join("redis.conf")).args(arguments);
     if config.clock {
         clock::follow(&mut command, dir);

@@ -1,17 +1,24 @@
-//! One MariaDB server.
+//! One MariaDB or MySQL server.
 
 use super::{accepts, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
+use crate::needs::MARIADB;
 use crate::server::{self, Plan, Server, Standalone, certify, clock, process_faults};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The server's program.
-const SERVER: &str = "/usr/sbin/mariadbd";
 /// A copy of the data folder has the whole log in it. The default is 96 MB.
 const LOG_SIZE: &str = "--innodb-log-file-size=8M";
+/// The same for MySQL, without a second port, and without the folder that a package of the system makes.
+const MYSQL: [&str; 3] = ["--innodb-redo-log-capacity=8M", "--mysqlx=OFF", "--secure-file-priv=NULL"];
+
+/// Returns the server's program, and whether it is MySQL's.
+fn server() -> (PathBuf, bool) {
+    let mysql = MARIADB.folder().map(|folder| folder.join("mysqld")).filter(|program| program.exists());
+    mysql.map_or_else(|| (MARIADB.program("/usr/sbin/mariadbd"), false), |program| (program, true))
+}
 
 /// A running `mariadbd` with an empty database `fencepost`.
 pub struct MariaDb {
@@ -104,24 +111,31 @@ fn run(port: u16, database: Option<&str>, statements: &str) -> io::Result<String
 }
 
 fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Command> {
-    let data = dir.join("data");
+    let (data, (server, mysql)) = (dir.join("data"), server());
+    let own: &[&str] = if mysql { &MYSQL } else { &[LOG_SIZE] };
     if !data.exists() {
         give(dir)?;
-        make_data(Path::new(SERVER), &data, || {
-            let mut install = unprivileged("mariadb-install-db")?;
-            install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-            install.arg(LOG_SIZE);
+        make_data(&server, &data, || {
+            let mut install;
+            if mysql {
+                install = unprivileged(&server)?;
+                install.args(["--no-defaults", "--initialize-insecure"]);
+            } else {
+                install = unprivileged(MARIADB.program("mariadb-install-db"))?;
+                install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+            }
+            install.args(own);
             // Servers that start at the same time would remove each other's temporary tables.
             install.env("TMPDIR", dir);
             output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "").map(drop)
         })?;
     }
-    let mut command = unprivileged(SERVER)?;
+    let mut command = unprivileged(&server)?;
     command.env("TMPDIR", dir).current_dir(dir).args(["--no-defaults", "--bind-address=127.0.0.1"]);
     command.arg(format!("--datadir={}", data.display())).arg(format!("--port={port}"));
     command.arg(format!("--socket={}", dir.join("socket").display()));
     // A case of the conformance suite makes more than a hundred clients.
-    command.args(["--max-connections=1100", LOG_SIZE]).args(options);
+    command.arg("--max-connections=1100").args(own).args(options);
     if tls {
         if !dir.join("cert.pem").exists() {
             certify_owned(dir)?;
@@ -129,6 +143,9 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
         command.arg(format!("--ssl-cert={}", dir.join("cert.pem").display()));
         command.arg(format!("--ssl-key={}", dir.join("key.pem").display()));
         command.arg(format!("--ssl-ca={}", dir.join("cert.pem").display()));
+    } else if !mysql {
+        // MariaDB 11.4 would make a certificate at each start, which takes seconds.
+        command.arg("--skip-ssl");
     }
     Ok(command)
 }

@@ -122,8 +122,8 @@ fn give(folder: &Path) -> io::Result<()> {
 fn make_data(server: &Path, data: &Path, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let name = server.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let program = std::env::current_exe()?;
-    let made = server.metadata()?.mtime();
-    let original = program.with_file_name(format!("fencepost-{name}-{made}"));
+    let file = server.metadata()?;
+    let original = program.with_file_name(format!("fencepost-{name}-{}-{}", file.mtime(), file.ino()));
     if original.exists() {
         return copy(&original, data);
     }

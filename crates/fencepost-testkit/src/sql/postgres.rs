@@ -2,6 +2,7 @@
 
 use super::{accepts, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
+use crate::needs::POSTGRES;
 use crate::server::{self, Plan, Server, Standalone, certify, clock};
 use std::io;
 use std::net::SocketAddr;
@@ -91,14 +92,14 @@ impl Postgres {
 
 pub(super) fn run(port: u16, statements: &str) -> io::Result<String> {
     // Not the one of the search path, which Debian makes a Perl script that takes ten times as long.
-    let mut psql = Command::new(programs()?.join("psql"));
+    let mut psql = Command::new(installed()?.join("psql"));
     psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1", "--file=-"]);
     psql.args(["--host=127.0.0.1", "--username", USER, "--dbname=postgres"]).arg(format!("--port={port}"));
     output(&mut psql, statements)
 }
 
 fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
-    let programs = programs()?;
+    let programs = POSTGRES.folder().map_or_else(installed, Ok)?;
     let data = dir.join("data");
     if !data.exists() {
         give(dir)?;
@@ -146,7 +147,7 @@ fn certify_owned(dir: &Path) -> io::Result<()> {
 }
 
 /// Finds the folder of the newest installed server. Debian keeps it out of PATH.
-fn programs() -> io::Result<PathBuf> {
+fn installed() -> io::Result<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir("/usr/lib/postgresql")? {
         let path = entry?.path();

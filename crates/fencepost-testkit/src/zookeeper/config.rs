@@ -1,5 +1,6 @@
 //! The configuration of a server.
 
+use crate::needs::ZOOKEEPER;
 use crate::server::free_port;
 use std::io;
 use std::path::Path;
@@ -10,8 +11,13 @@ use std::time::Duration;
 const JARS: &str = "/usr/share/java";
 
 /// The jars that a server needs beside its own, whose manifest names most of them.
-pub(super) const SERVER: [&str; 6] =
+const SERVER: [&str; 6] =
     ["zookeeper", "slf4j-simple", "snappy-java", "netty-all", "netty-codec", "metrics-core"];
+
+/// Returns the class path of the server.
+pub(super) fn server_path() -> String {
+    ZOOKEEPER.folder().map_or_else(|| class_path(&SERVER), |folder| format!("{}/*", folder.display()))
+}
 
 /// Makes a class path of the system's jars with these names.
 pub fn class_path(jars: &[&str]) -> String {
@@ -168,7 +174,7 @@ impl Config {
         if !self.synced {
             command.arg("-Dzookeeper.forceSync=no");
         }
-        command.args(["-cp", &class_path(&SERVER), class]).arg(file);
+        command.args(["-cp", &server_path(), class]).arg(file);
         command
     }
 }

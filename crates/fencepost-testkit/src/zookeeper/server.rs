@@ -1,6 +1,6 @@
 //! One ZooKeeper server.
 
-use super::config::{Config, SERVER, class_path, secure_port};
+use super::config::{Config, secure_port, server_path};
 use super::look::serves;
 use crate::faults::{Fault, Faults};
 use crate::server::{Plan, Server, certify_for, process_faults};
@@ -91,7 +91,7 @@ impl ZooKeeper {
         let data = self.server.dir().join("data");
         let mut command = Command::new("java");
         command.args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]);
-        command.args(["-cp", &class_path(&SERVER), source]).arg(data).args([path, &count.to_string()]);
+        command.args(["-cp", &server_path(), source]).arg(data).args([path, &count.to_string()]);
         let output = command.output()?;
         if !output.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()).into());
