@@ -15,13 +15,18 @@ use crate::record;
 pub(crate) type NamePart = Result<Path<String>, PathRejection>;
 pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
 
-/// Reads the name of a lock. The names of the service's own records are no locks.
+/// Reads the name of a lock from the path.
 pub(crate) fn name_of(name: NamePart) -> Answer<Name> {
     let Path(name) = name.map_err(|error| Problem::invalid(error.body_text()))?;
-    if record::is_record(&name) {
+    lock_name(&name)
+}
+
+/// Reads the name of a lock. The names of the service's own records are refused.
+pub(crate) fn lock_name(name: &str) -> Answer<Name> {
+    if record::is_record(name) {
         return Err(Problem::invalid("a name that ends with #key- and 32 digits belongs to the service"));
     }
-    Ok(Name::new(&name)?)
+    Ok(Name::new(name)?)
 }
 
 /// Reads an object. An array would count as the fields in their order.
