@@ -91,7 +91,17 @@ impl From<Error> for Problem {
             ErrorKind::Configuration => (StatusCode::BAD_GATEWAY, "engine-misconfigured"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
-        Problem::new(status, code, error.to_string())
+        // Such a text can have addresses, users and tables of the engine.
+        let what = match error.kind() {
+            ErrorKind::Unreachable => "the engine does not answer; try again",
+            ErrorKind::Denied => "the engine refuses the service",
+            ErrorKind::Configuration => "the engine cannot serve locks as it is set up",
+            ErrorKind::Internal => "the service met an error that it does not expect",
+            _ => return Problem::new(status, code, error.to_string()),
+        };
+        let id = getrandom::u32().unwrap_or_default();
+        tracing::warn!(%error, id = format!("{id:08x}"), "a request failed");
+        Problem::new(status, code, format!("{what}; the log of the service has the cause (id {id:08x})"))
     }
 }
 

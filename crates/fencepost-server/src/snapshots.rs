@@ -14,7 +14,9 @@ use crate::record;
 const EVERY: Duration = Duration::from_millis(500);
 
 /// All locks at one time, or why they are not known.
-pub(crate) type Snapshot = Result<Arc<BTreeMap<String, Info>>, String>;
+pub(crate) type Snapshot = Result<Arc<BTreeMap<String, Info>>, &'static str>;
+/// Why they are not known. The engine's own text is for the log.
+const AWAY: &str = "the engine does not list its locks; the log of the service has the cause";
 
 /// The task that looks, and those who listen to it.
 #[derive(Clone)]
@@ -43,8 +45,12 @@ impl Snapshots {
 
     async fn look(self) {
         loop {
-            let snapshot = self.all().await.map(Arc::new).map_err(|error| error.to_string());
-            self.seen.send_replace(Some(snapshot));
+            let snapshot = self.all().await.map(Arc::new);
+            let was_away = self.seen.borrow().as_ref().is_some_and(Result::is_err);
+            if let (Err(error), false) = (&snapshot, was_away) {
+                tracing::warn!(%error, "the locks cannot be listed");
+            }
+            self.seen.send_replace(Some(snapshot.map_err(|_| AWAY)));
             tokio::time::sleep(EVERY).await;
             let mut is_looking = self.is_looking.lock();
             if self.seen.receiver_count() == 0 {
