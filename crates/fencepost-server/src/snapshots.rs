@@ -38,12 +38,13 @@ impl Snapshots {
         if !*is_looking {
             *is_looking = true;
             self.seen.send_replace(None);
-            tokio::spawn(self.clone().look());
+            let looking = Looking(self.clone());
+            tokio::spawn(async move { looking.0.look().await });
         }
         receiver
     }
 
-    async fn look(self) {
+    async fn look(&self) {
         loop {
             let snapshot = self.all().await.map(Arc::new);
             let was_away = self.seen.borrow().as_ref().is_some_and(Result::is_err);
@@ -55,6 +56,8 @@ impl Snapshots {
             let mut is_looking = self.is_looking.lock();
             if self.seen.receiver_count() == 0 {
                 *is_looking = false;
+                // The last snapshot takes memory.
+                self.seen.send_replace(None);
                 return;
             }
         }
@@ -69,5 +72,17 @@ impl Snapshots {
             }
         }
         Ok(all)
+    }
+}
+
+/// The task that looks. After a panic the next listener starts another one.
+struct Looking(Snapshots);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.is_looking.lock() = false;
+            self.0.seen.send_replace(Some(Err(AWAY)));
+        }
     }
 }
