@@ -9,9 +9,9 @@ use fencepost_core::Name;
 
 use crate::grant::{Grant, Granted};
 use crate::keyed;
-use crate::problem::{Answer, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::record::Key;
-use crate::request::{Body, NamePart, body_of, name_of};
+use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::service::Service;
 use crate::wanted::{Acquire, Wanted, busy, detached};
@@ -24,12 +24,11 @@ const KEY: &str = "idempotency-key";
     post,
     path = "/v1/locks/{name}/acquire",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
-        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
+    params(NameParam, ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The lease", body = Granted),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn acquire(

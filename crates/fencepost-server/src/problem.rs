@@ -1,11 +1,14 @@
 //! Errors as `application/problem+json` (RFC 9457), each with a code that stays.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use fencepost_core::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
 
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
@@ -105,8 +108,18 @@ impl From<Error> for Problem {
     }
 }
 
+/// The error response of each request in the OpenAPI document.
+impl IntoResponses for Problem {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemBody"))).build();
+        let response = ResponseBuilder::new().description("The error, with a stable code");
+        let response = response.content("application/problem+json", body).build();
+        BTreeMap::from([("default".to_owned(), response.into())])
+    }
+}
+
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         let mut response = (self.status, Json(self.to_json())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

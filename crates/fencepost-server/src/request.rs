@@ -8,9 +8,20 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use fencepost_core::{DetachedLease, Error, Name};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use utoipa::IntoParams;
 
 use crate::problem::{Answer, Problem};
 use crate::record;
+
+/// The name in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes the parameter for the OpenAPI document")]
+pub(crate) struct NameParam {
+    /// The name of the lock, percent-encoded
+    #[param(min_length = 1, max_length = 255)]
+    name: String,
+}
 
 pub(crate) type NamePart = Result<Path<String>, PathRejection>;
 pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
