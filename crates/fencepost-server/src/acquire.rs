@@ -12,9 +12,9 @@ use utoipa::ToSchema;
 
 use crate::grant::{Grant, Granted};
 use crate::keyed::{self, Outcome};
-use crate::problem::{Answer, Problem, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::record::Key;
-use crate::request::{Body, NamePart, body_of, name_of};
+use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::service::Service;
 use crate::wanted::{Acquire, Wanted, busy, detached};
@@ -42,14 +42,14 @@ pub(crate) struct Withdrawn {
     post,
     path = "/v1/locks/{name}/acquire",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
+    params(NameParam,
         ("Prefer" = Option<String>, Header, description = "With respond-async, a key and a waiting time: answer as soon as the request is queued"),
         ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The lease", body = Granted),
         (status = 202, description = "The request is queued: repeat it to learn of the grant", body = Queued),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn acquire(
@@ -74,12 +74,12 @@ pub(crate) async fn acquire(
     post,
     path = "/v1/locks/{name}/withdraw",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded"),
+    params(NameParam,
         ("Idempotency-Key" = String, Header, pattern = "^[!-~]{16,255}$", description = "The key of the request")),
     request_body = Acquire,
     responses(
         (status = 200, description = "What there was", body = Withdrawn),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn withdraw(

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::events::{Source, Told, stream};
-use crate::problem::{Answer, Problem, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::rights::caller::Caller;
 use crate::service::{Service, Waits};
 use crate::snapshots::Snapshot;
@@ -46,7 +46,7 @@ pub(crate) struct Watched {
     params(("prefix" = Option<String>, Query, description = "The beginning of the names")),
     responses(
         (status = 200, description = "The events changed, free, complete, unchanged and unreachable", body = String, content_type = "text/event-stream"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn changes(

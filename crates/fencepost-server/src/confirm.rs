@@ -4,12 +4,12 @@ use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Form, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, Redirect};
-use fencepost_core::Name;
 use serde::Deserialize;
 
 use crate::operator::{Evict, evict_holder};
-use crate::page::{holder, text};
+use crate::page::{escaped, holder, text};
 use crate::problem::{Answer, Problem};
+use crate::request::lock_name;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
@@ -31,7 +31,7 @@ pub(crate) async fn ask(
     query: Result<Query<Chosen>, QueryRejection>,
 ) -> Answer<Html<String>> {
     let Query(chosen) = query.map_err(|error| Problem::invalid(error.body_text()))?;
-    let name = Name::new(&chosen.name)?;
+    let name = lock_name(&chosen.name)?;
     service.check(&caller, Verb::Evict, &name)?;
     let mut held_by = String::new();
     if caller.may(Verb::Read, &name) {
@@ -46,10 +46,11 @@ pub(crate) async fn ask(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>fencepost: evict</title><link rel=\"stylesheet\" href=\"/page.css\"></head><body><header><h1>Evict the holder of \
          {name}?</h1></header><main>{held_by}<p>Token {token}. The holder is told with its next renewal, and the lock is \
-         given to the next.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{name}\">\
+         given to the next.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{value}\">\
          <input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason <input name=\"reason\" maxlength=\"200\" \
          required autofocus></label> <button>Evict</button> <a href=\"/\">Cancel</a></form></main></body></html>",
         name = text(name.as_str()),
+        value = escaped(name.as_str()),
         token = chosen.token,
     )))
 }
@@ -68,7 +69,7 @@ pub(crate) async fn evict(
         return Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail));
     }
     let Form(chosen) = form.map_err(|error| Problem::invalid(error.body_text()))?;
-    let name = Name::new(&chosen.name)?;
+    let name = lock_name(&chosen.name)?;
     let reason = Some(chosen.reason).filter(|reason| !reason.is_empty());
     evict_holder(&service, &caller, &name, &Evict { token: chosen.token, reason, now: false }).await?;
     Ok(Redirect::to("/"))

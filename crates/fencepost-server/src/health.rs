@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 
-use crate::problem::{Answer, Problem, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::service::Service;
 
 /// How long `/readyz` asks the engine.
@@ -21,7 +21,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
     tag = "service",
     responses(
         (status = 200, description = "The service runs", body = String, content_type = "text/plain"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn alive() -> &'static str {
@@ -35,7 +35,7 @@ pub(crate) async fn alive() -> &'static str {
     tag = "service",
     responses(
         (status = 200, description = "The engine answers", body = String, content_type = "text/plain"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn ready(State(service): State<Service>) -> Answer<&'static str> {
@@ -52,7 +52,7 @@ pub(crate) async fn ready(State(service): State<Service>) -> Answer<&'static str
     tag = "service",
     responses(
         (status = 200, description = "The metrics as text", body = String, content_type = "text/plain"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn metrics(State(service): State<Service>) -> Answer<impl IntoResponse> {

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 
 use crate::events::{Events, Source, Told, stream};
 use crate::peer::Peer;
-use crate::problem::{Answer, Problem, ProblemBody};
-use crate::request::{Body, NamePart, body_of, name_of};
+use crate::problem::{Answer, Problem};
+use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
@@ -61,11 +61,11 @@ enum Stage {
     post,
     path = "/v1/locks/{name}/hold",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
+    params(NameParam),
     request_body = Acquire,
     responses(
         (status = 200, description = "The events waiting, granted, held, lost and refused", body = String, content_type = "text/event-stream"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn hold(

@@ -95,7 +95,12 @@ async fn find_or_acquire(
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let (until, mut settled) = (Instant::now() + limit, None);
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+    let mut is_first = true;
     while Instant::now() < until {
+        // Also if something was lost, or an engine that ends leases late shows a record without a holder.
+        if !std::mem::take(&mut is_first) {
+            tokio::time::sleep(backoff.pause()).await;
+        }
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
             match with_record(service, caller, wanted, key, guard, queued).await? {
@@ -125,7 +130,6 @@ async fn find_or_acquire(
                 Err(error) => return Err(error.into()),
             }
         }
-        tokio::time::sleep(backoff.pause()).await;
     }
     Err(Problem::unavailable("in-progress", "another copy of the service works on a request with this key"))
 }

@@ -5,12 +5,13 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use fencepost_core::DetachedLease;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::eviction;
 use crate::grant::{Granted, extended};
-use crate::problem::{Answer, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::request::{Body, body_of, duration, lease_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -24,9 +25,25 @@ pub(crate) struct Leased {
     /// The secret that acquiring the lock returned.
     #[schema(pattern = "^fencepost1-[0-9a-f]+$")]
     lease: String,
+}
+
+/// The body of a request to extend a lease.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Extended {
+    /// The secret that acquiring the lock returned.
+    #[schema(pattern = "^fencepost1-[0-9a-f]+$")]
+    lease: String,
     /// For how long the lease is extended, counted from now.
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     ttl: Option<String>,
+}
+
+/// Reads a lease, and checks that the caller may use it.
+fn leased(service: &Service, caller: &Caller, text: &str) -> Answer<DetachedLease> {
+    let lease = lease_of(text)?;
+    service.check(caller, Verb::Acquire, lease.name())?;
+    Ok(lease)
 }
 
 /// The answer about a lease.
@@ -44,10 +61,10 @@ pub(crate) struct Shown {
     post,
     path = "/v1/leases/extend",
     tag = "leases",
-    request_body = Leased,
+    request_body = Extended,
     responses(
         (status = 200, description = "The lease", body = Granted),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn extend(
@@ -56,9 +73,8 @@ pub(crate) async fn extend(
     body: Body,
 ) -> Answer<Json<Granted>> {
     let received = Instant::now();
-    let body: Leased = body_of(body)?;
-    let lease = lease_of(&body.lease)?;
-    service.check(&caller, Verb::Acquire, lease.name())?;
+    let body: Extended = body_of(body)?;
+    let lease = leased(&service, &caller, &body.lease)?;
     let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
     match extended(&service.locks, &lease, ttl).await {
         Ok(grant) => Ok(Json(grant.answer(received))),
@@ -75,7 +91,7 @@ pub(crate) async fn extend(
     request_body = Leased,
     responses(
         (status = 204, description = "The lock is released"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn release(
@@ -83,8 +99,7 @@ pub(crate) async fn release(
     caller: Caller,
     body: Body,
 ) -> Answer<StatusCode> {
-    let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
-    service.check(&caller, Verb::Acquire, lease.name())?;
+    let lease = leased(&service, &caller, &body_of::<Leased>(body)?.lease)?;
     service.locks.release(&lease).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -97,7 +112,7 @@ pub(crate) async fn release(
     request_body = Leased,
     responses(
         (status = 200, description = "The holder", body = Shown),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn show_lease(
@@ -105,8 +120,7 @@ pub(crate) async fn show_lease(
     caller: Caller,
     body: Body,
 ) -> Answer<Json<Shown>> {
-    let lease = lease_of(&body_of::<Leased>(body)?.lease)?;
-    service.check(&caller, Verb::Acquire, lease.name())?;
+    let lease = leased(&service, &caller, &body_of::<Leased>(body)?.lease)?;
     // The token comes from the caller, and could be that of any holder.
     service.check(&caller, Verb::Read, lease.name())?;
     let info = service.locks.inspect(lease.name().as_str()).await?;

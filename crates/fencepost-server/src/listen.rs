@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_tls::Certificates;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -107,11 +108,11 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
                 continue;
             }
         };
-        let (router, config) = (router.clone(), options.certificates.as_ref().map(|files| files.config()));
+        let (router, certificates) = (router.clone(), options.certificates.clone());
         tokio::spawn(async move {
             let _permit = permit;
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, Peer::new(peer), router, config).await {
+            if let Err(error) = connection(stream, Peer::new(peer), router, certificates).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
@@ -120,12 +121,21 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
 
 type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-async fn connection(stream: TcpStream, peer: Peer, router: Router, tls: Option<Arc<ServerConfig>>) -> Ended {
+async fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    router: Router,
+    tls: Option<Arc<Certificates<ServerConfig>>>,
+) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
-    let Some(config) = tls else { return Box::pin(http1(stream, peer, router)).await };
-    let handshake = Box::pin(tokio::time::timeout(HEAD, TlsAcceptor::from(config).accept(stream)));
+    let Some(certificates) = tls else { return Box::pin(http1(stream, peer, router)).await };
+    let handshake = Box::pin(tokio::time::timeout(HEAD, async move {
+        // A disk that hangs stops this connection alone.
+        let config = tokio::task::spawn_blocking(move || certificates.config()).await?;
+        TlsAcceptor::from(config).accept(stream).await
+    }));
     let stream = handshake.await??;
     match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => Box::pin(http2(stream, peer, router)).await,

@@ -9,6 +9,7 @@ use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
+use crate::problem::ProblemBody;
 use crate::{acquire, changes, engine, health, hold, leases, operator};
 
 #[derive(OpenApi)]
@@ -30,6 +31,7 @@ use crate::{acquire, changes, engine, health, hold, leases, operator};
         health::ready,
         health::metrics,
     ),
+    components(schemas(ProblemBody)),
     modifiers(&Token),
     security((), ("token" = []))
 )]

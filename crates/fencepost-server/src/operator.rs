@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::eviction;
-use crate::problem::{Answer, Problem, ProblemBody};
+use crate::problem::{Answer, Problem};
 use crate::record;
-use crate::request::{Body, NamePart, body_of, name_of};
+use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
@@ -59,7 +59,7 @@ pub(crate) struct Locks {
         ("after" = Option<String>, Query, description = "The name in the field next of the answer before")),
     responses(
         (status = 200, description = "The locks, sorted by name", body = Locks),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn list(
@@ -111,10 +111,10 @@ pub(crate) async fn listing(
     get,
     path = "/v1/locks/{name}",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
+    params(NameParam),
     responses(
         (status = 200, description = "The lock", body = Lock),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn show(
@@ -133,11 +133,11 @@ pub(crate) async fn show(
     post,
     path = "/v1/locks/{name}/evict",
     tag = "locks",
-    params(("name" = String, Path, min_length = 1, max_length = 255, description = "The name of the lock, percent-encoded")),
+    params(NameParam),
     request_body = Evict,
     responses(
         (status = 204, description = "The holder is evicted"),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn evict(

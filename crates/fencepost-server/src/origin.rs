@@ -29,8 +29,6 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
-/// A browser that came by TLS comes by TLS from now on.
-const HTTPS: &str = "max-age=31536000";
 
 /// Answers a request of a program, or of the service's own page, and refuses others.
 pub(crate) async fn check(State(service): State<Service>, request: Request, next: Next) -> Response {
@@ -40,9 +38,6 @@ pub(crate) async fn check(State(service): State<Service>, request: Request, next
     };
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    if service.is_secure {
-        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, HeaderValue::from_static(HTTPS));
     }
     response
 }

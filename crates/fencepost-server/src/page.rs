@@ -129,8 +129,13 @@ fn seconds(time: std::time::Duration) -> String {
 
 /// Returns a stranger's text for HTML. Characters that hide or turn text are shown as such.
 pub(crate) fn text(text: &str) -> String {
+    escaped(&visible(text))
+}
+
+/// Returns a text for HTML as it is.
+pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for character in visible(text).chars() {
+    for character in text.chars() {
         match character {
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),

@@ -1,11 +1,14 @@
 //! Errors as `application/problem+json` (RFC 9457), each with a code that stays.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use fencepost_core::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
-use utoipa::ToSchema;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
 
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
@@ -91,12 +94,32 @@ impl From<Error> for Problem {
             ErrorKind::Configuration => (StatusCode::BAD_GATEWAY, "engine-misconfigured"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
-        Problem::new(status, code, error.to_string())
+        // Such a text can have addresses, users and tables of the engine.
+        let what = match error.kind() {
+            ErrorKind::Unreachable => "the engine does not answer; try again",
+            ErrorKind::Denied => "the engine refuses the service",
+            ErrorKind::Configuration => "the engine cannot serve locks as it is set up",
+            ErrorKind::Internal => "the service met an error that it does not expect",
+            _ => return Problem::new(status, code, error.to_string()),
+        };
+        let id = getrandom::u32().unwrap_or_default();
+        tracing::warn!(%error, id = format!("{id:08x}"), "a request failed");
+        Problem::new(status, code, format!("{what}; the log of the service has the cause (id {id:08x})"))
+    }
+}
+
+/// The error response of each request in the OpenAPI document.
+impl IntoResponses for Problem {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ProblemBody"))).build();
+        let response = ResponseBuilder::new().description("The error, with a stable code");
+        let response = response.content("application/problem+json", body).build();
+        BTreeMap::from([("default".to_owned(), response.into())])
     }
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+    fn into_response(self) -> axum::response::Response {
         let mut response = (self.status, Json(self.to_json())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

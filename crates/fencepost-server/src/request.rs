@@ -8,20 +8,36 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use fencepost_core::{DetachedLease, Error, Name};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use utoipa::IntoParams;
 
 use crate::problem::{Answer, Problem};
 use crate::record;
 
+/// The name in a path.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes the parameter for the OpenAPI document")]
+pub(crate) struct NameParam {
+    /// The name of the lock, percent-encoded
+    #[param(min_length = 1, max_length = 255)]
+    name: String,
+}
+
 pub(crate) type NamePart = Result<Path<String>, PathRejection>;
 pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
 
-/// Reads the name of a lock. The names of the service's own records are no locks.
+/// Reads the name of a lock from the path.
 pub(crate) fn name_of(name: NamePart) -> Answer<Name> {
     let Path(name) = name.map_err(|error| Problem::invalid(error.body_text()))?;
-    if record::is_record(&name) {
+    lock_name(&name)
+}
+
+/// Reads the name of a lock. The names of the service's own records are refused.
+pub(crate) fn lock_name(name: &str) -> Answer<Name> {
+    if record::is_record(name) {
         return Err(Problem::invalid("a name that ends with #key- and 32 digits belongs to the service"));
     }
-    Ok(Name::new(&name)?)
+    Ok(Name::new(name)?)
 }
 
 /// Reads an object. An array would count as the fields in their order.

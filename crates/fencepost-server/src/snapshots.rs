@@ -14,7 +14,9 @@ use crate::record;
 const EVERY: Duration = Duration::from_millis(500);
 
 /// All locks at one time, or why they are not known.
-pub(crate) type Snapshot = Result<Arc<BTreeMap<String, Info>>, String>;
+pub(crate) type Snapshot = Result<Arc<BTreeMap<String, Info>>, &'static str>;
+/// Why they are not known. The engine's own text is for the log.
+const AWAY: &str = "the engine does not list its locks; the log of the service has the cause";
 
 /// The task that looks, and those who listen to it.
 #[derive(Clone)]
@@ -36,19 +38,26 @@ impl Snapshots {
         if !*is_looking {
             *is_looking = true;
             self.seen.send_replace(None);
-            tokio::spawn(self.clone().look());
+            let looking = Looking(self.clone());
+            tokio::spawn(async move { looking.0.look().await });
         }
         receiver
     }
 
-    async fn look(self) {
+    async fn look(&self) {
         loop {
-            let snapshot = self.all().await.map(Arc::new).map_err(|error| error.to_string());
-            self.seen.send_replace(Some(snapshot));
+            let snapshot = self.all().await.map(Arc::new);
+            let was_away = self.seen.borrow().as_ref().is_some_and(Result::is_err);
+            if let (Err(error), false) = (&snapshot, was_away) {
+                tracing::warn!(%error, "the locks cannot be listed");
+            }
+            self.seen.send_replace(Some(snapshot.map_err(|_| AWAY)));
             tokio::time::sleep(EVERY).await;
             let mut is_looking = self.is_looking.lock();
             if self.seen.receiver_count() == 0 {
                 *is_looking = false;
+                // The last snapshot takes memory.
+                self.seen.send_replace(None);
                 return;
             }
         }
@@ -63,5 +72,17 @@ impl Snapshots {
             }
         }
         Ok(all)
+    }
+}
+
+/// The task that looks. After a panic the next listener starts another one.
+struct Looking(Snapshots);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.is_looking.lock() = false;
+            self.0.seen.send_replace(Some(Err(AWAY)));
+        }
     }
 }

@@ -125,7 +125,7 @@ impl Wanted {
             ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
             wait,
             lock,
-            holder: body.holder.clone(),
+            holder: caller.label(body.holder.as_deref()),
             process: body.process.clone(),
             unfair: body.unfair,
             reason: body.reason.clone(),

@@ -101,7 +101,7 @@ struct AddArgs {
     #[arg(long, value_name = "FILE")]
     tokens: PathBuf,
     /// Verbs, a colon, and the prefix of the names; may be given several times. The verbs are acquire (extends and releases, too),
-    /// read and evict
+    /// read and evict. End the prefix with a character such as /: acquire:stock is for stockholm, too
     #[arg(long, value_name = "VERBS:PREFIX", required = true)]
     allow: Vec<Right>,
     /// End the token's validity DUR from now

@@ -68,6 +68,15 @@ impl Caller {
         Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail))
     }
 
+    /// Returns the label of its claims: its name, and what it calls itself.
+    pub(crate) fn label(&self, own: Option<&str>) -> Option<String> {
+        match (&*self.name, own) {
+            ("", own) => own.map(str::to_owned),
+            (name, None) => Some(name.to_owned()),
+            (name, Some(own)) => Some(format!("{name}: {own}")),
+        }
+    }
+
     /// Returns whether it may do this with the lock.
     pub(crate) fn may(&self, verb: Verb, name: &Name) -> bool {
         self.rights.as_ref().is_none_or(|rights| rights.iter().any(|right| right.allows(verb, name)))

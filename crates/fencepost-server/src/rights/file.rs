@@ -1,7 +1,7 @@
 //! Reads and writes the file of tokens.
 
-use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind as Io, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind as Io, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -12,6 +12,9 @@ use crate::rights::entry::Entry;
 
 /// How long a file must have rested before tokens that are gone from it are revoked.
 const RESTED: Duration = Duration::from_secs(1);
+
+/// The bit of a file's mode that lets every user write it.
+const OTHERS_WRITE: u32 = 0o002;
 
 /// Tells a changed file from the one that was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,9 +42,14 @@ impl Seen {
 /// Reads the text of the file.
 ///
 /// # Errors
-/// [`is_configuration`](Error::is_configuration) if it cannot be read.
+/// [`is_configuration`](Error::is_configuration) if it cannot be read, or every user may write it.
 pub(crate) fn text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| configuration(path, "cannot be read").because(error))
+    let failed = |error| configuration(path, "cannot be read").because(error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & OTHERS_WRITE != 0 {
+        return Err(configuration(path, "can be written by every user of this machine; run chmod o-w on it"));
+    }
+    io::read_to_string(file).map_err(failed)
 }
 
 /// Reads the lines of a file.

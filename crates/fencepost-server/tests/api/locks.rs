@@ -127,6 +127,12 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
     for name in ["%20", "a%00b", &"x".repeat(256)] {
         assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
     }
+    // Only an extension has a length.
+    for path in ["release", "show"] {
+        let body = json!({ "lease": "x", "ttl": "5s" });
+        let (_, problem) = answer(&router, post(&format!("/v1/leases/{path}"), &body)).await;
+        assert!(problem["detail"].as_str().unwrap().contains("ttl"), "{problem}");
+    }
     let text = "fencepost1-0123456789";
     let (status, problem) = answer(&router, post("/v1/leases/release", &json!({ "lease": text }))).await;
     assert!(status == StatusCode::BAD_REQUEST && !problem.to_string().contains("456789"), "{problem}");

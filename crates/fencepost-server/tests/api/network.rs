@@ -188,7 +188,7 @@ async fn tls_serves_both_versions_and_changed_certificates() {
     let address = listen(tls(dir.path(), None)).await;
     let stream = connect(address, dir.path(), None, b"http/1.1").await.unwrap();
     let answer = exchange(stream, HEALTH.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("strict-transport-security"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("strict-transport-security"), "{answer}");
 
     let stream = connect(address, dir.path(), None, b"h2").await.unwrap();
     let (mut sender, connection) =

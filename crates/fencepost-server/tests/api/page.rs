@@ -96,3 +96,20 @@ async fn the_page_finds_names_and_evicts_after_a_question() {
     let (_, question) = text(&router, get("/evict?name=other&token=99")).await;
     assert!(question.contains("no longer held"), "{question}");
 }
+
+#[tokio::test]
+async fn the_page_evicts_names_as_they_are_and_no_records() {
+    let (router, locks) = service().await;
+    // A character that nobody sees.
+    let name = "a\u{200b}b";
+    let guard = locks.mutex(name).unwrap().try_lock().await.unwrap().unwrap();
+    let query = format!("name=a%E2%80%8Bb&token={}", guard.token());
+    let (_, question) = text(&router, get(&format!("/evict?{query}"))).await;
+    assert!(question.contains(&format!("name=\"name\" value=\"{name}\"")), "{question}");
+    let record = format!("a#key-{:032x}", 1);
+    let guard = locks.mutex(&record).unwrap().try_lock().await.unwrap().unwrap();
+    let query = format!("name={}&token={}&reason=x", record.replace('#', "%23"), guard.token());
+    assert_eq!(text(&router, get(&format!("/evict?{query}"))).await.0, StatusCode::BAD_REQUEST);
+    let form = form(Some("http://localhost:7070"), Some("same-origin"), query);
+    assert_eq!(text(&router, form).await.0, StatusCode::BAD_REQUEST);
+}

@@ -222,7 +222,9 @@ async fn a_request_needs_a_token_but_for_health() {
 async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire,evict:"]);
-    let (_, held) = service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
+    let (_, held) = service.ask(&token, post("/v1/locks/a/acquire", &json!({ "holder": "job 7" }))).await;
+    let info = service.locks.inspect("a").await.unwrap();
+    assert_eq!(info.holders().next().unwrap().holder.label, "ci: job 7");
     service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
     service
         .ask(&token, post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy" })))

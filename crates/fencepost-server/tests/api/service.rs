@@ -2,6 +2,8 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
+use fencepost_core::ErrorKind;
+use fencepost_core::testing::TestEngine;
 use fencepost_server::{Metrics, Options};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -116,4 +118,20 @@ async fn metrics_are_those_of_the_library() {
         assert!(text.contains(line), "no {line} in\n{text}");
     }
     assert!(!text.contains("hidden-name"), "{text}");
+}
+
+#[tokio::test]
+async fn callers_do_not_read_the_errors_of_the_engine() {
+    let engine = TestEngine::in_real_time().unwrap();
+    let router = fencepost_server::router(engine.client(), &Options::default()).unwrap();
+    for kind in [ErrorKind::Unreachable, ErrorKind::Denied, ErrorKind::Configuration, ErrorKind::Internal] {
+        engine.fail_all(kind);
+        let own = engine.client().inspect("a").await.unwrap_err().to_string();
+        for request in [get("/v1/locks/a"), get("/readyz"), post("/v1/locks/a/acquire", &json!({}))] {
+            let (status, problem) = answer(&router, request).await;
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(status.is_server_error() && detail.contains("the log of the service"), "{problem}");
+            assert!(!detail.contains(&own), "{problem}");
+        }
+    }
 }

@@ -87,6 +87,9 @@ async fn tokens_are_added_and_removed_by_a_new_file() {
     tokio::time::timeout(Duration::from_secs(10), removed).await.expect("the token is revoked");
     assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
     assert!(Tokens::remove(&service.file, "ci").unwrap_err().is_invalid());
+    fs::set_permissions(&service.file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(Tokens::read(&service.file).unwrap_err().to_string().contains("chmod"));
+    fs::set_permissions(&service.file, fs::Permissions::from_mode(0o600)).unwrap();
     // Two commands at the same time do not lose a line.
     fs::write(service.file.with_file_name("tokens.jsonl.new"), "").unwrap();
     let refused = Tokens::remove(&service.file, "ops").unwrap_err();
