@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::problem::ProblemBody;
+use crate::problem::Problem;
 use crate::rights::caller::Caller;
 use crate::service::Service;
 use crate::view::millis;
@@ -39,7 +39,7 @@ pub(crate) struct Engine {
     tag = "service",
     responses(
         (status = 200, description = "What the engine can do", body = Engine),
-        (status = "default", description = "The error, with a stable code", body = ProblemBody, content_type = "application/problem+json"),
+        Problem,
     )
 )]
 pub(crate) async fn engine(State(service): State<Service>, _: Caller) -> Json<Engine> {

@@ -9,7 +9,7 @@ use crate::operator::holder::HolderInfo;
 
 impl TryAcquire<'_> {
     /// Makes the claim with this id, so that a program that knows the id can find the grant: see [`DetachedLease::of`](crate::DetachedLease::of). One claim has an
-    /// id, never two. So a claim whose place or grant is gone fails ([`is_lost`](Error::is_lost)) and does not queue again.
+    /// id, never two. So a claim whose place or grant is gone fails ([`is_lost`](crate::Error::is_lost)) and does not queue again.
     pub fn claim_id(mut self, id: ClaimId) -> Self {
         self.0.id = Some(id);
         self
