@@ -24,7 +24,8 @@ const KEY: &str = "idempotency-key";
     post,
     path = "/v1/locks/{name}/acquire",
     tag = "locks",
-    params(NameParam, ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
+    params(NameParam, ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$",
+            description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
     responses(
         (status = 200, description = "The lease", body = Granted),

@@ -25,8 +25,8 @@ use crate::wanted::{Acquire, Wanted, busy};
 
 /// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
-/// After which silence the caller stops its work, at most. The service notices a connection that is cut off later than that: see `SILENCE` in
-/// `listen.rs`.
+/// After which silence the caller stops its work, at most. The service notices a connection that is cut off later than that: see `SILENCE`
+/// in `listen.rs`.
 const STOP_AFTER: Duration = Duration::from_secs(10);
 
 /// Why each stream ends at the end of the service.
@@ -50,7 +50,7 @@ impl Streams {
     }
 }
 
-/// A request and how far it is.
+/// A request and its state.
 struct Held {
     service: Service,
     caller: Caller,
@@ -84,7 +84,8 @@ enum Stage {
     params(NameParam),
     request_body = Acquire,
     responses(
-        (status = 200, description = "The events waiting, granted, held, lost and refused", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "The events waiting, granted, held, lost and refused",
+            body = String, content_type = "text/event-stream"),
         Problem,
     )
 )]
@@ -221,8 +222,8 @@ impl Held {
 }
 
 /// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
-/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has `stop_at_ms`:
-/// the caller counts it from the moment at which it sent the request, which is before it was received.
+/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has
+/// `stop_at_ms`: the caller counts it from the moment at which it sent the request, which is before it was received.
 fn held(guard: &Guard, received: Instant) -> (Value, Duration) {
     let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
     let stop_at = received.elapsed() + stop_after;
