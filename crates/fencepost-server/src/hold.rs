@@ -20,35 +20,14 @@ use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
+use crate::streams::STOP_AFTER;
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
 
 /// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
-/// After which silence the caller stops its work, at most. The service notices a connection that is cut off later than that: see `SILENCE`
-/// in `listen.rs`.
-const STOP_AFTER: Duration = Duration::from_secs(10);
-
 /// Why each stream ends at the end of the service.
 const CLOSING: &str = "this copy of the service ends; ask again, or ask another copy";
-
-/// The streams that hold locks. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub struct Streams(watch::Sender<bool>);
-
-impl Streams {
-    /// Ends all streams, and those that begin later. The holders are told. Each lock is held until its holder has closed the stream, or
-    /// has had its `stop_after_ms`. So this takes at most 11 s (`STOP_AFTER` and 1 s). Call it before [`Client::close`].
-    ///
-    /// # Cancel safety
-    /// Dropped midway, the streams end all the same.
-    ///
-    /// [`Client::close`]: fencepost_core::Client::close
-    pub async fn end(&self) {
-        self.0.send_replace(true);
-        let _ = tokio::time::timeout(STOP_AFTER + Duration::from_secs(1), self.0.closed()).await;
-    }
-}
 
 /// A request and its state.
 struct Held {
@@ -102,7 +81,7 @@ pub(crate) async fn hold(
         Err(problem) => Err(problem),
     };
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
-    let (closing, peer) = (service.streams.0.subscribe(), caller.peer.clone());
+    let (closing, peer) = (service.streams.subscribe(), caller.peer.clone());
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
     let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();

@@ -44,6 +44,7 @@ mod rights;
 mod running;
 mod service;
 mod snapshots;
+mod streams;
 mod view;
 mod wanted;
 
@@ -53,13 +54,13 @@ use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
 pub use crate::audit::Audit;
-pub use crate::hold::Streams;
 pub use crate::listen::{bind, serve};
 pub use crate::options::{Options, certificates};
 pub use crate::prometheus::Metrics;
 pub use crate::rights::entry::{Right, Verb};
 pub use crate::rights::tokens::{NewToken, Tokens};
 use crate::service::Service;
+pub use crate::streams::Streams;
 
 /// Returns the API and the page, for locks of this client.
 ///

@@ -37,7 +37,7 @@ const HEADERS: usize = 64;
 /// The most requests of an HTTP/2 connection at the same time.
 const STREAMS: u32 = 256;
 /// After how long a connection counts as cut off if what was sent on it is not confirmed. The holder of a stream has stopped before: see
-/// `STOP_AFTER` in `hold.rs`.
+/// `STOP_AFTER` in `streams.rs`.
 const SILENCE: Duration = Duration::from_secs(20);
 /// How long the service pauses when the system has no more connections to give.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -8,9 +8,9 @@ use fencepost_tls::Certificates;
 use rustls::ServerConfig;
 
 use crate::audit::Audit;
-use crate::hold::Streams;
 use crate::prometheus::Metrics;
 use crate::rights::tokens::Tokens;
+use crate::streams::Streams;
 
 /// The options of the service.
 #[derive(Debug, Clone, Default)]

@@ -7,7 +7,6 @@ use fencepost_core::{Client, Name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
-use crate::hold::Streams;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
 use crate::prometheus::Metrics;
@@ -16,6 +15,7 @@ use crate::rights::entry::Verb;
 use crate::rights::tokens::Tokens;
 use crate::running::Running;
 use crate::snapshots::Snapshots;
+use crate::streams::Streams;
 
 /// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
 const WAITING: usize = 10_000;
