@@ -25,8 +25,8 @@ const LINES: usize = 10_000;
 /// The shortest time between two lines about failed logins.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The audit log. Clones write to the same place. The default writes nothing. A thread writes the lines, so a reader that stops does not stop
-/// the service. The log then says how many lines are missing.
+/// The audit log. Clones write to the same place. The default writes nothing. A thread writes the lines, so a reader that stops does not
+/// stop the service. The log then says how many lines are missing.
 #[derive(Clone, Default)]
 pub struct Audit(Option<Arc<Log>>);
 
@@ -123,7 +123,7 @@ impl Audit {
         self.write("evicted", caller, &fields);
     }
 
-    /// Reports a token that is not valid: at most once in [`EVERY`], with the count since the last report.
+    /// Reports an access token that is not valid: at most once in [`EVERY`], with the count since the last report.
     pub(crate) fn login_failed(&self, peer: Option<&Peer>) {
         let Some(log) = &self.0 else { return };
         let mut failed = log.failed.lock();

@@ -45,7 +45,8 @@ pub(crate) struct Watched {
     tag = "locks",
     params(("prefix" = Option<String>, Query, description = "The beginning of the names")),
     responses(
-        (status = 200, description = "The events changed, free, complete, unchanged and unreachable", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "The events changed, free, complete, unchanged and unreachable",
+            body = String, content_type = "text/event-stream"),
         Problem,
     )
 )]

@@ -45,8 +45,8 @@ pub(crate) async fn ask(
     Ok(Html(format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>fencepost: evict</title><link rel=\"stylesheet\" href=\"/page.css\"></head><body><header><h1>Evict the holder of \
-         {name}?</h1></header><main>{held_by}<p>Token {token}. The holder is told with its next renewal, and the lock is \
-         given to the next.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{value}\">\
+         {name}?</h1></header><main>{held_by}<p>Token {token}. The holder is told with its next renewal, and then the next \
+         waiter gets the lock.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{value}\">\
          <input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason <input name=\"reason\" maxlength=\"200\" \
          required autofocus></label> <button>Evict</button> <a href=\"/\">Cancel</a></form></main></body></html>",
         name = text(name.as_str()),
@@ -62,7 +62,7 @@ pub(crate) async fn evict(
     headers: HeaderMap,
     form: Result<Form<Chosen>, FormRejection>,
 ) -> Answer<Redirect> {
-    // The origin was compared with this service before. A browser that names none could send the form of a stranger's page.
+    // The origin was compared with this service before. A browser that names none could send a form of another site.
     let names_origin = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     if !names_origin {
         let detail = "a form needs the header Origin; a program uses POST /v1/locks/NAME/evict";

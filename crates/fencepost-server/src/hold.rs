@@ -30,7 +30,7 @@ const BEAT: Duration = Duration::from_secs(3);
 /// Why each stream ends at the end of the service.
 const CLOSING: &str = "this copy of the service ends; ask again, or ask another copy";
 
-/// A request and how far it is.
+/// A request and its state.
 struct Held {
     service: Service,
     caller: Caller,
@@ -64,7 +64,8 @@ enum Stage {
     params(NameParam),
     request_body = Acquire,
     responses(
-        (status = 200, description = "The events waiting, granted, held, lost and refused", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "The events waiting, granted, held, lost and refused",
+            body = String, content_type = "text/event-stream"),
         Problem,
     )
 )]
@@ -201,8 +202,8 @@ impl Held {
 }
 
 /// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
-/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has `stop_at_ms`:
-/// the caller counts it from the moment at which it sent the request, which is before it was received.
+/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has
+/// `stop_at_ms`: the caller counts it from the moment at which it sent the request, which is before it was received.
 fn held(guard: &Guard, received: Instant) -> (Value, Duration) {
     let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
     let stop_at = received.elapsed() + stop_after;

@@ -1,20 +1,21 @@
 //! The lock service: locks over HTTP for programs in any language, and a page to look at.
 //!
-//! [`router`] has the API, [`serve`] listens. The service stores nothing: every lock, lease and token lives in the engine, so any number
-//! of copies can run, and any copy can be killed. A lock that a caller takes is a [detached lease](fencepost_core::DetachedLease): each copy
+//! [`router`] has the API, [`serve`] listens. The service stores nothing: every lock, lease and token lives in the engine, so any number of
+//! copies can run, and any copy can be killed. A lock that a caller takes is a [detached lease](fencepost_core::DetachedLease): each copy
 //! of the service takes each lease.
 //!
 //! # What is guaranteed
 //! - Each lock has the guarantees of the engine. A caller that hangs up while it waits has left the queue.
-//! - A caller never believes too long: `valid_ms` of a lease and `stop_at_ms` of a stream count from the moment at which the caller sent the
-//!   request.
+//! - A caller never believes too long: `valid_ms` of a lease and `stop_at_ms` of a stream count from the moment at which the caller sent
+//!   the request.
 //!
 //! # What is not
-//! - `stop_after_ms` counts from the arrival of an event. A caller that reads an event late believes too long, unless it keeps to `stop_at_ms`.
+//! - `stop_after_ms` counts from the arrival of an event. A caller that reads an event late believes too long, unless it keeps to
+//!   `stop_at_ms`.
 //! - A reply that the caller does not get leaves the lease until its time is over, unless the caller asks again with the same
 //!   idempotency key.
-//! - Without [`Tokens`] each program of this machine may do all. So [`bind`] takes an address of loopback alone, and the service answers
-//!   requests for this machine's own names alone.
+//! - Without access tokens ([`Tokens`]) each program of this machine may do all. So [`bind`] takes an address of loopback alone, and the
+//!   service answers requests for this machine's own names alone.
 
 mod acquire;
 mod audit;

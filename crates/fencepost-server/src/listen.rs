@@ -27,7 +27,7 @@ use crate::peer::{Noted, Peer};
 
 /// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
-/// How many open files are kept for the engine, the file of tokens and the certificates.
+/// How many open files are kept for the engine, the file of access tokens and the certificates.
 const RESERVE: usize = 100;
 /// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
 const HEAD: Duration = Duration::from_secs(10);
@@ -45,13 +45,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Binds the address for [`serve`].
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) for an address that is not loopback, unless there are tokens and TLS.
+/// [`is_invalid`](Error::is_invalid) for an address that is not loopback, unless there are access tokens and TLS.
 /// [`is_configuration`](Error::is_configuration) if the system refuses it.
 pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
     let is_guarded = options.tokens.is_some() && options.certificates.is_some();
     if !address.ip().is_loopback() && !is_guarded {
         return Err(Error::invalid(format!(
-            "{address} can be reached from other machines, and needs tokens and TLS: give --tokens, --cert and --key; or listen on \
+            "{address} can be reached from other machines, and needs access tokens and TLS: give --tokens, --cert and --key; or listen on \
              127.0.0.1"
         )));
     }

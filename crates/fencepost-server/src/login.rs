@@ -1,4 +1,4 @@
-//! Finds the caller of each request by its token.
+//! Finds the caller of each request by its access token.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -13,17 +13,21 @@ use crate::service::Service;
 
 /// The paths that tell nothing of a lock.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/openapi.json", "/page.js", "/page.css"];
-/// A browser asks its user for a name, which can be any, and for the token as the password.
-const CHALLENGE: &str = "Basic realm=\"fencepost: the password is a token\", charset=\"UTF-8\"";
+/// A browser asks its user for a name, which can be any, and for the access token as the password.
+const CHALLENGE: &str = "Basic realm=\"fencepost: the password is an access token\", charset=\"UTF-8\"";
 
-/// Answers a request with the caller that its token names.
+/// Answers a request with the caller that its access token names.
 pub(crate) async fn login(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
     let mut caller = match &service.tokens {
         None => Caller::of_this_machine(),
         Some(_) if PUBLIC.contains(&request.uri().path()) => Caller::new("", &[], None),
         Some(tokens) => match token(request.headers()) {
-            None => return refused("the request has no token; send the header Authorization: Bearer TOKEN"),
+            None => {
+                return refused(
+                    "the request has no access token; send the header Authorization: Bearer TOKEN",
+                );
+            }
             Some(token) => match tokens.caller(&token) {
                 Some(caller) => match caller.admit() {
                     Ok(()) => caller,
@@ -31,7 +35,7 @@ pub(crate) async fn login(State(service): State<Service>, mut request: Request, 
                 },
                 None => {
                     service.audit.login_failed(peer.as_ref());
-                    return refused("the token is unknown or has expired");
+                    return refused("the access token is unknown or has expired");
                 }
             },
         },
@@ -48,7 +52,7 @@ fn refused(detail: &str) -> Response {
     response
 }
 
-/// Returns the token of a request: a bearer token, or the password of a browser.
+/// Returns the access token of a request: a bearer token, or the password of a browser.
 fn token(headers: &HeaderMap) -> Option<String> {
     let (scheme, value) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {

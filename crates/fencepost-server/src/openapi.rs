@@ -32,18 +32,18 @@ use crate::{acquire, changes, engine, health, hold, leases, operator};
         health::metrics,
     ),
     components(schemas(ProblemBody)),
-    modifiers(&Token),
-    security((), ("token" = []))
+    modifiers(&AccessToken),
+    security((), ("access_token" = []))
 )]
 struct Api;
 
-/// The token of a caller. A service without tokens needs none.
-struct Token;
+/// The access token of a caller. A service without access tokens needs none.
+struct AccessToken;
 
-impl Modify for Token {
+impl Modify for AccessToken {
     fn modify(&self, document: &mut Document) {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+        document.components.get_or_insert_default().add_security_scheme("access_token", scheme);
     }
 }
 

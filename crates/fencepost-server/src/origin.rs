@@ -1,9 +1,9 @@
-//! Refuses requests that a web page of somebody else makes a browser send.
+//! Refuses requests that a page of another site makes a browser send.
 //!
-//! Without tokens the service trusts what runs on this machine. A browser runs on it, too, and with it the pages of strangers. They
-//! reach the service in two ways: by a request to 127.0.0.1, which names their origin, and by a host name of theirs that leads to 127.0.0.1
-//! (DNS rebinding), which the header `Host` names. With tokens a browser has the user's token for the service's own origin alone, and a
-//! stranger's page can make it send requests with that token. They name the page's origin, too.
+//! Without access tokens the service trusts what runs on this machine. A browser runs on it, too, with pages of other sites. They reach the
+//! service in two ways: by a request to 127.0.0.1, which names their origin, and by a host name of the other site that leads to 127.0.0.1
+//! (DNS rebinding), which the header `Host` names. With access tokens a browser has the user's access token for the service's own origin
+//! alone, and a page of another site can make it send requests with that access token. They name the page's origin, too.
 
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
@@ -47,7 +47,7 @@ fn judge(service: &Service, request: &Request) -> Result<(), Problem> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     // HTTP/2 has the host in the address.
     let host = text(header::HOST).or_else(|| request.uri().authority().map(|host| host.as_str()));
-    // Where tokens are needed, a page under a stranger's host name has none.
+    // Where access tokens are needed, a page under another host name has none.
     let Some(host) = host.filter(|host| service.tokens.is_some() || is_own(host)) else {
         return Err(Problem::new(
             StatusCode::MISDIRECTED_REQUEST,

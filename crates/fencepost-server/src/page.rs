@@ -41,7 +41,8 @@ fn render(engine: &str, caller: &Caller, prefix: &str, locks: &[Info], next: Opt
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>fencepost</title><link rel=\"stylesheet\" href=\"/page.css\">\
-         <script src=\"/page.js\" defer></script></head><body><header><h1>fencepost</h1><p>{} on {}</p><form role=\"search\"><label>Names that begin with <input type=\"search\" \
+         <script src=\"/page.js\" defer></script></head><body><header><h1>fencepost</h1><p>{} on {}</p>\
+         <form role=\"search\"><label>Names that begin with <input type=\"search\" \
          name=\"prefix\" value=\"{}\"></label> <button>Show</button></form></header><main>",
         match locks.len() {
             1 => "1 lock".to_owned(),
@@ -112,7 +113,7 @@ fn encoded(part: &str) -> impl std::fmt::Display {
     utf8_percent_encode(part, NON_ALPHANUMERIC)
 }
 
-/// Returns who holds, for HTML.
+/// Returns the holder for HTML.
 pub(crate) fn holder(claim: &ClaimInfo) -> String {
     let how = if claim.detached { "lease" } else { "process" };
     format!(
@@ -127,7 +128,7 @@ fn seconds(time: std::time::Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// Returns a stranger's text for HTML. Characters that hide or turn text are shown as such.
+/// Returns an untrusted text for HTML. Characters that hide or turn text are shown as such.
 pub(crate) fn text(text: &str) -> String {
     escaped(&visible(text))
 }
@@ -153,7 +154,7 @@ mod tests {
     use super::text;
 
     #[test]
-    fn texts_of_strangers_are_texts() {
+    fn untrusted_texts_are_texts() {
         assert_eq!(text("<b onclick='x'>&\"</b>"), "&lt;b onclick=&#39;x&#39;&gt;&amp;&quot;&lt;/b&gt;");
         assert!(!text("a\u{202e}b").contains('\u{202e}'));
     }

@@ -130,12 +130,12 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The answer for a path that does not exist.
+/// Answers a path that does not exist.
 pub(crate) async fn no_such_page() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "no-such-path", "the API begins at /v1/locks; the page is at /")
 }
 
-/// The answer for a path that takes another method.
+/// Answers a path that takes another method.
 pub(crate) async fn wrong_method() -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", "this path takes another method")
 }

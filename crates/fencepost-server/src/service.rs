@@ -20,8 +20,8 @@ use crate::streams::Streams;
 /// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
 const WAITING: usize = 10_000;
 
-/// Why a request or a stream ends whose token has ended.
-const NOT_VALID: &str = "the token was taken back or has expired";
+/// Why a request or a stream ends whose access token has ended.
+const NOT_VALID: &str = "the access token was revoked or has expired";
 
 /// The parts that all requests share.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ impl Service {
         }
     }
 
-    /// Returns a caller that came before with the rights that it has now. `None`: its token is not valid any more.
+    /// Returns a caller that came before with the rights that it has now. `None`: its access token is not valid any more.
     pub(crate) fn known(&self, caller: &Caller) -> Option<Caller> {
         match (&self.tokens, &caller.token) {
             (Some(tokens), Some(token)) => tokens.caller_of(token),

@@ -85,7 +85,7 @@ enum Lock {
 }
 
 impl Acquire {
-    /// Returns the request that a key stands for. The waiting time is no part of it: a caller that asks again waits as long as it likes.
+    /// Returns the request that a key stands for. The waiting time is not a part of it: a caller that asks again waits as long as it likes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut fields = serde_json::to_value(self).unwrap_or_default();
         if let Some(fields) = fields.as_object_mut() {
@@ -177,7 +177,7 @@ pub(crate) async fn detached(service: &Service, caller: &Caller, guard: Guard) -
     Ok(Grant { lease: guard.detach().await?, until })
 }
 
-/// The answer for a lock that somebody else has. A look that fails names nobody.
+/// Returns the answer for a lock that another claim holds. A look that fails names nobody.
 pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
     let (name, waited) = (&wanted.name, wanted.wait);
     let code = if waited.is_zero() { "busy" } else { "timed-out" };
@@ -189,7 +189,7 @@ pub(crate) async fn busy(locks: &Client, wanted: &Wanted) -> Problem {
     let waiters = info.as_ref().map_or(0, |info| info.waiters().count());
     let by = match holders.first() {
         Some(first) => format!("held by {} (host {}, pid {})", first.holder, first.host, first.pid),
-        None => "held by somebody else".to_owned(),
+        None => "held by another claim".to_owned(),
     };
     let detail = match waited.is_zero() {
         true => format!("{name} is {by}"),

@@ -24,7 +24,7 @@ const TLS: &str = "TLS";
 /// Serve locks over HTTP to programs in any language, with a page to look at.
 ///
 /// The service stores nothing: the locks live in the engine, so any number of copies can run. Without --tokens each program that reaches it
-/// can take and evict each lock. So it listens on loopback alone, unless it has tokens and TLS.
+/// can take and evict each lock. So it listens on loopback alone, unless it has access tokens and TLS.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost serve [OPTIONS]",
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Listen on this address; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// File of tokens, which is read again when it changes: each request then needs one
+    /// File of access tokens, which is read again when it changes: each request then needs one
     #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
     tokens: Option<PathBuf>,
     /// File for the audit log, a line of JSON for each grant, refusal, eviction and failed login [default: standard error with
@@ -67,7 +67,7 @@ enum Command {
     Token(TokenArgs),
 }
 
-/// Give callers of the service rights by tokens.
+/// Give callers of the service rights by access tokens.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost serve token COMMAND",
@@ -86,7 +86,7 @@ enum TokenCommand {
     Remove(RemoveArgs),
 }
 
-/// Add a token to a file and print it.
+/// Add an access token to a file and print it.
 ///
 /// The file has only a hash of it. `fencepost serve token remove` revokes it.
 #[derive(Debug, clap::Args)]
@@ -97,14 +97,14 @@ enum TokenCommand {
   fencepost serve token add --tokens tokens.jsonl --allow read,evict: --expires 90d ops"
 )]
 struct AddArgs {
-    /// File of tokens; it is created if it is missing
+    /// File of access tokens; it is created if it is missing
     #[arg(long, value_name = "FILE")]
     tokens: PathBuf,
     /// Verbs, a colon, and the prefix of the names; may be given several times. The verbs are acquire (extends and releases, too),
     /// read and evict. End the prefix with a character such as /: acquire:stock is for stockholm, too
     #[arg(long, value_name = "VERBS:PREFIX", required = true)]
     allow: Vec<Right>,
-    /// End the token's validity DUR from now
+    /// End the access token's validity DUR from now
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     expires: Option<Duration>,
     /// Let at most N of its requests wait at a time
@@ -117,7 +117,7 @@ struct AddArgs {
     name: String,
 }
 
-/// Revoke all tokens of a caller.
+/// Revoke all access tokens of a caller.
 ///
 /// A running service refuses them within 1 s. Streams with them end within 4 s.
 #[derive(Debug, clap::Args)]
@@ -127,7 +127,7 @@ struct AddArgs {
   fencepost serve token remove --tokens tokens.jsonl ci"
 )]
 struct RemoveArgs {
-    /// File of tokens
+    /// File of access tokens
     #[arg(long, value_name = "FILE")]
     tokens: PathBuf,
     /// Name of the caller

@@ -252,3 +252,27 @@ fn only_loopback_and_engines_with_leases_are_served() {
     place.output(["serve", "--listen", "0.0.0.0:0"]).expect(64).complains(&["other machines"]);
     place.output(["serve", "--listen", "here"]).expect(64);
 }
+
+#[test]
+fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
+    let place = Place::new();
+    let mut service = Service::start(&place);
+    let mut stream = service.send("/v1/locks/a/hold", &json!({}));
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut text = String::new();
+    let mut read_until = |event: &str| {
+        let mut byte = [0];
+        while !text.contains(event) && stream.read(&mut byte).unwrap() == 1 {
+            text.push(byte[0] as char);
+        }
+        assert!(text.contains(event), "{text}");
+    };
+    read_until("event: granted");
+    let pid = nix::unistd::Pid::from_raw(service.child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    read_until("event: lost");
+    assert_eq!(place.show("a")["holders"].as_array().unwrap().len(), 1, "its holder may still work");
+    drop(stream);
+    eventually("the service has ended", SOON, || service.child.try_wait().unwrap());
+    assert!(place.show("a")["holders"].as_array().unwrap().is_empty());
+}

@@ -20,7 +20,7 @@ use crate::rights::secret::Hash;
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) peer: Option<Peer>,
-    /// The hash of its token. `None`: it came without one.
+    /// The hash of its access token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
     rights: Option<Arc<[Right]>>,
@@ -47,7 +47,7 @@ impl Caller {
         }
     }
 
-    /// Sets the hash of its token.
+    /// Sets the hash of its access token.
     pub(crate) fn by(mut self, token: Hash) -> Caller {
         self.token = Some(token);
         self
@@ -87,7 +87,7 @@ impl Caller {
         if self.may(verb, name) {
             return Ok(());
         }
-        let detail = format!("the token does not allow to {} this name", verb.name());
+        let detail = format!("the access token does not allow to {} this name", verb.name());
         Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
     }
 
@@ -112,7 +112,10 @@ impl Caller {
         let Some(waiting) = &self.waiting else { return Ok(None) };
         let permit = Arc::clone(waiting).try_acquire_owned();
         let full = |_| {
-            Problem::unavailable("too-many-waiting", "the limit of waiting requests of this token is reached")
+            Problem::unavailable(
+                "too-many-waiting",
+                "the limit of waiting requests of this access token is reached",
+            )
         };
         permit.map(Some).map_err(full)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rights::secret::Hash;
 
-/// A thing that a caller does with a lock.
+/// An operation on a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Acquire, extend and release it.
@@ -55,7 +55,7 @@ impl FromStr for Right {
         let wrong = || {
             let shown = visible(text);
             Error::invalid(format!(
-                "{shown:?} is no right; write verbs and a prefix, for example acquire,read:stock/ or read: for all names; \
+                "{shown:?} is not a valid right; write verbs and a prefix, for example acquire,read:stock/ or read: for all names; \
                  the verbs are acquire, read and evict"
             ))
         };
@@ -70,7 +70,7 @@ impl FromStr for Right {
     }
 }
 
-/// A token as the file has it.
+/// An access token as the file has it.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) caller: String,
@@ -116,8 +116,9 @@ impl Entry {
     /// # Errors
     /// The fault of the line, without a part of the hash.
     pub(crate) fn from_line(line: &str) -> Result<Entry> {
-        let line: Line = serde_json::from_str(line)
-            .map_err(|error| Error::invalid(format!("it is no line of JSON for a token: {error}")))?;
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            Error::invalid(format!("the line is not valid JSON for an access token: {error}"))
+        })?;
         let wrong = |what: &str| Error::invalid(format!("{what} of {:?}", visible(&line.caller)));
         let time = |text: &String| humantime::parse_rfc3339(text).map_err(|_| wrong("the time in expires"));
         Ok(Entry {

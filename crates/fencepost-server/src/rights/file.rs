@@ -1,4 +1,4 @@
-//! Reads and writes the file of tokens.
+//! Reads and writes the file of access tokens.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind as Io, Write};
@@ -10,7 +10,7 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::rights::entry::Entry;
 
-/// How long a file must have rested before tokens that are gone from it are revoked.
+/// How long a file must have rested before access tokens that are gone from it are revoked.
 const RESTED: Duration = Duration::from_secs(1);
 
 /// The bit of a file's mode that lets every user write it.
@@ -108,5 +108,5 @@ pub(crate) fn change(path: &Path, edit: impl FnOnce(&mut Vec<String>) -> Result<
 }
 
 fn configuration(path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Configuration, format!("the file of tokens {} {what}", path.display()))
+    Error::new(ErrorKind::Configuration, format!("the file of access tokens {} {what}", path.display()))
 }

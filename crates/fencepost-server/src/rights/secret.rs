@@ -1,4 +1,4 @@
-//! The texts of tokens. A token is a secret with 256 random bits, so one round of SHA-256 protects it.
+//! The texts of access tokens. An access token is a secret with 256 random bits, so one round of SHA-256 protects it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use fencepost_core::{Error, Result};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Begins each token, so that a scanner of secrets can find it.
+/// Begins each access token, so that a scanner of secrets can find it.
 const PREFIX: &str = "fpt1-";
 
 /// The hash of a token: the part of it that is stored.
@@ -14,7 +14,7 @@ const PREFIX: &str = "fpt1-";
 pub(crate) struct Hash([u8; 32]);
 
 impl Hash {
-    /// Hashes the text of a token.
+    /// Hashes the text of an access token.
     pub(crate) fn of(token: &str) -> Hash {
         Hash(Sha256::digest(token.as_bytes()).into())
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// Makes the text of a new token.
+/// Makes the text of a new access token.
 ///
 /// # Errors
 /// The operating system has no random bytes.

@@ -1,4 +1,4 @@
-//! The file of tokens. It is read again when it has changed.
+//! The file of access tokens. It is read again when it has changed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::rights::file::{self, Seen};
 use crate::rights::rate::Rate;
 use crate::rights::secret::{Hash, fresh};
 
-/// The tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the tokens that
-/// were read before as they are, and the log says so once.
+/// The access tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the access
+/// tokens that were read before as they are, and the log says so once.
 pub struct Tokens {
     path: PathBuf,
     state: Mutex<State>,
@@ -36,7 +36,7 @@ struct Known {
     rate: Option<Arc<Rate>>,
 }
 
-/// A token to be added.
+/// An access token to be added.
 #[derive(Debug, Clone)]
 pub struct NewToken {
     /// The name of its caller. The audit log has it.
@@ -63,17 +63,17 @@ impl Tokens {
         Ok(Tokens { path: path.to_owned(), state: Mutex::new(state) })
     }
 
-    /// Adds a token to the file, which may not exist yet. Returns its text, which is stored nowhere.
+    /// Adds an access token to the file, which may not exist yet. Returns its text, which is stored nowhere.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for an empty name or no rights. [`is_configuration`](Error::is_configuration) if the file
     /// has a fault or cannot be written.
     pub fn add(path: &Path, new: &NewToken) -> Result<String> {
         if new.caller.is_empty() || new.caller.chars().any(char::is_control) {
-            return Err(Error::invalid("a token needs the name of its caller"));
+            return Err(Error::invalid("an access token needs the name of its caller"));
         }
         if new.rights.is_empty() {
-            return Err(Error::invalid("a token needs a right, for example acquire,read:stock/"));
+            return Err(Error::invalid("an access token needs a right, for example acquire,read:stock/"));
         }
         let token = fresh()?;
         let entry = Entry {
@@ -91,11 +91,10 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Removes all tokens of a caller from the file. Returns how many they were.
+    /// Removes all access tokens of a caller from the file. Returns how many they were.
     ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the caller has no token. [`is_configuration`](Error::is_configuration) if the file has a fault
-    /// or cannot be written.
+    /// # Errors [`is_invalid`](Error::is_invalid) if the caller has no access token. [`is_configuration`](Error::is_configuration) if the
+    /// file has a fault or cannot be written.
     pub fn remove(path: &Path, caller: &str) -> Result<usize> {
         let mut count = 0;
         file::change(path, |lines| {
@@ -106,19 +105,19 @@ impl Tokens {
             });
             let none = || {
                 let (caller, path) = (visible(caller), path.display());
-                Error::invalid(format!("the file of tokens {path} has no token of {caller:?}"))
+                Error::invalid(format!("the file of access tokens {path} has no token of {caller:?}"))
             };
             (count > 0).then_some(()).ok_or_else(none)
         })?;
         Ok(count)
     }
 
-    /// Returns the caller of a token that is valid now.
+    /// Returns the caller of an access token that is valid now.
     pub(crate) fn caller(&self, token: &str) -> Option<Caller> {
         self.caller_of(&Hash::of(token))
     }
 
-    /// Returns the caller of the token with this hash, if the token is valid now.
+    /// Returns the caller of the access token with this hash, if the access token is valid now.
     pub(crate) fn caller_of(&self, hash: &Hash) -> Option<Caller> {
         let mut state = self.state.lock();
         self.reload(&mut state);
@@ -148,7 +147,7 @@ impl Tokens {
                 // The reason may pass, for example too many open files: the next request tries again.
                 state.seen = None;
                 if !std::mem::replace(&mut state.is_unread, true) {
-                    tracing::error!(%error, "the changed file of tokens is not in use");
+                    tracing::error!(%error, "the changed file of access tokens is not in use");
                 }
                 return;
             }
@@ -160,14 +159,14 @@ impl Tokens {
                 state.seen = None;
             }
             Ok(entries) => state.known = known(&self.path, entries, &state.known),
-            Err(error) => tracing::error!(%error, "the changed file of tokens is not in use"),
+            Err(error) => tracing::error!(%error, "the changed file of access tokens is not in use"),
         }
     }
 }
 
-/// Keeps the counts of requests of tokens that were known before.
+/// Keeps the counts of requests of access tokens that were known before.
 fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
-    tracing::debug!(file = %path.display(), tokens = entries.len(), "the file of tokens is in use");
+    tracing::debug!(file = %path.display(), tokens = entries.len(), "the file of access tokens is in use");
     let waiting = |entry: &Entry| {
         let same = |old: &&Known| old.entry.hash.is(&entry.hash) && old.entry.waiting == entry.waiting;
         match before.iter().find(same) {

@@ -144,7 +144,7 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
 }
 
 #[tokio::test]
-async fn pages_of_strangers_are_refused() {
+async fn pages_of_other_sites_are_refused() {
     let (router, locks) = service().await;
     let mut other_host = post("/v1/locks/a/acquire", &json!({}));
     other_host.headers_mut().insert(header::HOST, "evil.example".parse().unwrap());

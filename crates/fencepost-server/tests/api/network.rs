@@ -214,9 +214,9 @@ async fn a_client_needs_a_certificate_if_the_service_says_so() {
     needs!(OPENSSL);
     let dirs = [(); 3].map(|()| TempDir::new("tls").unwrap());
     dirs.iter().for_each(|dir| make_certificate(dir.path()));
-    let [server, client, stranger] = dirs.each_ref().map(|dir| dir.path());
+    let [server, client, unknown] = dirs.each_ref().map(|dir| dir.path());
     let address = listen(tls(server, Some(client))).await;
-    for (who, is_known) in [(None, false), (Some(stranger), false), (Some(client), true)] {
+    for (who, is_known) in [(None, false), (Some(unknown), false), (Some(client), true)] {
         // With TLS 1.3 the refusal comes after the client's part of the handshake.
         let answer = match connect(address, server, who, b"http/1.1").await {
             Ok(stream) => exchange(stream, HEALTH.as_bytes()).await,

@@ -270,10 +270,7 @@ async fn a_stream_ends_with_its_token() {
     let granted = events.next_of("granted").await;
     Tokens::remove(&service.file, "ci").unwrap();
     let lost = events.next_of("lost").await;
-    assert!(
-        lost["token"] == granted["token"] && lost["why"].as_str().unwrap().contains("taken back"),
-        "{lost}"
-    );
+    assert!(lost["token"] == granted["token"] && lost["why"].as_str().unwrap().contains("revoked"), "{lost}");
     // Its holder may still work, until it closes the stream.
     assert!(!service.locks.inspect("a").await.unwrap().claims.is_empty());
     drop(events);
