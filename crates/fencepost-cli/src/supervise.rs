@@ -236,7 +236,7 @@ impl Watch {
                 self.status = Some(Status::Code(125));
             }
             Event::Stopped(signal) => self.stopped(signal),
-            Event::Ending(Why::DetachedLease) => {
+            Event::Ending(Why::Unrenewed) => {
                 self.lost.get_or_insert_with(|| "no renewal was confirmed in time".to_owned());
                 self.warned = true;
                 let trouble =

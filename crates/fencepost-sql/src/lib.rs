@@ -6,11 +6,12 @@
 //! [`Dialect`].
 //!
 //! - A lock has a row. Its token grows with each grant, and the row stays when nobody holds the lock.
-//! - A row with no owner is taken by one statement, if nobody waits, and given back by one. All else happens in a transaction that
-//!   locks the row of the name first.
+//! - An exclusive claim takes the row by one statement if the row has no owner and is not contended. One statement releases it while
+//!   it is not contended. Contended: the queue has rows for this name, of waiters or of holders.
+//! - Extending and detaching a claim are single statements. Other changes of a lock are transactions that lock the row of the name first.
 //! - A process has a row for each length of a lease: its session. Claims refer to it, and one statement renews all of them.
-//! - A holder is dead once its session's row is gone. The session of a dead process is removed under its row's lock, so a renewal comes
-//!   before the removal, or finds nothing.
+//! - A claim whose row has `expires` is dead after that time. Any other claim is dead once its session's row is gone.
+//! - The session of a dead process is removed under its row's lock. So a renewal comes before the removal, or finds nothing.
 //! - Times are those of the database's clock. A client's own deadline counts from before its renewal was sent.
 
 mod client_name;

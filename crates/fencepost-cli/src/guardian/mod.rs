@@ -267,7 +267,7 @@ impl Guardian {
         match self.phase.step(now, self.last_term(), self.begin.limit, self.ended) {
             Step::Wait => {}
             Step::End(why) => {
-                self.forsaken |= why == Some(Why::DetachedLease);
+                self.forsaken |= why == Some(Why::Unrenewed);
                 match why {
                     Some(why) => self.say(Event::Ending(why)),
                     None => self.report("ending"),

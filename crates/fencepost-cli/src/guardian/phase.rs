@@ -35,7 +35,7 @@ impl Phase {
     pub(super) fn step(self, now: u64, term: Option<u64>, limit: Option<u64>, ended: bool) -> Step {
         let is_over = |moment: Option<u64>| moment.is_some_and(|moment| now >= moment);
         match self {
-            Phase::Running if is_over(term) => Step::End(Some(Why::DetachedLease)),
+            Phase::Running if is_over(term) => Step::End(Some(Why::Unrenewed)),
             Phase::Running if is_over(limit) => Step::End(Some(Why::Limit)),
             // The program has ended and left others behind, else there would be nobody to reap.
             Phase::Running if ended => Step::End(None),
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_step_is_taken_when_it_is_due_and_not_before() {
-        let lease = Step::End(Some(Why::DetachedLease));
+        let lease = Step::End(Some(Why::Unrenewed));
         let mut later = ROUNDS;
         later.pause();
         let cases = [

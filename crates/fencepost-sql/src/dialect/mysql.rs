@@ -58,7 +58,7 @@ SET time_zone = '+00:00';
 
 {schema}-- A row for each lock, and for each name that was ever locked.
 CREATE TABLE IF NOT EXISTS {lock} (
-    name      VARBINARY(400) NOT NULL PRIMARY KEY COMMENT 'of the lock; the empty name keeps the greatest token of removed rows',
+    name      VARBINARY(400) NOT NULL PRIMARY KEY COMMENT 'of the lock; the token of the empty name is at least that of each removed row',
     token     BIGINT NOT NULL COMMENT 'the last fencing token of the lock; it grows with each grant',
     owner     VARBINARY(32) COMMENT 'the id of the only holder, a secret; NULL: there is none',
     mode      BIGINT NOT NULL DEFAULT 0 COMMENT '0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of',

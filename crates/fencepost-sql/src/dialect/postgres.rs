@@ -48,7 +48,7 @@ SELECT pg_advisory_xact_lock(hashtext('fencepost'), hashtext('schema'));
 {schema}-- The lease table: a row for each lock, and for each name that was ever locked.
 CREATE TABLE IF NOT EXISTS {lock} (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name      text COLLATE "C" NOT NULL UNIQUE, -- of the lock; the empty name keeps the greatest token of removed rows
+    name      text COLLATE "C" NOT NULL UNIQUE, -- of the lock; the token of the empty name is at least that of each removed row
     token     bigint NOT NULL,                  -- the last fencing token of the lock; it grows with each grant
     owner     text,                             -- the id of the only holder's claim, a secret; NULL: there is none
     mode      bigint NOT NULL DEFAULT 0,        -- 0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of

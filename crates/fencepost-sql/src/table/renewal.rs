@@ -57,9 +57,9 @@ pub(crate) async fn renew(
         if found == expected {
             return Ok(Some(Found { evictions, missing: Vec::new() }));
         }
-        // A row is missing, or a claim was granted or released meanwhile.
+        // The checksums differ: a row is missing, or a claim was granted or released meanwhile. The owners are read one by one.
     }
-    // The renewal is last: a row that is missing before it was not removed by an eviction that it does not count.
+    // The rows are read first. An eviction that removed one of them is then counted in the renewal's reply.
     let read =
         lists.iter().map(|list| Statement::new(fill(&held.owners, &[list, &number(session)]), Vec::new()));
     let statements = read.chain([with(&texts.renew, values(""))]).collect();

@@ -9,7 +9,7 @@ use crate::names::TableName;
 use crate::table::claim::record::ANY_MODE;
 
 /// The texts of all statements. Each holder's row is in one of two tables, so some come in pairs: for the lock's own row, and for
-/// that in the queue.
+/// that in the queue. `purge` and `clean` are no such pairs.
 pub(crate) struct Statements {
     pub(crate) layout: Statement,
     pub(crate) reach: Arc<str>,
@@ -17,29 +17,40 @@ pub(crate) struct Statements {
     pub(crate) release: Arc<str>,
     pub(crate) lock_name: Arc<str>,
     pub(crate) make_name: Arc<str>,
+    /// Reads all holders and waiters of a name: the lock's own row first, then the queue in the order of arrival.
     pub(crate) line: Arc<str>,
+    /// Deletes a session if its lease is over.
     pub(crate) purge_session: Arc<str>,
+    /// Removes dead claims of a name: those in the queue, then the one in the lock's own row.
     pub(crate) purge: [Arc<str>; 2],
-    pub(crate) take_seat: Arc<str>,
-    pub(crate) clear_seat: Arc<str>,
+    pub(crate) fill_lock_row: Arc<str>,
+    pub(crate) clear_lock_row: Arc<str>,
+    /// Adds a row to the queue: a waiter if the token is zero, else a holder.
     pub(crate) join: Arc<str>,
     pub(crate) leave: Arc<str>,
+    /// Gives a waiter in the queue its token.
     pub(crate) grant: Arc<str>,
     pub(crate) turn: Arc<str>,
-    pub(crate) unseat: Arc<str>,
-    pub(crate) close_name: Arc<str>,
+    /// Copies the exclusive holder in the lock's own row to the queue, as a shared holder.
+    pub(crate) copy_to_queue: Arc<str>,
+    /// Writes the last token of a name, and whether the queue has rows for it. It ends a transaction that changed the line.
+    pub(crate) write_token: Arc<str>,
+    /// Reads a claim's token from the queue. Zero: it still waits.
     pub(crate) collect: Arc<str>,
     pub(crate) extend: [Arc<str>; 2],
     pub(crate) evicted: [Arc<str>; 2],
     pub(crate) detach: [Arc<str>; 2],
     pub(crate) evict: [Arc<str>; 2],
-    pub(crate) tell_session: Arc<str>,
+    /// Counts an eviction in the row of the session, with its reason.
+    pub(crate) count_eviction: Arc<str>,
     pub(crate) notify: Option<Arc<str>>,
     pub(crate) open_session: Arc<str>,
     pub(crate) renew: Arc<str>,
     pub(crate) held: Option<Held>,
+    /// Reads the reason of the last eviction from the row of the session.
     pub(crate) eviction: Arc<str>,
     pub(crate) end_session: Arc<str>,
+    /// Reads the owners of all rows of a session, and which of them are evicted.
     pub(crate) owned: Arc<str>,
     pub(crate) claims: Arc<str>,
     pub(crate) names: Arc<str>,
@@ -51,7 +62,8 @@ pub(crate) struct Statements {
     pub(crate) names_of_dead: Arc<str>,
 }
 
-/// From this bit on, the number that a renewal returns stands for the owners of rows, where it returns one number.
+/// MySQL's renewal returns one number. Its bits below this one are one more than the number of evictions. The bits from this one on are a
+/// checksum of the owners of rows.
 pub(crate) const OWNERS_BIT: u32 = 32;
 
 /// That part is the exclusive or of so many first digits of each owner.
@@ -170,8 +182,8 @@ impl Statements {
                 text(format!("DELETE FROM {queue} WHERE name = $1 AND {dead}")),
                 text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner IS NOT NULL AND {dead}")),
             ],
-            take_seat: text(format!("UPDATE {lock} SET token = $8, {taken} WHERE name = $1")),
-            clear_seat: text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2")),
+            fill_lock_row: text(format!("UPDATE {lock} SET token = $8, {taken} WHERE name = $1")),
+            clear_lock_row: text(format!("UPDATE {lock} SET {cleared} WHERE name = $1 AND owner = $2")),
             join: text(format!(
                 "INSERT INTO {queue} (name, {NEW}, token, count, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 1, \
                  CASE WHEN $6 = 1 AND $8 > 0 THEN {} END) {}",
@@ -187,12 +199,12 @@ impl Statements {
             turn: text(format!(
                 "UPDATE {queue} SET mode = $3, token = $4, modified = {now} WHERE name = $1 AND owner = $2"
             )),
-            unseat: text(format!(
+            copy_to_queue: text(format!(
                 "INSERT INTO {queue} (name, owner, mode, session, ttl, fixed, record, token, count, expires, since) \
                  SELECT name, owner, 1, session, ttl, fixed, record, token, count, expires, since \
                  FROM {lock} WHERE name = $1 AND owner = $2"
             )),
-            close_name: text(format!(
+            write_token: text(format!(
                 "UPDATE {lock} SET token = $2, contended = $3, modified = {now} WHERE name = $1"
             )),
             collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
@@ -219,7 +231,7 @@ impl Statements {
                 "UPDATE {{table}} SET evicted = $3, expires = coalesce(expires, (SELECT s.expires FROM {session} s \
                  WHERE s.id = session), {now}), modified = {now} WHERE name = $1 AND owner = $2"
             )),
-            tell_session: text(format!(
+            count_eviction: text(format!(
                 "UPDATE {session} SET evictions = evictions + 1, evicted = $2 WHERE id = $1"
             )),
             notify: dialect.notify.map(Into::into),

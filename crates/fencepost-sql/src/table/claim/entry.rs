@@ -54,7 +54,7 @@ enum Phase {
     Asked,
     Queued(i64),
     Holding {
-        seat: bool,
+        in_lock_row: bool,
     },
     Gone,
 }
@@ -135,13 +135,13 @@ impl TableEntry {
             self.client.unqueue(row);
         }
         self.phase = match *outcome {
-            Outcome::Granted { seat, sent, .. } => {
+            Outcome::Granted { in_lock_row, sent, .. } => {
                 let claim = self.claim();
                 if !claim.renewed {
                     claim.note.store(1, Relaxed);
                 }
                 claim.confirm(sent, claim.ttl());
-                Phase::Holding { seat }
+                Phase::Holding { in_lock_row }
             }
             Outcome::Blocked { row: Some(row), .. } => {
                 self.client.queue(row, &self.waiter);
@@ -202,14 +202,14 @@ impl TableEntry {
         }
         let removing = self.removing.get_or_insert_with(|| {
             let (client, claim) = (Arc::clone(&self.client), Arc::clone(&self.waiter.claim));
-            let seat = match phase {
+            let in_lock_row = match phase {
                 Phase::Queued(_) => false,
-                Phase::Holding { seat } => seat,
+                Phase::Holding { in_lock_row } => in_lock_row,
                 Phase::New | Phase::Asked | Phase::Gone => {
                     claim.want().mode == fencepost_core::Mode::Exclusive
                 }
             };
-            Box::pin(async move { request::remove(&client, &claim, seat).await })
+            Box::pin(async move { request::remove(&client, &claim, in_lock_row).await })
         });
         let removed = removing.await;
         self.removing = None;
@@ -257,7 +257,7 @@ impl TableEntry {
             let shared = turn::downgrade(&self.client, self.claim(), token).await;
             if shared.map_err(|failure| self.error(failure))? {
                 // It has a row of the queue now.
-                self.phase = Phase::Holding { seat: false };
+                self.phase = Phase::Holding { in_lock_row: false };
                 return Ok(());
             }
         }

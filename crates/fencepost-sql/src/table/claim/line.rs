@@ -165,8 +165,9 @@ impl Line {
         self.token
     }
 
-    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, how it wants the lock, and whether
-    /// it barges. If it has no place it is the last. Returns its token if it holds now.
+    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, its mode, and whether it barges.
+    /// A claim without a place is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
+    /// Returns the token of `me` if it holds now.
     pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
         let known = me.and_then(|(owner, ..)| self.places.iter().position(|place| &*place.owner == owner));
         let mut line: Vec<_> = self
@@ -188,6 +189,7 @@ impl Line {
         }
         for key in admitted {
             let token = self.next_token();
+            // Else this is the claim without a place. It is the last one admitted.
             let Some(place) = self.places.get_mut(key) else { return Some(token) };
             place.token = token;
             let place = place.clone();
@@ -228,8 +230,8 @@ impl Line {
         };
         if place.row == 0 {
             // The lock's own row has the last token, which may be another holder's from now on.
-            self.writes.push(with(&texts.unseat, key()));
-            self.writes.push(with(&texts.clear_seat, key()));
+            self.writes.push(with(&texts.copy_to_queue, key()));
+            self.writes.push(with(&texts.clear_lock_row, key()));
             place.row = i64::MAX;
         } else {
             let values = key().into_iter().chain([number.into(), token.into()]).collect();
@@ -262,7 +264,7 @@ impl Line {
     /// Tells the process of a place that it was evicted.
     pub(crate) fn tell_evicted(&mut self, client: &TableClient, place: &LinePlace, reason: &str) {
         let Some(session) = place.session else { return };
-        self.writes.push(with(&client.statements.tell_session, vec![session.into(), reason.into()]));
+        self.writes.push(with(&client.statements.count_eviction, vec![session.into(), reason.into()]));
         if let Some(channel) = &place.channel {
             self.tell(client, channel, &format!("evicted {session}"));
         }
@@ -273,17 +275,18 @@ impl Line {
         self.writes.push(statement);
     }
 
-    /// Adds a row with these values. `token`: zero if it waits. An exclusive holder that is alone gets the lock's own row.
+    /// Adds a row with these values; `places` does not change. `token`: zero if it waits. Returns whether it is the lock's own row: an
+    /// exclusive holder that is alone gets that one.
     pub(crate) fn insert(&mut self, client: &TableClient, mut values: Vec<Value>, token: i64) -> bool {
-        let seat = token > 0 && self.places.is_empty() && values.get(2) == Some(&Value::from(0));
+        let in_lock_row = token > 0 && self.places.is_empty() && values.get(2) == Some(&Value::from(0));
         values.push(token.into());
-        let text = if seat { &client.statements.take_seat } else { &client.statements.join };
+        let text = if in_lock_row { &client.statements.fill_lock_row } else { &client.statements.join };
         self.writes.push(with(text, values));
-        if !seat {
+        if !in_lock_row {
             // A row of the queue: its number is not known yet.
             self.changed = true;
         }
-        seat
+        in_lock_row
     }
 
     /// Removes the row of a claim.
@@ -291,12 +294,13 @@ impl Line {
         let Some(at) = self.places.iter().position(|place| &*place.owner == owner) else { return };
         let place = self.places.remove(at);
         let texts = &client.statements;
-        let text = if place.row == 0 { &texts.clear_seat } else { &texts.leave };
+        let text = if place.row == 0 { &texts.clear_lock_row } else { &texts.leave };
         self.writes.push(with(text, vec![Arc::clone(&self.name).into(), place.owner.into()]));
         self.changed = true;
     }
 
-    /// Writes all changes and commits. `joins`: a row was added to the queue. Returns the number of that row.
+    /// Writes all changes and commits. `joins`: the claim that asks has a row in the queue, which may be missing in `places`. Returns the
+    /// number of the row that was added to the queue, if one was.
     pub(crate) async fn commit(
         mut self,
         client: &TableClient,
@@ -306,7 +310,7 @@ impl Line {
         let contended = joins || self.places.iter().any(|place| place.row > 0);
         if self.changed || contended != self.contended {
             let values = vec![self.name.into(), self.token.into(), i64::from(contended).into()];
-            self.writes.push(with(&client.statements.close_name, values));
+            self.writes.push(with(&client.statements.write_token, values));
         }
         let join =
             self.writes.iter().position(|statement| Arc::ptr_eq(&statement.text, &client.statements.join));

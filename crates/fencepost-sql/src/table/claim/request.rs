@@ -36,7 +36,7 @@ pub(crate) enum Outcome {
     Granted {
         token: Token,
         /// It has the lock's own row.
-        seat: bool,
+        in_lock_row: bool,
         /// From when its lease counts.
         sent: Moment,
     },
@@ -51,7 +51,9 @@ pub(crate) enum Outcome {
     Over(u32),
 }
 
-/// Asks for the lock. `row`: the claim's row in the queue. `fast`: the lock may be free, with nobody in the line.
+/// Asks for the lock. An exclusive claim without a known row tries `acquire` first.
+///
+/// `row`: the claim's row in the queue. Zero: the claim holds the lock. `None`: no row of it is known.
 pub(crate) async fn ask(
     client: &Arc<TableClient>,
     waiter: &Arc<Waiter>,
@@ -68,7 +70,7 @@ pub(crate) async fn ask(
         let results = client.run(&client.statements.collect, key).await?;
         match results.first().and_then(|rows| rows.first()) {
             Some(row) if row.int(0) > 0 => {
-                return Ok(Outcome::Granted { token: token(row.int(0)), seat: false, sent });
+                return Ok(Outcome::Granted { token: token(row.int(0)), in_lock_row: false, sent });
             }
             Some(_) => {}
             None => return Ok(Outcome::Gone),
@@ -80,7 +82,7 @@ pub(crate) async fn ask(
     } else if row.is_none() && claim.want().mode == Mode::Exclusive {
         let results = client.run(&client.statements.acquire, new_row(client, claim, session.id)).await?;
         if let Some(row) = results.first().and_then(|rows| rows.first()) {
-            return Ok(Outcome::Granted { token: token(row.int(0)), seat: true, sent });
+            return Ok(Outcome::Granted { token: token(row.int(0)), in_lock_row: true, sent });
         }
     }
     // Before the claim joins the line: a message must not be missed.
@@ -103,7 +105,7 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
         return Ok(None);
     }
     if mine.holds() {
-        return Ok(Some(Outcome::Granted { token: token(mine.token), seat: false, sent }));
+        return Ok(Some(Outcome::Granted { token: token(mine.token), in_lock_row: false, sent }));
     }
     let alive = places.iter().enumerate().filter(|(_, place)| place.is_alive());
     let line: Vec<_> =
@@ -115,7 +117,7 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
     Ok(Some(Outcome::Blocked { row: Some(mine.row), ahead: u32::try_from(at).unwrap_or(u32::MAX), again }))
 }
 
-/// Reads the line, and joins it if the claim must wait.
+/// Asks in a transaction: returns the grant, makes it, or adds a waiter if the claim joins. Repeats it after a conflict.
 async fn in_line(
     client: &TableClient,
     claim: &Claim,
@@ -175,12 +177,12 @@ async fn try_in_line(
         _ => line.admit(client, Some((&id, mode, claim.barges))),
     };
     if let Some(number) = granted {
-        let seat = match &mine {
+        let in_lock_row = match &mine {
             Some(mine) => mine.row == 0,
             None => line.insert(client, new_row(client, claim, session.id), number),
         };
-        line.commit(client, transaction, !seat).await?;
-        return Ok(Outcome::Granted { token: token(number), seat, sent });
+        line.commit(client, transaction, !in_lock_row).await?;
+        return Ok(Outcome::Granted { token: token(number), in_lock_row, sent });
     }
     let before = line.places.iter().position(|place| *place.owner == *id);
     let ahead = before.unwrap_or(line.places.len());
@@ -228,20 +230,20 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
     ];
     let texts = client.statements.extend.each_ref().map(|text| with(text, values.clone()));
     let results = client.run_all(texts.into(), Lane::Claims).await?;
-    let seat = results.first().is_some_and(|rows| !rows.is_empty());
+    let in_lock_row = results.first().is_some_and(|rows| !rows.is_empty());
     match results.iter().flatten().next() {
         Some(row) => {
             claim.note.store(1, Relaxed);
-            Ok(Outcome::Granted { token: token(row.int(0)), seat, sent })
+            Ok(Outcome::Granted { token: token(row.int(0)), in_lock_row, sent })
         }
         None => Ok(Outcome::Gone),
     }
 }
 
-/// Removes a claim's row. `seat`: it may have the lock's own row, with nobody in the line.
-pub(crate) async fn remove(client: &Arc<TableClient>, claim: &Claim, seat: bool) -> Result<Removed, Failure> {
+/// Removes a claim's row. `in_lock_row`: it may be the lock's own row, so the single statement `release` is tried first.
+pub(crate) async fn remove(client: &Arc<TableClient>, claim: &Claim, in_lock_row: bool) -> Result<Removed, Failure> {
     let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
-    if seat {
+    if in_lock_row {
         let key = vec![Arc::clone(&name).into(), Arc::clone(&id).into()];
         let results = client.run(&client.statements.release, key).await?;
         if results.first().is_some_and(|rows| !rows.is_empty()) {
