@@ -198,7 +198,7 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
                 Some(b'c') if (2..5).contains(&value[0]) && time(value, 1) > now => "a claim",
                 // The only holder of a lock that was idle before stands behind the summary: since when, and for how long.
                 Some(b's')
-                    if (value[0] == 3 || (value[0] == 4 && voted))
+                    if (value[0] == 2 || (value[0] == 3 && voted))
                         && value.len() > 33
                         && time(value, 1) + time(value, 34) > now =>
                 {

@@ -43,8 +43,8 @@ impl Child {
     }
 }
 
-/// Becomes the program in the arguments; returns only with the exit code of a failure. The guardian's end of the socket on stdin is
-/// closed by the program's start, and gets a byte if the lease is over.
+/// Becomes the program in the arguments. It returns only after a failure, with the exit code. Stdin is a socket to the guardian; exec
+/// closes it. If the lease is over, this process writes one byte to the guardian and ends.
 pub(crate) fn main(program: &[OsString]) -> u8 {
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
         error!("cannot start the program: {error}");

@@ -1,10 +1,12 @@
 //! The guardian: a small process of one thread between `fencepost run` and the program.
 //!
-//! It holds the timer. The wrapper reports every confirmed renewal, and the guardian answers. When no report comes (the wrapper
-//! was stopped, it starves, the engine is away) the guardian ends the program and all that descends from it before the
-//! lease can end. When no answer comes the wrapper kills the guardian. When the wrapper dies the socket between them closes, and the guardian kills at once. Then it releases the locks.
-//! When the guardian itself dies the kernel kills the program (PR_SET_PDEATHSIG), and what is left of its
-//! descendants falls to the wrapper, which is a subreaper too.
+//! It holds the timer. The wrapper reports every confirmed renewal, and the guardian answers each report.
+//! - No report comes (the wrapper is stopped or starves, or the engine is away): the guardian ends the program and its
+//!   descendants before the lease can end.
+//! - No answer comes: the wrapper kills the guardian.
+//! - The wrapper dies: the socket closes. The guardian kills the program and its descendants, then releases the locks.
+//! - The guardian dies: the kernel kills the program (PR_SET_PDEATHSIG). The other descendants become children of the
+//!   wrapper, which is a subreaper too, and it kills them.
 //!
 //! It is a re-execution of this binary, never a fork: the wrapper has threads. Its signals are blocked for
 //! good, except those that cannot be.

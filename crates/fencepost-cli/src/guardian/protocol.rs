@@ -94,7 +94,7 @@ pub(crate) enum Event {
     Signaled(i32),
     /// The answer to [`Order::End`]: the guardian knows that the lease ends then.
     Renewed(u64),
-    /// Nothing that the program started is left.
+    /// The guardian ends now. Nothing that the program started is left, unless it may live on ([`Begin::leave`]).
     Gone,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Why {
     /// No renewal was reported and the lease is near its end.
-    DetachedLease,
+    Unrenewed,
     /// `--max-hold` is over.
     Limit,
 }

@@ -98,7 +98,7 @@ async fn look(client: &ClientShared, name: &Name, ask: Ask, seen: &mut Seen) -> 
     let mut next: Option<Duration> = None;
     let is_other = |holder: &&ClaimInfo| match ask {
         Ask::Grant => true,
-        // The reply that it is exclusive was lost: nobody else is, beside a reader.
+        // An exclusive holder is this claim: its upgrade succeeded, and the reply was lost. No other claim is exclusive beside its shared grant.
         Ask::Upgrade { from } => holder.token != Some(from) && holder.mode != Mode::Exclusive,
     };
     let others = info.holders().filter(is_other);

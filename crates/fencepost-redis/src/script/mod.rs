@@ -1,10 +1,10 @@
 //! Lua scripts: called by their hash, sent in full only where a server does not know them.
 //!
-//! Invariants of all scripts: a clock that is set back lengthens no lease, because nothing ends later than now and its length.
-//! Tokens are max(last token + 1, now). A full server refuses a script's first write, unless it is HDEL or PEXPIREAT, and allows
-//! those behind it. So PUBLISH comes only behind one of these: no message goes out whose grant is refused. A call does a bounded
-//! part of what is to be done, and says if there is more. A dead holder that no scan has found yet counts as a holder: no claim
-//! is granted too early.
+//! Invariants of all scripts: a clock that is set back lengthens no lease, because nothing ends later than now and its length. Tokens
+//! are max(last token + 1, now). A full server, one at `maxmemory`, refuses a script whose first write is not HDEL or PEXPIREAT, and
+//! allows every write after the first. So PUBLISH comes only after a write: no message tells of a grant that is then refused. A call
+//! does a bounded part of what is to be done, and says if there is more. A dead holder that no scan has found yet counts as a holder:
+//! no claim is granted too early.
 //!
 //! A server runs one script at a time, so the cost of a script limits the server. A function costs up to 0.3 µs in each call that
 //! only comes by its definition, and half of that for the locals that it uses. So parts are included as blocks, few are
@@ -23,7 +23,8 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
-/// The shared parts of scripts. Each takes the place of a line `-- include` with its name; a line may name several.
+/// The shared parts of scripts. A line `-- include` with names is replaced by these parts, in the order of this list. Parts include parts.
+/// A part is no function: it uses locals of the script around it, the script uses the part's locals, and `return` ends the script.
 const PARTS: [(&str, &str); 10] = [
     ("layout", include_str!("lua/layout.lua")),
     ("idle", include_str!("lua/idle.lua")),

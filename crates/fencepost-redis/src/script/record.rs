@@ -138,7 +138,7 @@ pub(crate) fn info(
                 let Some(read) = summary(value) else { return Ok(None) };
                 (last_token, lone) = read;
                 // It may have ended: see lua/layout.lua.
-                let ended = value[0] == 4 && !value.get(50..66).is_some_and(is_there);
+                let ended = value[0] == 3 && !value.get(50..66).is_some_and(is_there);
                 records.extend(lone.filter(|_| !ended));
             }
             Some(b'c') => records.extend(Field::read(value)),
@@ -188,7 +188,7 @@ fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Field>)> {
     let mut reader = Reader(bytes);
     let short = match reader.byte()? {
         1 => false,
-        3 | 4 => true,
+        2 | 3 => true,
         _ => return None,
     };
     if !short {

@@ -31,14 +31,14 @@ local function expire(lock, time, retention)
   lock.moved, lock.expires = lock.moved or expires > lock.expires, expires
 end
 
--- A claim of the process waits no more at this place.
-local function take_place(field, name, process)
+-- Frees a place in the line, and counts one claim less for its process.
+local function leave_place(field, name, process)
   process.claims, process.changed = process.claims - 1, true
   del(field)
   if process.claims <= 0 then del('p' .. name) end
 end
 
--- Writes what a full server allows: deletions, or the expiry as it is. All writes behind that are allowed, too.
+-- Makes a write that a full server allows: deletions, or the expiry as it is. After it the server allows all writes of this call.
 local function touch(lock)
   if #dels > 0 then
     redis.call('HDEL', lock.key, unpack(dels))
@@ -49,7 +49,7 @@ local function touch(lock)
   end
 end
 
--- Writes what has changed. `always`: on a full server, too.
+-- Writes what has changed: deletes before it sets, for a field may be in both. `always`: on a full server, too.
 local function save(lock, always)
   if always then touch(lock) end
   local holders, mode, lone, summary = lock.holders, lock.mode, lock.lone, nil
@@ -74,6 +74,7 @@ local function save(lock, always)
   redis.call('HSET', lock.key, unpack(sets))
   if lock.moved then redis.call('PEXPIREAT', lock.key, lock.expires) end
   sets, written, lock.moved = {}, true, false
+  -- The marked holder is told that it is the only one now.
   local upgrader = lock.alone and redis.call('HGET', lock.key, 'u')
   if upgrader then redis.pcall('PUBLISH', string.sub(upgrader, 17), 'H' .. string.sub(upgrader, 1, 16)) end
   lock.alone = false
@@ -88,7 +89,7 @@ local function unmark(lock)
   del('u')
 end
 
--- Counts a holder, or with -1 that it holds no more.
+-- Counts a holder, or with -1 that it holds no more. Beside a marked holder the lock's mode stays EXCLUSIVE while shared ones leave.
 local function count(lock, claim, by)
   lock.holders, lock.permits = lock.holders + by, lock.permits + by * claim.permits
   if lock.marked and claim.mode == SHARED then lock.alone = lock.holders == 1 else lock.mode = claim.mode end
@@ -108,7 +109,7 @@ local function set_holder(lock, field, claim)
   set_claim(field, claim)
 end
 
--- Confirms a grant for a lease from now on. No lease gets shorter; what a process is HANDED is no lease, so callers set its deadline to 0.
+-- Confirms a grant for a lease from now on. No lease gets shorter. The deadline of a HANDED claim is no lease: callers set it to 0 before.
 local function confirm(lock, field, claim, lease, retention)
   claim.deadline = math.max(claim.deadline, now + lease)
   claim.state, claim.lease = HOLDS, math.max(lease, claim.deadline - now)

@@ -1,8 +1,9 @@
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
 -- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 how long to keep its run in ms, or nothing: there is no run to keep.
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
---        WAIT ahead again number token: waits behind so many claims. `again`: ms until another look is worth it, or -1. `number`: in
---        the line. `token`: the last one.   BUSY ahead again: left nothing behind.   GONE: has left, was evicted, or its lease is over.
+--        WAIT others again number token: waits, and so many others hold the lock or wait. `again`: ms until another look is worth it, or
+--        -1. `number`: in the line. `token`: the last one.   BUSY others again: left nothing behind.   GONE: has left, was evicted, or its
+--        lease is over.
 --        DENY limit: asks for more permits than the limit of the lock.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
@@ -21,7 +22,7 @@ if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
   -- The usual case: nobody holds the lock or waits.
   token = math.max(token + 1, now)
   local moved = math.max(expiry(expires, now + lease, token, retention), keep or 0)
-  -- The end of a run that is kept comes with the release.
+  -- Where a run is kept, only leave.lua may release the lock: it writes down how the run ended.
   local hdel = not keep
   summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
   if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
@@ -88,7 +89,7 @@ else
       return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
     end
   end
-  -- Saved even if it has a longer lease: the client waits until replicas have the write.
+  -- Saved even if the lease does not change: the client waits until replicas have this write.
   confirm(lock, own_field, claim, lease, retention)
   if keep and keep > lock.expires then lock.expires, lock.moved = keep, true end
   save(lock, known)

@@ -1,6 +1,7 @@
--- Evicts the holder whose grant has a token, and tells its process.
--- KEYS[1] the lock. ARGV: 1 the token; 2 "1" to free the lock at once; 3 inbox prefix; 4 "1" in a cluster; 5 who evicts and why; 6 where the
--- scan for that grant goes on, at first 0. Reply: DONE. NONE: no grant has that token. MORE cursor: call again with that.
+-- Evicts the holder of the grant with a given token, and tells its process.
+-- KEYS[1] the lock. ARGV: 1 the token; 2 "1" to free the lock at once, else when the lease is over; 3 inbox prefix; 4 "1" in a cluster;
+-- 5 who evicts and why; 6 where the scan for that grant goes on, at first 0.
+-- Reply: DONE. NONE: no grant has that token. MORE cursor: call again with that.
 -- include layout
 local summary = redis.call('HGET', key, 's')
 -- include idle, open, change, clear

@@ -1,7 +1,8 @@
 -- Hands the lock on: walks the line from its front, removes the claims of dead processes, and makes holders of the claims that fit, up
--- to the first that does not. The process of each gets a message, unless this call's reply tells it. The claims of a process that no message reaches keep their places
--- and are passed over: within LIVE it sends a request, or it is dead. A server of a cluster counts only its own subscribers, so there
--- every process counts as reached. `all_served`: no claim that can be reached waits any more. `more`: another call has more to do.
+-- to the first that does not. The process of each gets a message, unless this call's reply tells it. The claims of a process that no
+-- message reaches keep their places and are passed over: within LIVE it sends a request, or it is dead. A server of a cluster counts only
+-- its own subscribers, so there every process counts as reached. `all_served`: no claim that can be reached waits any more. `more`:
+-- another call has more to do.
 all_served, more = lock.waiting == 0, false
 if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
   local number, batch, first_left, admitted, removed, passed, stop = lock.first, 1, nil, 0, 0, 0, false
@@ -26,13 +27,13 @@ if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then
         end
         -- A claim for more permits than the limit would block the line for good. It finds that it is gone, and enters again.
         if not claim or claim.of >= 0 and claim.permits > claim.of then
-          take_place(fields[i], name, process)
+          leave_place(fields[i], name, process)
           del('c' .. id)
           lock.waiting, removed = lock.waiting - 1, removed + 1
         elseif not fits(lock, claim) then
           stop, first_left = true, first_left or number
         else
-          take_place(fields[i], name, process)
+          leave_place(fields[i], name, process)
           if not written then touch(lock) end
           local token = math.max(lock.token + 1, now)
           -- An error, of a user who may not publish, must not end the script half-way: then the claim asks by itself within a second.

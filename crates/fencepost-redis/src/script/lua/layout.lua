@@ -7,25 +7,30 @@
 --                request follows, a lone holder does: a claim that found the lock idle and wants it exclusively. Its lease runs from the
 --                time last seen, its token is the last one. There are no fields c, w, p and t.
 --          HDEL  as IDLE, but the lone holder holds the lock only as long as the field l<id> is there
---   l<id>  empty. HDEL of this field releases the lock without a script, which costs the server a fifth. It is there only while
+--   l<id>  empty. HDEL of this field releases the lock without a script, which costs the server a fifth of a script. It is there only while
 --          nobody waits: a claim that joins the line deletes it first, and HDEL finds nothing then.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the line or of the tombstone; then its terms.
---          Behind the record of one that is evicted stand a zero byte, and who evicted it and why.
+--          If the claim is evicted, a zero byte follows its text, and then who evicted it and why.
 --   w<n>   number n in the line. PLACE: id, process.      p<process>  with claims in the line. PROCESS: alive until, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
---   e, r   at a node of a quorum: the run of the server in which it gave its last vote, see stay_out.lua; "it has refused claims". These are
---          in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the claim was made, id; then its terms.
+--   e, r   only at a node of a quorum. e: the run of the server in which it gave its last vote, see stay_out.lua. r: there are claims that
+--          it has refused. The refused claims are in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the
+--          claim was made, id; then its terms.
 --   u      of a marked holder: its id, and the channel of its process.
---   hr, hl, hg  the runs of claims that ask for that: the one under way, the one that ended last, the last one with a good end. RUN: token,
---          since, end or 0 (nobody reported it), exit code, REPORTED (there is an exit code) and LOST (its grant had ended before), or MAX_HOLD or EVICTED
---          instead of that; then the
---          claim's record. If the grant of hr is gone, that run has ended without a report.   hk  until when they are kept, MILLIS.
--- Upgrades: a shared holder that waits to be the only one is marked. Its mode is the exclusive one meanwhile, and the summary counts one
--- exclusive holder beside shared ones, which admits nobody else. `of` in the terms of a holder that is
--- exclusive or shared is twice the number of its last turn, and 1 more if it is marked. A request with an older turn was late.
--- RUN_END: how long to keep the runs in ms, the token or 0, exit code; the same flags, and WITHDRAWN: it was no run. Flags from LOST on are no good end.
--- TERMS: mode, permits, out of how many, process; then the claim's record, which is JSON of core and has no zero byte. SENDER: retention, id, "in a cluster", length of the prefix of all
--- keys. REQUEST: 1 if it joins the line, and 2 more if it passes claims that wait; lease; then sender and terms. Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
+--   hr, hl, hg  runs, of claims that ask to keep them: the work under one grant. Not the run of the server in field e.
+--          hr: the one under way. hl: the one that ended last. hg: the last one with a good end: REPORTED alone, and exit code 0.
+--          RUN: token, since, end or 0 (nobody reported it), exit code, flags; then the claim's text.
+--          Flags: REPORTED: there is an exit code. LOST: its grant had ended before. MAX_HOLD or EVICTED (no state here): instead of LOST.
+--          If the grant of hr is gone, that run has ended without a report.   hk  until when runs are kept, MILLIS.
+-- Upgrades: a turn makes a holder exclusive or shared, see turn.lua. A claim's turns are numbered. A request with an older turn was late.
+-- A shared holder that waits to be the only one is marked. Its mode is EXCLUSIVE meanwhile, and the summary counts one exclusive holder
+-- beside shared ones: then the lock admits nobody. `of` in the terms of an exclusive or shared holder is twice the number of its last
+-- turn, and 1 more if it is marked.
+-- RUN_END: how long to keep the runs in ms, the token or 0, exit code, flags. One more flag is WITHDRAWN: it was no run.
+-- TERMS: mode, permits, out of how many, process; then the claim's text, which is JSON of core and has no zero byte.
+-- SENDER: retention, id, "in a cluster", length of the prefix of all keys.
+-- REQUEST: `joins`, which is 1 if it joins the line, and 2 more if it passes claims that wait; lease; then sender and terms.
+-- Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
 -- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
 local _
 local clock = redis.call('TIME')

@@ -1,6 +1,7 @@
 -- Releases a grant, or gives up a place in the line, and hands the lock on.
 -- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 "1" to leave a tombstone, because a request of this claim may still be
--- on its way; 3 how its run ends, see RUN_END in layout.lua, or nothing: there is no run to keep; 4 only for a node of a quorum: how it wrote the claim down if it has refused it, see REFUSED in layout.lua, or nothing.
+-- on its way; 3 how its run ends, see RUN_END in layout.lua, or empty: there is no run to keep; 4 at a node of a quorum only: what the
+-- node wrote down when it refused the claim, see REFUSED in layout.lua, or empty: it did not.
 -- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease was over.
 --        `more` is 1: renew.lua has work to do. `full` is 1: there is no room for a tombstone, call this again later.
 -- include layout
@@ -40,13 +41,14 @@ end
 if claim and claim.state == WAITS then
   status, lock.waiting = 'LEFT', lock.waiting - 1
   local process = unpack_process(redis.call('HGET', key, 'p' .. claim.process))
-  take_place('w' .. claim.number, claim.process, process)
+  leave_place('w' .. claim.number, claim.process, process)
   processes[claim.process] = process
 elseif claim then
-  -- One whose lease is over is still there if no scan has found it yet.
   if claim.deadline > now then status = 'FREE' end
   count(lock, claim, -1)
 end
+-- Writes down the end of the run with the token `own`. The run is in hr; or in hl without an end, if a later claim found it there; or in
+-- neither, if this is one of several holders: then it is made from the claim. One that is in hl with an end was reported before.
 if ARGV[3] ~= '' then
   local keep, own, code, flags = struct.unpack(RUN_END, ARGV[3])
   if claim and claim.token > 0 then own = claim.token end
@@ -62,10 +64,8 @@ if ARGV[3] ~= '' then
     local last_token, last_since, last_end = 0, 0, 0
     if last then last_token, last_since, last_end = struct.unpack('>ddd', last) end
     if not text and last_token == own then
-      -- Reported before, or its holder has lost the lock and reports later.
       if last_end == 0 then since, text = last_since, string.sub(last, RUN_TEXT) end
     elseif not text and status == 'FREE' then
-      -- One of several holders.
       since, text = claim.since, string.sub(claim.terms, TERMS_TEXT)
       if claim.state == EVICTED then text = string.match(text, '(.*)%z') end
     end
@@ -89,7 +89,7 @@ if claim or tombstone or written or #sets > 0 or #dels > 0 or lock.waiting > 0 t
   if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > rest + retention then lock.expires, lock.moved = rest, true end
   save(lock, true)
 end
--- A claim that is not written down any more was told to ask, and will not: so others are told.
+-- If the refused claim is not in the sorted set any more, tell.lua has told it to ask. It leaves instead, so others are told.
 if refusal and (status == 'FREE' or refusal ~= '' and redis.call('ZREM', 'redlock:' .. key, refusal) == 0) then
   -- include tell
   if not spare then redis.call('HDEL', key, 'r') end

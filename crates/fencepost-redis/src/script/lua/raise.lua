@@ -1,6 +1,6 @@
 -- Gives a grant of a node of a quorum a greater token.
--- KEYS[1] the lock. ARGV: 1 the claim's id; 2 the token; 3 retention in ms; 4 "1": the quorum has given the claim that token before, and
--- this node has voted for it again, so a smaller one than it has will do if it holds alone.
+-- KEYS[1] the lock. ARGV: 1 the claim's id; 2 the token; 3 retention in ms; 4 "1": the quorum gave the claim this token before, and this
+-- node has voted for it again. Then the token may be smaller than the lock's last one, if nobody else holds the lock.
 -- Reply: DONE. NONE: the claim holds it no more, or another claim was given a token as great.
 -- include layout
 local summary = redis.call('HGET', key, 's')

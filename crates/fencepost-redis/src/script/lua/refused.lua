@@ -1,4 +1,5 @@
--- Reads whom a node of a quorum has refused. KEYS of several locks, see field r in layout.lua. ARGV: 1 inbox prefix.
+-- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field r in
+-- layout.lua. ARGV: 1 inbox prefix.
 -- Reply: a list: LIST, now in µs, then for each key a list of the refused whose processes are there, see REFUSED in layout.lua.
 -- include layout
 local list = { 'LIST', now }

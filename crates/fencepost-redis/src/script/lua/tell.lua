@@ -1,6 +1,7 @@
--- Tells the oldest refused claims that fit beside the holders that the lock may be free. They are not written down any more; a claim that is
--- refused again is written down again. A claim whose process no message reaches is passed over. One more is told to ask a little later,
--- in case that the first do not: a stopped process takes messages, too. `spare`: that one.
+-- Tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
+-- claim that is refused again is added again. A claim whose process no message reaches is passed over. `lock` counts those who are told as
+-- holders, and must not be saved after this. `spare`: one more, told to ask a little later. The first may not ask: a stopped process gets
+-- messages, too.
 local refused, at, spare = 'redlock:' .. key, 0, nil
 for _ = 1, 100 do
   local entry = (lock.holders == 0 or lock.mode ~= EXCLUSIVE) and at < 16 and redis.call('ZRANGE', refused, at, at)[1]

@@ -1,6 +1,6 @@
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in layout.lua.
--- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 the number of the turn; 3 "1" for exclusive, else for shared; 4 of
--- exclusive "1" to leave a mark if others hold the lock, too; of shared the token that the holder knows.
+-- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 the number of the turn; 3 "1" for exclusive, else for shared; 4 if
+-- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
 -- Reply: HELD token: holds exclusively. WAIT others again: is marked, and so many others hold the lock. BUSY others again: the same
 --        without a mark. ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later turn came first.
 --        `again`: ms until another look is worth it, or -1. `more` is 1: renew.lua has work to do.
@@ -17,8 +17,8 @@ local claim = record and unpack_claim(record)
 if not claim or claim.state ~= HANDED and claim.state ~= HOLDS or claim.deadline <= now then return 'GONE' end
 local known, marked = math.floor(claim.of / 2), is_marked(claim)
 
--- Its run has this token from now on.
-local function become_numbered(token)
+-- Gives the claim this token, and its run, too.
+local function set_token(token)
   local under_way = redis.call('HGET', key, 'hr')
   if under_way and struct.unpack('>d', under_way) == claim.token then
     set('hr', struct.pack('>d', token) .. string.sub(under_way, 9))
@@ -37,7 +37,7 @@ if ARGV[3] ~= '1' then
   -- A turn that was made before is not made again: by now a later one may have made the claim exclusive.
   if turn > known then
     if claim.mode == EXCLUSIVE then unmark(lock) end
-    become_numbered(tonumber(ARGV[4]))
+    set_token(tonumber(ARGV[4]))
     become(SHARED, 0)
     touch(lock)
     -- include hand_over
@@ -53,7 +53,7 @@ rival = rival and unpack_claim(rival)
 if rival and (rival.state == HANDED or rival.state == HOLDS) and rival.deadline > now and is_marked(rival) then return 'ELSE' end
 if lock.holders == 1 then
   lock.token = math.max(lock.token + 1, now)
-  become_numbered(lock.token)
+  set_token(lock.token)
   lock.marked, lock.mode = false, EXCLUSIVE
   if marked then del('u') end
   become(EXCLUSIVE, 0)

@@ -76,9 +76,9 @@ impl Seen {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
             let read = match kind {
-                b's' if matches!(value[0], 3 | 4) => lone(value).and_then(|claim| {
+                b's' if matches!(value[0], 2 | 3) => lone(value).and_then(|claim| {
                     // A grant that ends without a script lasts as long as its field.
-                    short = value[0] == 4;
+                    short = value[0] == 3;
                     let claim = claim.filter(|(id, _)| !short || ends == [*id]);
                     (!short || claim.is_some() != ends.is_empty()).then_some(())?;
                     seen.claims.extend(claim);
