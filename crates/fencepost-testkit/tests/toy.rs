@@ -57,7 +57,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     first_come_first_served,
     inspect,
     list_by_prefix_and_page,
-    a_longest_time_stands_beside_the_grant, odd_texts_are_shown_whole,
+    a_longest_time_stands_beside_the_grant, odd_texts_are_shown_whole, a_record_of_a_later_format_is_refused,
     who_waits_evicts_an_overdue_holder,
     mixed_modes,
     network_gets_slow,

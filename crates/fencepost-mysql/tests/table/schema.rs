@@ -23,7 +23,8 @@ async fn tables_are_checked_and_have_any_name() {
     run(&server, &registry().schema(&url).expect("the URL is sound"));
     let client = connect(&url).await;
     let guard = client.mutex("job").expect("a good name").lock().reason("nightly").await.expect("it is free");
-    let seen = "SELECT name, token, holds, reason, expires > UTC_TIMESTAMP(6) + INTERVAL 10 SECOND, detached FROM app.Jobs_view";
+    let seen = "SELECT name, token, holds, JSON_UNQUOTE(JSON_EXTRACT(record, '$.reason')), \
+        expires > UTC_TIMESTAMP(6) + INTERVAL 10 SECOND, detached FROM app.Jobs_view";
     assert_eq!(run(&server, seen), format!("job\t{}\t1\tnightly\t1\t0", guard.token()));
     guard.release().await.expect("it was held");
     client.close().await;
@@ -122,8 +123,8 @@ async fn rows_of_the_dead_are_removed_after_a_day() {
     );
     run(
         &server,
-        "INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count) \
-         VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0)",
+        "INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count, record) \
+         VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0, '')",
     );
     let client = connect(&url).await;
     let left = "SELECT (SELECT COUNT(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) + \

@@ -209,7 +209,8 @@ async fn tables_are_checked_and_have_any_name() {
     }
     let client = connect(&url).await;
     let guard = client.mutex("job").expect("a good name").lock().reason("nightly").await.expect("it is free");
-    let seen = "SELECT name, token, holds, reason, expires > clock_timestamp() + interval '10s', detached FROM app.\"Jobs_view\"";
+    let seen = "SELECT name, token, holds, record::json ->> 'reason', \
+        expires > clock_timestamp() + interval '10s', detached FROM app.\"Jobs_view\"";
     assert_eq!(
         server.run(seen).expect("the view is there").trim(),
         format!("job|{}|t|nightly|t|f", guard.token())
@@ -294,8 +295,8 @@ async fn rows_of_the_dead_are_removed_after_a_day() {
         .run(
             "INSERT INTO fencepost_lock (name, token, owner, mode, session, ttl, fixed, contended) \
              VALUES ('dead', 5, 'holder', 0, 7, 1000000, 0, 1); \
-             INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count) \
-             VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0)",
+             INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count, record) \
+             VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0, '')",
         )
         .expect("the server answers");
     let client = connect(&url).await;
