@@ -241,7 +241,11 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
 }
 
 /// Removes a claim's row. `in_lock_row`: it may be the lock's own row, so the single statement `release` is tried first.
-pub(crate) async fn remove(client: &Arc<TableClient>, claim: &Claim, in_lock_row: bool) -> Result<Removed, Failure> {
+pub(crate) async fn remove(
+    client: &Arc<TableClient>,
+    claim: &Claim,
+    in_lock_row: bool,
+) -> Result<Removed, Failure> {
     let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
     if in_lock_row {
         let key = vec![Arc::clone(&name).into(), Arc::clone(&id).into()];
