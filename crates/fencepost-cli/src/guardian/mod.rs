@@ -1,12 +1,10 @@
 //! The guardian: a small process of one thread between `fencepost run` and the program.
 //!
 //! It holds the timer. The wrapper reports every confirmed renewal, and the guardian answers each report.
-//! - No report comes (the wrapper is stopped or starves, or the engine is away): the guardian ends the program and its
-//!   descendants before the lease can end.
+//! - No report comes (a stopped wrapper, an engine that is away): the guardian ends the program before the lease can end.
 //! - No answer comes: the wrapper kills the guardian.
 //! - The wrapper dies: the socket closes. The guardian kills the program and its descendants, then releases the locks.
-//! - The guardian dies: the kernel kills the program (PR_SET_PDEATHSIG). The other descendants become children of the
-//!   wrapper, which is a subreaper too, and it kills them.
+//! - The guardian dies: the kernel kills the program (PR_SET_PDEATHSIG), and the wrapper, a subreaper, its descendants.
 //!
 //! It is a re-execution of this binary, never a fork: the wrapper has threads. Its signals are blocked for
 //! good, except those that cannot be.
