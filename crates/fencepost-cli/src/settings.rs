@@ -92,8 +92,10 @@ impl Settings {
                 .unwrap_or(Sourced { value: false, source: Source::Default }),
         };
         let label = match variable("FENCEPOST_LABEL")? {
-            Some(label) => Some(Sourced { value: label, source: Source::Variable("FENCEPOST_LABEL") }),
-            None => layers.first(|file| file.label.clone()),
+            Some(label) if !label.is_empty() => {
+                Some(Sourced { value: label, source: Source::Variable("FENCEPOST_LABEL") })
+            }
+            _ => layers.first(|file| file.label.clone()),
         };
         let ttl = match variable("FENCEPOST_TTL")? {
             Some(text) => {

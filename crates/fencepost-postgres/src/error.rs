@@ -14,8 +14,21 @@ pub(crate) const ENGINE: &str = "postgres";
 pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
     use ErrorKind::{Configuration, Denied, Internal, Unreachable};
     let Some(said) = error.as_db_error() else {
-        let failure = unconnected(server, last_cause(error));
-        return Failure { closed: error.is_closed(), ..failure };
+        let cause = last_cause(error);
+        // The driver tells these by their text alone. A later try changes nothing.
+        return match &*cause {
+            "password missing" => Failure::new(
+                Denied,
+                format!(
+                    "{server} asks for a password, and the URL has none; add password_file=/path or password_env=NAME"
+                ),
+            ),
+            "server does not support TLS" => Failure::new(
+                Configuration,
+                format!("{server} does not offer TLS; turn on ssl in postgresql.conf, or leave sslmode out of the URL"),
+            ),
+            _ => Failure { closed: error.is_closed(), ..unconnected(server, cause) },
+        };
     };
     let failure = match said.code() {
         &SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION => Failure::new(

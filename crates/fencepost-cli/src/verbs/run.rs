@@ -155,6 +155,11 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
             "--leave-descendants and --on-lost restart cannot be used together: a restart ends what is left",
         ));
     }
+    for (option, given) in [("--max-hold", args.max_hold), ("--once-per", args.once_per)] {
+        if given.is_some_and(|given| given.is_zero()) {
+            return Err(Failure::usage(format!("{option} 0s is over at once; give a longer time, like 24h")));
+        }
+    }
     if let (Some(at_least), Some(limit)) = (args.at_least, args.max_hold)
         && at_least > limit
     {

@@ -321,6 +321,9 @@ async fn a_claim_without_a_connection_gets_a_lock_that_is_free() {
 #[tokio::test]
 async fn over_tls() {
     needs!(POSTGRES, OPENSSL);
+    let plain = Postgres::start().expect("a server starts");
+    let error = try_connect(&format!("{}?sslmode=verify-full", plain.url())).await.expect_err("it has no TLS");
+    assert!(error.is_configuration() && error.to_string().contains("does not offer TLS"), "{error}");
     let server = Postgres::start_tls().expect("a server starts");
     let ca = server.certificate();
     let url = format!("{}?sslmode=verify-full&ca={}", server.url(), ca.display());

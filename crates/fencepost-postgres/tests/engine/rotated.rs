@@ -5,7 +5,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::server::{ClientFiles, TempDir};
 use fencepost_testkit::sql::Postgres;
 
-use crate::{SOON, connect};
+use crate::{SOON, connect, try_connect};
 
 /// The server asks this user for a password, and all others for none.
 const RULES: &str = "COPY (SELECT unnest(ARRAY['host all app 127.0.0.1/32 scram-sha-256', \
@@ -21,7 +21,10 @@ async fn a_rotated_password_is_read_again() {
     let folder = TempDir::new("rotated").expect("a folder");
     let file = folder.path().join("password");
     std::fs::write(&file, "first\n").expect("written");
-    let url = format!("postgres://app@{}/postgres?password_file={}", server.address(), file.display());
+    let url = format!("postgres://app@{}/postgres", server.address());
+    let error = try_connect(&url).await.expect_err("it asks for a password");
+    assert!(error.is_denied() && error.to_string().contains("asks for a password"), "{error}");
+    let url = format!("{url}?password_file={}", file.display());
     let client = connect(&url).await;
     let mutex = client.mutex("lock").expect("a good name");
     mutex.lock().await.expect("it is free").release().await.expect("it was held");
