@@ -25,7 +25,9 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
             ),
             "server does not support TLS" => Failure::new(
                 Configuration,
-                format!("{server} does not offer TLS; turn on ssl in postgresql.conf, or leave sslmode out of the URL"),
+                format!(
+                    "{server} does not offer TLS; turn on ssl in postgresql.conf, or leave sslmode out of the URL"
+                ),
             ),
             _ => Failure { closed: error.is_closed(), ..unconnected(server, cause) },
         };

@@ -65,9 +65,12 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     if args.max_age.is_none() && args.max_held.is_none() {
         return Err(Failure::usage("nothing to check: give --max-age DUR, --max-held DUR, or both"));
     }
-    if let Some(file) = args.textfile.as_ref().filter(|file| file.extension().is_none_or(|end| end != "prom")) {
+    if let Some(file) = args.textfile.as_ref().filter(|file| file.extension().is_none_or(|end| end != "prom"))
+    {
         let file = file.display();
-        return Err(Failure::usage(format!("--textfile {file}: the name must end in .prom, or no collector reads it")));
+        return Err(Failure::usage(format!(
+            "--textfile {file}: the name must end in .prom, or no collector reads it"
+        )));
     }
     let limits = &Limits { age: args.max_age, held: args.max_held };
     let looked = tokio::time::timeout(args.timeout, look(&name, settings, limits)).await;

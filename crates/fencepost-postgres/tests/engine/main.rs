@@ -322,7 +322,8 @@ async fn a_claim_without_a_connection_gets_a_lock_that_is_free() {
 async fn over_tls() {
     needs!(POSTGRES, OPENSSL);
     let plain = Postgres::start().expect("a server starts");
-    let error = try_connect(&format!("{}?sslmode=verify-full", plain.url())).await.expect_err("it has no TLS");
+    let error =
+        try_connect(&format!("{}?sslmode=verify-full", plain.url())).await.expect_err("it has no TLS");
     assert!(error.is_configuration() && error.to_string().contains("does not offer TLS"), "{error}");
     let server = Postgres::start_tls().expect("a server starts");
     let ca = server.certificate();
