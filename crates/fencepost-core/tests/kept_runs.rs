@@ -24,6 +24,8 @@ enum Writes {
     Work,
     Fail,
     LoseReplies,
+    /// The next ones fail, so many of them.
+    Away(u32),
     /// They take effect when [`Store::deliver`] is called, and have no reply.
     Wait,
 }
@@ -79,6 +81,10 @@ impl RunStore for Store {
         match writes {
             Writes::Work => Reply::ready(Ok(self.put(name, record, version))),
             Writes::Fail => Reply::ready(Err(failure())),
+            Writes::Away(count) => {
+                self.set(count.checked_sub(1).map_or(Writes::Work, Writes::Away));
+                Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the server restarts").transient(true)))
+            }
             Writes::LoseReplies => {
                 self.put(name, record, version);
                 self.set(Writes::Work);
@@ -231,6 +237,23 @@ async fn a_lost_reply_changes_nothing() {
     store.set(Writes::LoseReplies);
     guard.release().await.unwrap();
     assert_eq!(tokens(&runs(&client, "job").await), [None, token, token]);
+}
+
+/// The engine restarts when the work is done.
+#[tokio::test]
+async fn the_end_of_a_run_is_noted_when_the_engine_is_back() {
+    let (client, _, store) = stage();
+    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+        panic!("it has not run");
+    };
+    let mutex = client.mutex("lock").unwrap();
+    for guard in [guard, mutex.lock().await.unwrap()] {
+        let (name, token) = (guard.name().to_string(), Some(guard.token().get()));
+        guard.report(0);
+        store.set(Writes::Away(6));
+        guard.release().await.unwrap();
+        assert_eq!(tokens(&runs(&client, &name).await), [None, token, token]);
+    }
 }
 
 #[tokio::test]

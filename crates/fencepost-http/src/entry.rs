@@ -17,7 +17,7 @@ use crate::error::{ENGINE, Failure};
 use crate::operator::path;
 
 /// How long a request waits for the lock before it is repeated. Proxies end a request without an answer after 60 s.
-const POLL: Duration = Duration::from_secs(25);
+const POLL: Duration = Duration::from_secs(10);
 
 pub(crate) struct HttpEntry {
     client: Arc<HttpClient>,

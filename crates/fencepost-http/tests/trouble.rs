@@ -11,7 +11,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Client, Error, Registry};
 use fencepost_server::{NewToken, Options, Tokens};
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::server::TempDir;
+use fencepost_testkit::server::{TempDir, certify};
 use fencepost_testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -269,4 +269,50 @@ async fn another_server_is_no_lock_service() {
     }
     let error = refused("http://127.0.0.1:1").await;
     assert!(error.is_unreachable() && error.effect() == fencepost_core::Effect::None, "{error}");
+}
+
+/// The service allows fewer requests on one connection of HTTP/2.
+#[tokio::test]
+async fn many_waiters_over_tls_hold_up_no_renewal() {
+    fencepost_testkit::needs!(fencepost_testkit::needs::OPENSSL);
+    let folder = TempDir::new("certificate").unwrap();
+    certify(folder.path()).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let certificates = Some(Arc::new(fencepost_server::certificates(&cert, &key, None).unwrap()));
+    let engine = memory().await;
+    let service = Service::with(engine.clone(), Options { certificates, ..Options::default() });
+    let url = service.url().replace("http:", "https:");
+    let client = connect(&format!("{url}?ca={}", cert.display())).await;
+    let ttl = Duration::from_secs(3);
+    let held = client.mutex("held").unwrap().lock().ttl(ttl).await.unwrap();
+    let names = ["a", "b", "c", "d", "e"];
+    let mut busy = Vec::new();
+    for name in names {
+        busy.push(engine.mutex(name).unwrap().lock().await.unwrap());
+    }
+    let waiting: Vec<_> = names
+        .into_iter()
+        .flat_map(|name| std::iter::repeat_n(name, 60))
+        .map(|name| {
+            let client = client.clone();
+            tokio::spawn(async move { client.mutex(name).unwrap().lock().await.map(drop) })
+        })
+        .collect();
+    eventually(SOON, "all wait", || async {
+        let mut count = 0;
+        for name in names {
+            count += engine.inspect(name).await.unwrap().waiters().count();
+        }
+        count == waiting.len()
+    })
+    .await;
+    // Two renewals later.
+    let until = held.valid_until() + ttl;
+    eventually(SOON, "it is renewed", || async {
+        held.ensure_held().unwrap();
+        held.valid_until() > until
+    })
+    .await;
+    held.release().await.unwrap();
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }

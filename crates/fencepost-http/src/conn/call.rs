@@ -27,8 +27,6 @@ use crate::error::Failure;
 const MAX_ANSWER: usize = 64 << 20;
 /// For how long an idle connection is kept. The service closes one after 10 s.
 const IDLE: Duration = Duration::from_secs(5);
-/// How often HTTP/2 checks that the service is there.
-const PING: Duration = Duration::from_secs(6);
 
 /// A request before it is sent.
 #[derive(Clone, Debug)]
@@ -126,8 +124,6 @@ impl Connections {
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PING)
             .build(Connector::new(certificates.clone(), config.connect_timeout));
         Ok(Arc::new(Connections { config, runtime, certificates, http, closed: AtomicBool::new(false) }))
     }

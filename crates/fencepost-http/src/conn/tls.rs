@@ -32,7 +32,9 @@ pub(crate) async fn connect(
     timeout: Duration,
 ) -> Result<Stream<TokioIo<TcpStream>>, BoxError> {
     let mut config = (*certificates.config()).clone();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // Each request has a connection of its own. Over HTTP/2 waiting requests would use up the streams of the connection, and renewals
+    // would wait behind them.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let connected = HttpsConnector::from((tcp, Arc::new(config))).call(uri);
     tokio::time::timeout(2 * timeout, connected).await.unwrap_or_else(|_| Err(NoHandshake.into()))
 }

@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Makes a certificate for the loopback interface: `cert.pem` and `key.pem` in the folder.
-pub(crate) fn certify(dir: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// Returns an error if `openssl` fails.
+pub fn certify(dir: &Path) -> io::Result<()> {
     certify_for(dir, "IP:127.0.0.1,DNS:localhost")
 }
 

@@ -11,13 +11,11 @@ use crate::backend::kept_runs::notes::Notes;
 use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
 use crate::runtime::cleanup::Cleanup;
-use crate::time::Moment;
+use crate::time::{Backoff, Moment};
 use crate::token::Token;
 
-/// How long a claim waits for a note that its work does not rest on.
+/// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the end of a run is noted again that another start waits for.
-const END_TRIES: u32 = 3;
 
 pub(super) struct RunEntry {
     pub(super) inner: Box<dyn Entry>,
@@ -33,27 +31,37 @@ pub(super) struct RunEntry {
     pub(super) begun: bool,
     /// The same of its end.
     pub(super) over: bool,
-    pub(super) end_tries: u32,
 }
 
 impl RunEntry {
     /// Waits for a note, for a limited time if the claim's work does not rest on it.
     async fn note(&mut self, note: Note) -> Result<()> {
         let RunEntry { notes, backend, claim, .. } = self;
+        let clock = claim.runtime.clock();
+        let until = clock.now() + NOTE_TIMEOUT;
         let noting = async {
-            match note {
-                Note::Begin(token) => notes.begin(token, backend).await,
-                Note::End(token) => notes.end(token).await,
-                Note::Released(token, removed) => notes.released(token, removed).await,
-                Note::Cancel(token) => notes.cancel(token).await,
-                Note::Renumber(before, now) => notes.renumber(before, now).await,
+            let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
+            loop {
+                let noted = match note {
+                    Note::Begin(token) => notes.begin(token, backend).await,
+                    Note::End(token) => notes.end(token).await,
+                    Note::Released(token, removed) => notes.released(token, removed).await,
+                    Note::Cancel(token) => notes.cancel(token).await,
+                    Note::Renumber(before, now) => notes.renumber(before, now).await,
+                };
+                match noted {
+                    // The engine restarts: the lock cannot be released either.
+                    Err(error) if matches!(note, Note::End(_)) && error.is_transient() && clock.now() < until => {
+                        pauses.sleep(clock).await;
+                    }
+                    noted => return noted,
+                }
             }
         };
         if claim.needs_run {
             return noting.await;
         }
-        let clock = claim.runtime.clock();
-        let noted = clock.within(clock.now() + NOTE_TIMEOUT, noting).await;
+        let noted = clock.within(until, noting).await;
         noted.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
@@ -101,8 +109,8 @@ impl RunEntry {
                 Cleanup::Withdraw => Note::Cancel(token),
             };
             if let Err(error) = self.note(note).await {
-                self.end_tries += 1;
-                if self.claim.needs_run && error.is_transient() && self.end_tries < END_TRIES {
+                // Without the note another host would run the work again. Its lease ends at last.
+                if self.claim.needs_run && error.is_transient() && self.claim.is_valid() {
                     return Err(error);
                 }
                 self.warn(&error);
@@ -127,6 +135,7 @@ impl RunEntry {
 }
 
 /// A change of a claim's run.
+#[derive(Clone, Copy)]
 enum Note {
     Begin(Token),
     End(Token),

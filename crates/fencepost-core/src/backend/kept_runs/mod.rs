@@ -56,7 +56,6 @@ impl KeptRuns {
             token: None,
             begun: false,
             over: false,
-            end_tries: 0,
         })
     }
 
