@@ -11,6 +11,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Client, Error, Registry};
 use fencepost_server::{NewToken, Options, Tokens};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::needs;
 use fencepost_testkit::server::{TempDir, certify};
 use fencepost_testkit::wait::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -274,7 +275,7 @@ async fn another_server_is_no_lock_service() {
 /// The service allows fewer requests on one connection of HTTP/2.
 #[tokio::test]
 async fn many_waiters_over_tls_hold_up_no_renewal() {
-    fencepost_testkit::needs!(fencepost_testkit::needs::OPENSSL);
+    needs!(OPENSSL);
     let folder = TempDir::new("certificate").unwrap();
     certify(folder.path()).unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));

@@ -9,8 +9,8 @@ mod signal;
 mod temp;
 mod warden;
 
-pub use certificate::{ClientFiles, certify};
 pub(crate) use certificate::certify_for;
+pub use certificate::{ClientFiles, certify};
 pub use process::{Plan, Server, With, free_port};
 pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;

@@ -51,7 +51,9 @@ impl RunEntry {
                 };
                 match noted {
                     // The engine restarts: the lock cannot be released either.
-                    Err(error) if matches!(note, Note::End(_)) && error.is_transient() && clock.now() < until => {
+                    Err(error)
+                        if matches!(note, Note::End(_)) && error.is_transient() && clock.now() < until =>
+                    {
                         pauses.sleep(clock).await;
                     }
                     noted => return noted,
