@@ -17,7 +17,7 @@ use crate::entry::HttpEntry;
 use crate::error::{ENGINE, Failure};
 use crate::operator;
 
-/// The most claims of a process that wait for one name at the service. Each has a connection, unless the connection is HTTP/2.
+/// The most claims of a process that wait for one name at the service. Each has a connection.
 const MAX_QUEUED: u32 = 64;
 /// The shortest lease. A renewal is two requests: one to the service, and one to its engine.
 const SHORTEST: Duration = Duration::from_secs(1);

@@ -72,36 +72,32 @@ fn hold_elsewhere() {
     hold(&registry());
 }
 
+/// The suite without the cases that the service's capabilities excuse.
+macro_rules! suite {
+    ($($fixture:tt)*) => {
+        fencepost_testkit::conformance!($($fixture)*, excused: [
+            a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
+            a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
+            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused, no_unfair_claim_passes_an_upgrade,
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
+            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
+            what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
+            a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing, members_enter_and_leave_together,
+            a_dead_member_holds_nobody_up,
+            a_firing_runs_once, a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
+            the_last_run_is_kept, runs_that_share_or_end_unseen, a_report_arrives_once,
+        ]);
+    };
+}
+
 mod memory {
     use super::*;
 
-    fencepost_testkit::conformance!(InFrontOf::Memory, excused: [
-        a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
-        a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
-        a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused, no_unfair_claim_passes_an_upgrade,
-        an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-        detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
-        what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
-        a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing, members_enter_and_leave_together,
-        a_dead_member_holds_nobody_up,
-        a_firing_runs_once, a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
-        the_last_run_is_kept, runs_that_share_or_end_unseen, a_report_arrives_once,
-    ]);
+    suite!(InFrontOf::Memory);
 }
 
 mod sqlite {
     use super::*;
 
-    fencepost_testkit::conformance!(again: InFrontOf::Sqlite, excused: [
-        a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
-        a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
-        a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused, no_unfair_claim_passes_an_upgrade,
-        an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-        detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
-        what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
-        a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing, members_enter_and_leave_together,
-        a_dead_member_holds_nobody_up,
-        a_firing_runs_once, a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
-        the_last_run_is_kept, runs_that_share_or_end_unseen, a_report_arrives_once,
-    ]);
+    suite!(again: InFrontOf::Sqlite);
 }

@@ -1,8 +1,7 @@
 //! The command on the lock service.
 
-use std::process::Command;
-
 use fencepost_testkit::needs;
+use fencepost_testkit::server::certify;
 use nix::sys::signal::Signal;
 
 use crate::guard::restarts_in_the_queue;
@@ -93,30 +92,12 @@ fn a_token_decides() {
 fn over_tls() {
     needs!(OPENSSL);
     let engine = Place::new();
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"])
-        .current_dir(engine.path(""))
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    certify(&engine.path("")).unwrap();
     let (cert, key) = (engine.path("cert.pem"), engine.path("key.pem"));
     let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
     let service = Service::listen(&engine, "127.0.0.1:0", &options);
     let url = format!("https://{}", service.address);
     let place = Place::at(&format!("{url}?ca={}", cert.display()));
-    // By HTTP/2, so that the requests share a connection.
     let holder = place.running(&["--ttl", "2s"], "site", HOLD);
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "50s", "site", "--", "echo", "next"]));
     place.waiters("site", 1);
