@@ -20,6 +20,29 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Returns the mode as one number, for engines that keep numbers: 0 exclusive, 1 shared, else the permits times 2^32 and out of how many.
+    #[must_use]
+    pub fn to_number(self) -> i64 {
+        match self {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Permits { n, of } => (u64::from(n) << 32 | u64::from(of)).cast_signed(),
+        }
+    }
+
+    /// Reads what [`to_number`](Mode::to_number) returned.
+    #[must_use]
+    pub fn from_number(number: i64) -> Mode {
+        match number {
+            0 => Mode::Exclusive,
+            1 => Mode::Shared,
+            packed => {
+                let packed = packed.cast_unsigned();
+                Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }
+            }
+        }
+    }
+
     /// Returns the mode to judge a claim by where a limit is stored for the permits of its resource: the limit counts, and not the
     /// claim's own `of`. A claim for more permits than that never fits.
     #[must_use]

@@ -70,7 +70,7 @@ impl Row {
             seq,
             token: number(token),
             id: row.get(2)?,
-            mode: mode_of(row.get(3)?),
+            mode: Mode::from_number(row.get(3)?),
             process: row.get::<_, Option<ClientKey>>(4)?,
             ttl: number(row.get(5)?),
             flags: row.get(6)?,
@@ -140,7 +140,7 @@ pub(crate) fn grant_if_free(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result
         a.resource,
         integer(a.token),
         a.id,
-        mode_number(a.mode),
+        a.mode.to_number(),
         a.process,
         integer(a.ttl),
         a.flags(),
@@ -168,7 +168,7 @@ pub(crate) fn insert(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<()> {
         a.seq,
         integer(a.token),
         a.id,
-        mode_number(a.mode),
+        a.mode.to_number(),
         a.process,
         integer(a.ttl),
         a.flags(),
@@ -310,25 +310,6 @@ pub(crate) fn set_until(
     Ok(())
 }
 
-fn mode_number(mode: Mode) -> i64 {
-    match mode {
-        Mode::Exclusive => 0,
-        Mode::Shared => 1,
-        Mode::Permits { n, of } => (u64::from(n) << 32 | u64::from(of)).cast_signed(),
-    }
-}
-
-pub(crate) fn mode_of(number: i64) -> Mode {
-    match number {
-        0 => Mode::Exclusive,
-        1 => Mode::Shared,
-        packed => {
-            let packed = packed.cast_unsigned();
-            Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }
-        }
-    }
-}
-
 /// SQLite's integers are signed; times and tokens stay far below 2^63.
 pub(crate) fn integer(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
@@ -375,7 +356,7 @@ mod tests {
             Mode::Permits { n: 3, of: 7 },
             Mode::Permits { n: u32::MAX, of: u32::MAX },
         ] {
-            assert_eq!(mode_of(mode_number(mode)), mode);
+            assert_eq!(Mode::from_number(mode.to_number()), mode);
         }
     }
 }

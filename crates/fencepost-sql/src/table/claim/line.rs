@@ -11,7 +11,7 @@ use crate::database::with;
 use crate::database::{Results, Row, Statement, Transaction, Value};
 use crate::failure::Failure;
 use crate::table::claim::limit::limit_in;
-use crate::table::claim::record::{MARKED, mode_number, mode_of};
+use crate::table::claim::record::{MARKED, mode_of};
 use crate::table::client::TableClient;
 
 /// A claim in the line.
@@ -224,9 +224,9 @@ impl Line {
         let (texts, place) = (&client.statements, &mut self.places[at]);
         let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&place.owner).into()];
         let number = match to {
-            Turn::Exclusive => mode_number(Mode::Exclusive),
+            Turn::Exclusive => Mode::Exclusive.to_number(),
             Turn::Marked => MARKED,
-            Turn::Shared { .. } => mode_number(Mode::Shared),
+            Turn::Shared { .. } => Mode::Shared.to_number(),
         };
         if place.row == 0 {
             // The lock's own row has the last token, which may be another holder's from now on.
@@ -238,7 +238,7 @@ impl Line {
             self.writes.push(with(&texts.turn, values));
         }
         place.marked = to == Turn::Marked;
-        place.asked = if number == mode_number(Mode::Shared) { Mode::Shared } else { Mode::Exclusive };
+        place.asked = if number == Mode::Shared.to_number() { Mode::Shared } else { Mode::Exclusive };
         place.mode = place.asked;
         place.token = token;
         self.changed = true;

@@ -19,7 +19,7 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
     vec![
         client.stored(want.name.as_str()).into(),
         owner(claim).into(),
-        mode_number(want.mode).into(),
+        want.mode.to_number().into(),
         session.into(),
         micros(claim.ttl()).into(),
         i64::from(!claim.renewed).into(),
@@ -33,23 +33,8 @@ pub(crate) const MARKED: i64 = 2;
 /// Stands for any mode. No mode has this number: it would be that of 2^31 permits of 1.
 pub(crate) const ANY_MODE: i64 = -i64::MAX;
 
-pub(crate) fn mode_number(mode: Mode) -> i64 {
-    match mode {
-        Mode::Exclusive => 0,
-        Mode::Shared => 1,
-        Mode::Permits { n, of } => (u64::from(n) << 32 | u64::from(of)).cast_signed(),
-    }
-}
-
 pub(crate) fn mode_of(number: i64) -> Mode {
-    match number {
-        0 => Mode::Exclusive,
-        1 | MARKED => Mode::Shared,
-        packed => {
-            let packed = packed.cast_unsigned();
-            Mode::Permits { n: (packed >> 32) as u32, of: packed as u32 }
-        }
-    }
+    if number == MARKED { Mode::Shared } else { Mode::from_number(number) }
 }
 
 #[cfg(test)]
@@ -65,8 +50,8 @@ mod tests {
             Mode::Permits { n: 1 << 31, of: 1 << 31 },
             Mode::Permits { n: u32::MAX, of: u32::MAX },
         ] {
-            assert_eq!(mode_of(mode_number(mode)), mode);
-            assert_ne!(mode_number(mode), ANY_MODE);
+            assert_eq!(mode_of(mode.to_number()), mode);
+            assert_ne!(mode.to_number(), ANY_MODE);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::driver::on_own_thread;
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, read_places};
-use crate::table::claim::record::{mode_number, new_row, owner};
+use crate::table::claim::record::{new_row, owner};
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
 use crate::table::session::SessionRow;
@@ -168,7 +168,7 @@ async fn try_in_line(
                     Arc::clone(&name).into(),
                     Arc::clone(&id).into(),
                     micros(claim.ttl()).into(),
-                    mode_number(mode).into(),
+                    mode.to_number().into(),
                 ];
                 line.write(with(&client.statements.extend[usize::from(mine.row > 0)], values));
             }
@@ -226,7 +226,7 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
         client.stored(want.name.as_str()).into(),
         owner(claim).into(),
         micros(claim.ttl()).into(),
-        mode_number(want.mode).into(),
+        want.mode.to_number().into(),
     ];
     let texts = client.statements.extend.each_ref().map(|text| with(text, values.clone()));
     let results = client.run_all(texts.into(), Lane::Claims).await?;
