@@ -1,11 +1,14 @@
 //! `cargo xtask bench`: each figure beside the bare driver's and the peers', from the same run.
 
-use crate::line::number;
 use crate::peers;
+use crate::prove::number;
 use crate::workspace::Workspace;
 use serde::Deserialize;
 use std::fmt::Write as _;
 use std::time::Duration;
+
+/// The page with the tables.
+const PAGE: &str = "docs/benchmarks.md";
 
 /// Where the figures were taken: enough to read them, nothing that names the machine.
 #[derive(Deserialize, Default)]
@@ -23,7 +26,7 @@ struct Figure {
     engine: String,
     figure: String,
     unit: String,
-    floor: Named,
+    floor: Peer,
     ours: f64,
     /// Ours to the floor, the median over the rounds.
     ratio: f64,
@@ -32,18 +35,11 @@ struct Figure {
     peers: Vec<Peer>,
 }
 
-/// The figure of a peer; none where its program failed.
+/// The figure of the floor or of a peer; none where its program failed.
 #[derive(Deserialize)]
 struct Peer {
     name: String,
     value: Option<f64>,
-}
-
-/// A figure and what it is of.
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-    value: f64,
 }
 
 /// Measures the engines (all, if there are none), prints their tables and puts them into docs/benchmarks.md.
@@ -66,14 +62,11 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     if figures.is_empty() {
         return Err("nothing was measured".to_owned());
     }
-    let path = workspace.root().join("docs/benchmarks.md");
-    // Without it there is nothing to keep.
-    let old = std::fs::read_to_string(&path).unwrap_or_default();
-    let page = page(&host, &figures, &old);
+    let page = page(&host, &figures, &workspace.read(PAGE)?)?;
     println!("{page}");
     if !dry {
-        std::fs::write(path, page).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
-        println!("wrote docs/benchmarks.md");
+        workspace.write(PAGE, &page)?;
+        println!("wrote {PAGE}");
     }
     Ok(true)
 }
@@ -109,25 +102,10 @@ impl Host {
     }
 }
 
-/// The page with these figures; engines that were not measured now keep their tables of the page before.
-fn page(host: &Host, figures: &[Figure], old: &str) -> String {
-    let mut page = String::from(
-        "# Benchmarks\n\n\
-         `cargo xtask bench` measures every row again and writes this page, `cargo xtask bench ENGINE` the table of one\n\
-         engine. The floor is the same work done with the bare driver in the same run. Our figure and the floor alternate\n\
-         over several rounds, and the ratio is the median of the ratios of the rounds. Only ratios carry over to another\n\
-         machine. The bare transactions write and remove the row that a lock by hand has, with the engine's durability\n\
-         and otherwise the driver's defaults. tokio's Mutex is first come, first served, as ours is; async-lock's lets a\n\
-         running task overtake the waiters. On Redis a lock by hand is `SET NX PX` and a script that compares and\n\
-         deletes, without a token or a queue. The floor of a handoff is a token in a list: each waiter takes it by BLPOP\n\
-         on a connection of its own and passes it on by LPUSH. All waiters queue in four processes, then the lock passes\n\
-         through all of them, and every handoff changes the owner. Peers do the same.\n\n\
-         The column *bar* is the limit of the ratio (×), or of fencepost's figure if the bar names the unit of the row.\n\
-         [Proof](proof.md) measures some of this again, in runs of its own at another time. The bars of both pages are the\n\
-         same. The figures differ, because the machine is not equally fast at all times.\n\n",
-    );
-    // Writing to a string does not fail.
-    let _ = writeln!(page, "{}", host.shown());
+/// The page with these figures. Engines that were not measured now keep their tables, and the introduction stays.
+fn page(host: &Host, figures: &[Figure], old: &str) -> Result<String, String> {
+    let (intro, _) = old.split_once("\nMeasured on").ok_or("docs/benchmarks.md has no line `Measured on`")?;
+    let mut page = format!("{intro}\n{}\n", host.shown());
     let olds = old.split("\n## ").skip(1).filter_map(|table| table.split_once('\n'));
     let mut tables: Vec<(String, String)> =
         olds.map(|(engine, table)| (engine.to_owned(), format!("{}\n", table.trim_end()))).collect();
@@ -144,7 +122,7 @@ fn page(host: &Host, figures: &[Figure], old: &str) -> String {
     for (engine, table) in tables {
         let _ = write!(page, "\n## {engine}\n{table}");
     }
-    page
+    Ok(page)
 }
 
 /// The peers of a row that stand in the row itself. More of them have a table of their own.
@@ -170,7 +148,7 @@ fn section(engine: &str, figures: &[&Figure]) -> String {
             figure.figure,
             figure.unit,
             figure.floor.name,
-            number(figure.floor.value),
+            figure.floor.shown(),
             number(figure.ours),
             number(figure.ratio),
             figure.bar,
@@ -240,12 +218,14 @@ impl Figure {
 mod tests {
     use super::*;
 
+    const OLD: &str = "# Benchmarks\n\nMeasured on a\n";
+
     fn figure(engine: &str, ours: f64) -> Figure {
         Figure {
             engine: engine.to_owned(),
             figure: "a cycle".to_owned(),
             unit: "µs".to_owned(),
-            floor: Named { name: "bare".to_owned(), value: 1.0 },
+            floor: Peer { name: "bare".to_owned(), value: Some(1.0) },
             ours,
             ratio: ours,
             bar: String::new(),
@@ -286,28 +266,16 @@ mod tests {
         assert_eq!(lines[3..5], ["| p0 | without a figure |", "| p1 | 3 |"]);
         // A page with such a table is read again.
         let host = Host::default();
-        let before = page(&host, &[few, many, figure("two", 4.0)], "");
-        assert_eq!(page(&host, &[figure("two", 4.0)], &before), before);
-    }
-
-    /// The page that is there is what the program would write without new figures.
-    #[test]
-    fn the_page_has_the_form_of_the_program() {
-        let found = include_str!("../../docs/benchmarks.md");
-        let written = page(&Host::default(), &[], found);
-        let parts = |page: &str| {
-            let (intro, rest) = page.split_once("\nMeasured on").unwrap();
-            (intro.to_owned(), rest.split_once("\n## ").unwrap().1.to_owned())
-        };
-        assert_eq!(parts(&written), parts(found));
+        let before = page(&host, &[few, many, figure("two", 4.0)], OLD).unwrap();
+        assert_eq!(page(&host, &[figure("two", 4.0)], &before).unwrap(), before);
     }
 
     #[test]
     fn a_page_keeps_the_tables_of_other_engines() {
         let host = Host::default();
-        let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], "");
-        assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before), before);
-        let after = page(&host, &[figure("two", 5.0), figure("three", 6.0)], &before);
+        let before = page(&host, &[figure("one", 2.0), figure("one", 3.0), figure("two", 4.0)], OLD).unwrap();
+        assert_eq!(page(&host, &[figure("one", 2.0), figure("one", 3.0)], &before).unwrap(), before);
+        let after = page(&host, &[figure("two", 5.0), figure("three", 6.0)], &before).unwrap();
         assert_eq!(after.matches("| a cycle").count(), 4, "{after}");
         assert_eq!(after.matches("## ").count(), 3, "{after}");
         assert!(!after.contains("| 4 |") && after.contains("| 5 |"), "{after}");

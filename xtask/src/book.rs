@@ -2,6 +2,7 @@
 
 use crate::process::on_path;
 use crate::workspace::{Workspace, fresh};
+use regex::{Captures, Regex};
 use std::fs;
 use std::path::Path;
 
@@ -22,16 +23,16 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
     }
     let folder = workspace.scratch("book");
     fresh(&folder)?;
-    let (source, list) = (folder.join("src"), read(workspace, Path::new("docs/SUMMARY.md"))?);
+    let (source, list) = (folder.join("src"), workspace.read("docs/SUMMARY.md")?);
     // mdBook wants the list of pages beside the first one, which is README.
     let list = list.replace("](", "](docs/").replace("](docs/../", "](");
     write(&source.join("SUMMARY.md"), &list)?;
     for file in workspace.files()? {
         let shown = file.to_string_lossy();
         if list.contains(&format!("]({shown})")) {
-            write(&source.join(&file), &relinked(&read(workspace, &file)?, &file, &list))?;
+            write(&source.join(&file), &relinked(&workspace.read(&shown)?, &file, &list)?)?;
         } else if file.starts_with("docs") && file.extension().is_some_and(|kind| kind == "svg") {
-            write(&source.join(&file), &read(workspace, &file)?)?;
+            write(&source.join(&file), &workspace.read(&shown)?)?;
         }
     }
     write(&folder.join("book.toml"), SETTINGS)?;
@@ -42,28 +43,19 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
 }
 
 /// The page with links that lead to the right place in the book. mdBook calls the page of README `index`.
-fn relinked(page: &str, file: &Path, list: &str) -> String {
-    let mut parts = page.split("](");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part.find([')', '#']).unwrap_or(part.len());
-        let (link, rest) = part.split_at(end);
-        let target = resolve(file, link);
-        text.push_str("](");
-        if link.is_empty()
-            || link.contains("://")
-            || link.contains(char::is_whitespace)
-            || link.ends_with(".svg")
-        {
-            text.push_str(link);
+fn relinked(page: &str, file: &Path, list: &str) -> Result<String, String> {
+    let link = Regex::new(r"\]\(([^)#:\s]+)([)#])").map_err(|error| error.to_string())?;
+    let text = link.replace_all(page, |found: &Captures| {
+        let target = resolve(file, &found[1]);
+        if found[1].ends_with(".svg") {
+            found[0].to_owned()
         } else if list.contains(&format!("]({target})")) {
-            text.push_str(&link.replace("README.md", "index.md"));
+            found[0].replace("README.md", "index.md")
         } else {
-            text.push_str(&format!("{REPOSITORY}{target}"));
+            format!("]({REPOSITORY}{target}{}", &found[2])
         }
-        text.push_str(rest);
-    }
-    text
+    });
+    Ok(text.into_owned())
 }
 
 /// The path of a link from the root.
@@ -79,11 +71,23 @@ fn resolve(file: &Path, link: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn read(workspace: &Workspace, file: &Path) -> Result<String, String> {
-    fs::read_to_string(workspace.root().join(file)).map_err(|error| format!("{}: {error}", file.display()))
-}
-
 fn write(file: &Path, text: &str) -> Result<(), String> {
     let made = file.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(file, text)).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_to_the_right_place() {
+        let page =
+            "[a](../README.md#x) [b](b.md) [c](../Cargo.toml) [d](https://e.org/f.md) [g](h.svg) [i](#j)";
+        let expected = format!(
+            "[a](../index.md#x) [b](b.md) [c]({REPOSITORY}Cargo.toml) [d](https://e.org/f.md) [g](h.svg) [i](#j)"
+        );
+        let found = relinked(page, Path::new("docs/a.md"), "[A](README.md) [B](docs/b.md)");
+        assert_eq!(found, Ok(expected));
+    }
 }

@@ -1,9 +1,26 @@
-//! Each feature of each crate builds alone, and the facade without any says what is off.
+//! Builds with other features, systems and compilers than those of the tests.
 
-use crate::metadata::Metadata;
+use crate::process::on_path;
 use crate::runner::{Done, passed};
 use crate::workspace::Workspace;
 use std::path::Path;
+
+/// The version of cargo-deny.
+const DENY: &str = "0.20.2";
+
+/// Checks licences, sources and banned packages with cargo-deny and deny.toml. `install`: builds it first if it is missing. Advisories
+/// are left out: their database is a download.
+pub(crate) fn deny(workspace: &Workspace, install: bool) -> Result<Done, String> {
+    let command = ["install", "cargo-deny", "--version", DENY, "--locked"];
+    if !on_path("cargo-deny") {
+        if !install {
+            return Ok(Done::Skipped(format!("not checked; first run `cargo {}`", command.join(" "))));
+        }
+        workspace.cargo("cargo-deny is installed", &command).run()?;
+    }
+    workspace.cargo("licences and sources", &["deny", "check", "licenses", "bans", "sources"]).run()?;
+    passed()
+}
 
 /// A system other than Linux, for which the library's portable part is compiled.
 const MACOS: &str = "x86_64-apple-darwin";
@@ -27,35 +44,59 @@ pub(crate) fn macos(workspace: &Workspace) -> Result<Done, String> {
     passed()
 }
 
+/// Checks the workspace with the oldest Rust that it promises, where rustup has that toolchain.
+pub(crate) fn oldest_rust(workspace: &Workspace) -> Result<Done, String> {
+    let manifest = workspace.manifest("Cargo.toml")?;
+    let oldest = manifest["workspace"]["package"]["rust-version"].as_str().ok_or("no rust-version")?;
+    let Ok(installed) = workspace.program("toolchains", "rustup", &["toolchain", "list"]).run() else {
+        return Ok(Done::Skipped("rustup is not here to ask for toolchains".to_owned()));
+    };
+    let mut names = installed.text.lines().filter_map(|line| line.split_whitespace().next());
+    let Some(toolchain) = names.find(|name| name.starts_with(oldest)) else {
+        return Ok(Done::Skipped(format!("the toolchain {oldest} is not installed")));
+    };
+    // A folder of its own: cargo takes another compiler's builds for stale ones and would build all of it twice.
+    let target = workspace.scratch("oldest-rust");
+    let arguments = ["run", toolchain, "cargo", "check", "--quiet", "--workspace", "--all-features"];
+    let check = workspace.program("oldest Rust", "rustup", &arguments);
+    check.env("CARGO_TARGET_DIR", &target.to_string_lossy()).run()?;
+    Ok(Done::Passed(toolchain.to_owned()))
+}
+
 /// Checks every library of the workspace without features, and with each of its features alone. Tests what the facade says without any.
-pub(crate) fn alone(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
-    let mut count = 0;
-    let mut failures = Vec::new();
-    for package in metadata.own().filter(|package| package.has_library()) {
-        let features = package.features.keys().filter(|feature| *feature != "default");
-        for feature in std::iter::once(None).chain(features.map(Some)) {
-            let mut arguments =
-                vec!["check", "--quiet", "--package", &package.name, "--lib", "--no-default-features"];
-            arguments.extend(feature.iter().flat_map(|feature| ["--features", feature.as_str()]));
-            match workspace.cargo("features alone", &arguments).run() {
-                Ok(output) if output.text.contains("warning") => {
-                    failures.push(format!("`cargo {}` warns:\n{}", arguments.join(" "), output.text));
-                }
-                Ok(_) => {}
-                Err(message) => failures.push(message),
-            }
-            count += 1;
-        }
+pub(crate) fn alone(workspace: &Workspace) -> Result<Done, String> {
+    let mut builds: Vec<Vec<String>> = Vec::new();
+    for path in
+        workspace.files()?.iter().filter(|path| path.starts_with("crates") && path.ends_with("src/lib.rs"))
+    {
+        let folder = path.ancestors().nth(2).unwrap_or(path);
+        let manifest = workspace.manifest(&folder.join("Cargo.toml").to_string_lossy())?;
+        let name = manifest["package"]["name"].as_str().unwrap_or_default();
+        let check =
+            ["check", "--quiet", "--package", name, "--lib", "--no-default-features"].map(str::to_owned);
+        builds.push(check.to_vec());
+        let features = manifest.get("features").and_then(|features| features.as_table());
+        let features =
+            features.into_iter().flat_map(|features| features.keys()).filter(|name| *name != "default");
+        builds
+            .extend(features.map(|name| [&check[..], &["--features".to_owned(), name.to_owned()]].concat()));
     }
     // The errors that name the feature that is off can be seen only where it is off.
-    let messages =
-        ["test", "--quiet", "--package", "fencepost", "--no-default-features", "--test", "schemes"];
-    if let Err(message) = workspace.cargo("features alone", &messages).run() {
-        failures.push(message);
+    let test = ["test", "--quiet", "--package", "fencepost", "--no-default-features", "--test", "schemes"];
+    let test = test.map(str::to_owned);
+    let no_tls = ["--features".to_owned(), "redis,etcd,zookeeper".to_owned()];
+    builds.extend([test.to_vec(), [&test[..], &no_tls].concat()]);
+    let mut failures = Vec::new();
+    for build in &builds {
+        let arguments: Vec<&str> = build.iter().map(String::as_str).collect();
+        match workspace.cargo("features alone", &arguments).run() {
+            Ok(output) if output.text.contains("warning") => {
+                failures.push(format!("`cargo {}` warns:\n{}", arguments.join(" "), output.text));
+            }
+            Ok(_) => {}
+            Err(message) => failures.push(message),
+        }
     }
-    let without_tls = [&messages[..], &["--features", "redis,etcd,zookeeper"]].concat();
-    if let Err(message) = workspace.cargo("features alone", &without_tls).run() {
-        failures.push(message);
-    }
+    let count = builds.len();
     if failures.is_empty() { Ok(Done::Passed(format!("{count} builds"))) } else { Err(failures.join("\n")) }
 }

@@ -5,27 +5,18 @@
 
 mod bench;
 mod book;
-mod deny;
 mod dist;
 mod drivers;
 mod english;
 mod features;
 mod layout;
-mod line;
-mod lines;
-mod memory;
-mod metadata;
 mod modules;
-mod overdue;
 mod packages;
 mod peers;
 mod process;
 mod prove;
-mod rare;
 mod readme;
 mod runner;
-mod slowest;
-mod suite;
 mod test;
 mod test_programs;
 mod tree;
@@ -56,7 +47,7 @@ enum Command {
         /// Install the Debian packages that the tests need, as root with apt-get
         #[arg(long)]
         install: bool,
-        /// Run the checks whose inputs have not changed as well, and check licences with cargo-deny
+        /// Run the checks of other builds as well: licences, single features, the oldest Rust, macOS, the static file
         #[arg(long)]
         all: bool,
         /// Print the names of the steps and stop

@@ -4,43 +4,34 @@ use crate::process::on_path;
 use crate::runner::Done;
 use crate::workspace::Workspace;
 use nix::unistd::Uid;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// A program that tests start.
-struct Needed {
-    /// The program's name, or the path of a file that it needs.
-    program: &'static str,
-    /// The Debian package that holds it.
-    package: &'static str,
-}
-
-/// Everything that a test starts and a bare system may lack.
-const NEEDED: &[Needed] = &[
-    Needed { program: "setsid", package: "util-linux" },
-    Needed { program: "unshare", package: "util-linux" },
-    Needed { program: "setpriv", package: "util-linux" },
-    Needed { program: "mount", package: "mount" },
-    Needed { program: "bash", package: "bash" },
-    Needed { program: "cc", package: "gcc" },
-    Needed { program: "git", package: "git" },
-    Needed { program: "openssl", package: "openssl" },
-    Needed { program: "etcd", package: "etcd-server" },
-    Needed { program: "etcdctl", package: "etcd-client" },
-    Needed { program: "redis-server", package: "redis-server" },
-    Needed { program: "pg_createcluster", package: "postgresql" },
-    Needed { program: "psql", package: "postgresql-client" },
-    Needed { program: "/usr/sbin/pgbouncer", package: "pgbouncer" },
-    Needed { program: "/usr/sbin/mariadbd", package: "mariadb-server-core" },
-    Needed { program: "mariadb", package: "mariadb-client-core" },
-    Needed { program: "javac", package: "default-jdk-headless" },
-    Needed { program: "systemd-analyze", package: "systemd" },
-    Needed { program: "python3", package: "python3-venv" },
-    Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },
-    Needed { program: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java" },
-    Needed { program: "/usr/share/java/curator-recipes.jar", package: "libcurator-recipes-java" },
+/// The programs that a test starts and a bare system may lack, by name or by the path of a file, and their Debian packages.
+const NEEDED: [(&str, &str); 22] = [
+    ("setsid", "util-linux"),
+    ("unshare", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("mount", "mount"),
+    ("bash", "bash"),
+    ("cc", "gcc"),
+    ("git", "git"),
+    ("openssl", "openssl"),
+    ("etcd", "etcd-server"),
+    ("etcdctl", "etcd-client"),
+    ("redis-server", "redis-server"),
+    ("pg_createcluster", "postgresql"),
+    ("psql", "postgresql-client"),
+    ("/usr/sbin/pgbouncer", "pgbouncer"),
+    ("/usr/sbin/mariadbd", "mariadb-server-core"),
+    ("mariadb", "mariadb-client-core"),
+    ("javac", "default-jdk-headless"),
+    ("systemd-analyze", "systemd"),
+    ("python3", "python3-venv"),
+    ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
+    ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
+    ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
 ];
 
 /// Returns the packages of the programs that are not there.
@@ -75,48 +66,30 @@ pub(crate) fn packages(workspace: &Workspace, install: bool) -> Result<Done, Str
         workspace.program("packages", "apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive").run()
     };
     apt(&["update"])?;
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(&missing);
-    let quiet = Quiet::begin().map_err(|error| format!("{POLICY}: {error}"))?;
-    apt(&arguments)?;
-    drop(quiet);
+    let arguments = [&["install", "--yes", "--no-install-recommends"][..], &missing].concat();
+    without_services(|| apt(&arguments).map(drop))?;
     Ok(Done::Passed(format!("installed {names}")))
 }
 
-/// Where Debian's packages ask whether they may start a service.
+/// Where Debian's packages ask whether they may start a service. The tests start their own servers.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// While this lives, packages start no service: the tests start their own servers, and one on the default port is in
-/// nobody's interest. A policy that is there already stays as it is.
-struct Quiet {
-    ours: bool,
-}
-
-impl Quiet {
-    fn begin() -> io::Result<Quiet> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(POLICY);
-        match file {
-            // 101: the action is forbidden.
-            Ok(mut file) => file.write_all(b"#!/bin/sh\nexit 101\n").map(|()| Quiet { ours: true }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Quiet { ours: false }),
-            Err(error) => Err(error),
-        }
+/// Runs `install` while packages start no service. A policy that is there already stays as it is.
+fn without_services(install: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    if Path::new(POLICY).exists() {
+        return install();
     }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        if self.ours
-            && let Err(error) = std::fs::remove_file(POLICY)
-        {
-            eprintln!("{POLICY} must be removed by hand, or packages start no services: {error}");
-        }
-    }
+    // 101: the action is forbidden.
+    let written = fs::write(POLICY, "#!/bin/sh\nexit 101\n");
+    let written = written.and_then(|()| fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755)));
+    let outcome = written.map_err(|error| format!("{POLICY}: {error}")).and_then(|()| install());
+    let removed = fs::remove_file(POLICY);
+    outcome.and(removed.map_err(|error| format!("remove {POLICY}, or packages start no services: {error}")))
 }
 
 fn missing_where(present: impl Fn(&str) -> bool) -> Vec<&'static str> {
     let mut missing: Vec<_> =
-        NEEDED.iter().filter(|needed| !present(needed.program)).map(|needed| needed.package).collect();
+        NEEDED.iter().filter(|needed| !present(needed.0)).map(|needed| needed.1).collect();
     missing.sort_unstable();
     missing.dedup();
     missing

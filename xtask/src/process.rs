@@ -1,6 +1,5 @@
 //! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
 
-use crate::overdue::{Overdue, kill_children};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The groups that run now, for the thread that passes signals on.
 static GROUPS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
@@ -48,9 +47,6 @@ pub(crate) struct Program {
     command: Command,
     shown: String,
     limit: Duration,
-    each_test: Option<Duration>,
-    /// It starts test programs, as cargo does.
-    starts_tests: bool,
     log: PathBuf,
 }
 
@@ -65,12 +61,9 @@ impl Program {
     pub(crate) fn new(program: &str, arguments: &[&str], folder: &Path, log: PathBuf) -> Program {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(folder);
-        let mut shown = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        for argument in arguments {
-            shown.push(' ');
-            shown.push_str(argument);
-        }
-        Program { command, shown, limit: Duration::from_secs(900), each_test: None, starts_tests: false, log }
+        let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+        let shown = format!("{name} {}", arguments.join(" "));
+        Program { command, shown, limit: Duration::from_secs(900), log }
     }
 
     /// Adds a variable to the program's environment.
@@ -85,60 +78,38 @@ impl Program {
         self
     }
 
-    /// Says that it starts test programs, as cargo does.
-    pub(crate) fn starts_tests(mut self) -> Program {
-        self.starts_tests = true;
-        self
-    }
-
-    /// Bounds the time that each test may take. A test program with a longer test is killed, and the run fails with the test's name.
-    pub(crate) fn each_test(mut self, limit: Duration) -> Program {
-        self.each_test = Some(limit);
-        self
-    }
-
     /// Runs it to its end; an error holds the command and the end of its output.
     pub(crate) fn run(mut self) -> Result<Output, String> {
         let fail = |what: String| format!("`{}` {what}", self.shown);
-        if let Some(folder) = self.log.parent() {
-            std::fs::create_dir_all(folder)
-                .map_err(|error| fail(format!("has no place for its output: {error}")))?;
-        }
-        let log =
-            File::create(&self.log).map_err(|error| fail(format!("has no place for its output: {error}")))?;
-        let twin = log.try_clone().map_err(|error| fail(format!("has no place for its output: {error}")))?;
+        let made = self.log.parent().map_or(Ok(()), std::fs::create_dir_all);
+        let log = made.and_then(|()| File::create(&self.log)).and_then(|log| Ok((log.try_clone()?, log)));
+        let (log, twin) = log.map_err(|error| fail(format!("has no place for its output: {error}")))?;
         self.command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
         let mut child = self.command.spawn().map_err(|error| fail(format!("does not start: {error}")))?;
 
         let group = i32::try_from(child.id()).unwrap_or(0);
         groups().push(group);
         let (ended, timer) = mpsc::channel::<()>();
-        let deadline = Instant::now() + self.limit;
-        let overdue = self.each_test.map(|limit| Overdue::new(&self.log, limit));
-        let starts_tests = self.starts_tests;
-        let watch = std::thread::spawn(move || watch(group, starts_tests, deadline, overdue, &timer));
+        let limit = self.limit;
+        let watch = std::thread::spawn(move || {
+            let late = timer.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if late {
+                kill_group(group);
+            }
+            late
+        });
         let status = child.wait();
         drop(ended);
         groups().retain(|running| *running != group);
         // A child that still runs in its group would disturb the next step.
         kill_group(group);
-        let (late, overdue) = watch.join().unwrap_or_default();
+        let late = watch.join().unwrap_or_default();
 
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         match status {
-            _ if late => Err(fail(format!(
-                "took longer than {} s and was killed\n{}",
-                self.limit.as_secs(),
-                tail(&text)
-            ))),
-            _ if !overdue.is_empty() => {
-                let names = overdue.join(", ");
-                let limit = self.each_test.unwrap_or_default().as_secs();
-                Err(fail(format!(
-                    "ran longer than {limit} s in a test and was killed: {names}\n{}",
-                    tail(&text)
-                )))
+            _ if late => {
+                Err(fail(format!("took longer than {} s and was killed\n{}", limit.as_secs(), tail(&text))))
             }
             Ok(status) if status.success() => Ok(Output { text }),
             Ok(status) => Err(fail(format!("failed ({status})\n{}", tail(&text)))),
@@ -146,35 +117,6 @@ impl Program {
         }
     }
 }
-
-/// Waits until the program has ended. Kills its group at `deadline`, and the programs of tests that are overdue. Returns
-/// whether the deadline passed, and the overdue tests.
-fn watch(
-    group: i32,
-    starts_tests: bool,
-    deadline: Instant,
-    mut overdue: Option<Overdue>,
-    ended: &mpsc::Receiver<()>,
-) -> (bool, Vec<String>) {
-    let late = loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if ended.recv_timeout(left.min(LOOK)) != Err(mpsc::RecvTimeoutError::Timeout) {
-            break false;
-        }
-        if Instant::now() >= deadline {
-            kill_group(group);
-            break true;
-        }
-        if overdue.as_mut().is_some_and(Overdue::check) {
-            // Cargo goes on with the next test program.
-            if starts_tests { kill_children(Pid::from_raw(group)) } else { kill_group(group) }
-        }
-    };
-    (late, overdue.map(Overdue::killed).unwrap_or_default())
-}
-
-/// The pause between two looks at the output of tests.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// How many lines of a panic's message are shown: a finding of the checker has about 20.
 const MESSAGE: usize = 24;
@@ -189,7 +131,7 @@ fn tail(text: &str) -> String {
             let over = |line: &&str| line.is_empty() || line.starts_with("stack backtrace:");
             above[at..].iter().position(over).unwrap_or(above.len() - at).min(MESSAGE)
         } else {
-            usize::from(line.ends_with("... FAILED"))
+            usize::from(line.ends_with("... FAILED") || line.ends_with("over 60 seconds"))
         };
         &above[at..at + count]
     });
@@ -210,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_failed_far_above_the_end_is_shown() {
-        let failed = "test a ... FAILED\n";
+        let failed = "test a ... FAILED\ntest b has been running for over 60 seconds\n";
         let panic = "thread 'a' panicked at b:1\n[\n    Overlap,\n]\n";
         let end = "well\n".repeat(TAIL);
         let shown = tail(&format!("{failed}test c ... ok\n{panic}stack backtrace:\n0: d\n{end}"));
@@ -254,16 +196,5 @@ mod tests {
         let ran = program("sleep 600 & wait", &folder).limit(Duration::from_millis(100));
         let error = ran.run().err().expect("it hangs");
         assert!(error.contains("was killed"), "{error}");
-    }
-
-    #[test]
-    fn a_test_that_hangs_is_named_and_only_its_program_is_killed() {
-        let script = "sh -c 'echo test a::hangs has been running for over 60 seconds; sleep 600'; echo next";
-        let folder = tempfile::tempdir().expect("a folder");
-        let ran = |script| program(script, &folder).each_test(Duration::from_secs(60));
-        let error = ran(script).starts_tests().run().err().expect("it hangs");
-        assert!(error.contains("a::hangs") && error.ends_with("next"), "{error}");
-        let error = ran(script).run().err().expect("it hangs");
-        assert!(error.contains("a::hangs") && !error.ends_with("next"), "{error}");
     }
 }

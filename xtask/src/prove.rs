@@ -1,24 +1,55 @@
-//! `cargo xtask prove`: a line for each point of the bar that is too long for `test`.
+//! `cargo xtask prove`: a line for each promise that takes too long for `test`.
 
 use crate::bench::{Host, build};
-use crate::line::Line;
-use crate::lines::LINES;
+use crate::peers;
 use crate::workspace::Workspace;
+use serde::Deserialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The outcome of one line.
-struct Verdict {
-    line: &'static Line,
-    measured: String,
+/// The promises, those of one engine together.
+const LINES: &str = include_str!("../../benches/proof.toml");
+
+/// The page with the verdicts.
+const PAGE: &str = "docs/proof.md";
+
+/// A promise and the program that measures it, as benches/proof.toml describes them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: String,
+    engine: String,
+    promise: String,
+    measure: Vec<String>,
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+    unit: String,
+    limit: u64,
+}
+
+#[derive(Deserialize)]
+struct Lines {
+    line: Vec<Line>,
+}
+
+/// The last line of `fencepost-bench`.
+#[derive(Deserialize)]
+struct Measured {
+    /// None when something went wrong that no figure tells.
+    figure: Option<f64>,
+    /// How it came about: counts, medians, the floor.
     note: String,
-    holds: bool,
+}
+
+fn lines() -> Result<Vec<Line>, String> {
+    let lines: Lines = toml::from_str(LINES).map_err(|error| format!("benches/proof.toml: {error}"))?;
+    Ok(lines.line)
 }
 
 /// Returns the engines that have lines.
-pub(crate) fn engines() -> Vec<&'static str> {
-    let mut engines: Vec<_> = LINES.iter().map(|line| line.engine).collect();
+pub(crate) fn engines() -> Vec<String> {
+    let mut engines: Vec<_> = lines().unwrap_or_default().into_iter().map(|line| line.engine).collect();
     engines.dedup();
     engines
 }
@@ -26,136 +57,192 @@ pub(crate) fn engines() -> Vec<&'static str> {
 /// Measures the lines of the engines (all, if there are none); false if one falls short.
 pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<bool, String> {
     let known = self::engines();
-    if let Some(unknown) = engines.iter().find(|engine| !known.contains(&engine.as_str())) {
+    if let Some(unknown) = engines.iter().find(|engine| !known.contains(engine)) {
         return Err(format!("nothing is to be proved for `{unknown}`; there is: {}", known.join(", ")));
     }
-    let workspace = &Workspace::find();
+    let (workspace, lines) = (&Workspace::find(), lines()?);
     let bench = build(workspace)?;
-    let mut verdicts = Vec::new();
-    for line in LINES.iter().copied() {
-        let wanted = engines.is_empty() || engines.iter().any(|engine| engine == line.engine);
-        let chosen = only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()));
-        if wanted && chosen {
-            verdicts.push(verdict(workspace, &bench, line));
+    let (mut rows, mut short) = (Vec::new(), 0);
+    for line in &lines {
+        let wanted = engines.is_empty() || engines.contains(&line.engine);
+        if wanted && (only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()))) {
+            let (row, holds) = line.verdict(workspace, &bench);
+            short += usize::from(!holds);
+            rows.push(row);
         }
     }
-    let short = verdicts.iter().filter(|verdict| !verdict.holds).count();
     if only.is_empty() || write {
-        let path = workspace.root().join("docs/proof.md");
-        // Without it there is nothing to keep.
-        let old = std::fs::read_to_string(&path).unwrap_or_default();
-        let page = page(&Host::of(workspace, &bench)?, &verdicts, &old);
-        std::fs::write(path, page).map_err(|error| format!("docs/proof.md: {error}"))?;
-        println!("\nwrote docs/proof.md");
+        let page = page(&lines, &Host::of(workspace, &bench)?.shown(), &rows, &workspace.read(PAGE)?)?;
+        workspace.write(PAGE, &page)?;
+        println!("\nwrote {PAGE}");
     }
-    println!("{} hold, {short} fall short", verdicts.len() - short);
-    Ok(short == 0 && !verdicts.is_empty())
+    println!("{} hold, {short} fall short", rows.len() - short);
+    Ok(short == 0 && !rows.is_empty())
 }
 
-fn verdict(workspace: &Workspace, bench: &str, line: &'static Line) -> Verdict {
-    print!("{}: {} … ", line.id, line.promise);
-    // The line is finished when the measurement is.
-    let _ = std::io::stdout().flush();
-    let start = Instant::now();
-    let outcome = line.run(workspace, bench);
-    let took = start.elapsed().as_secs_f64();
-    let verdict = match outcome {
-        Ok(found) => Verdict {
-            line,
-            measured: line.bound.figure(found.figure),
-            note: found.note,
-            holds: line.bound.holds(found.figure),
-        },
-        Err(message) => Verdict { line, measured: "not measured".to_owned(), note: message, holds: false },
-    };
-    let word = if verdict.holds { "holds" } else { "FALLS SHORT" };
-    println!("{} (bar {}): {word}, {took:.1} s\n    {}", verdict.measured, line.bound.shown(), verdict.note);
-    verdict
-}
-
-/// The page with these verdicts; lines that were not measured now keep their rows of the page before.
-fn page(host: &Host, verdicts: &[Verdict], old: &str) -> String {
-    let mut page = String::from(
-        "# Proof\n\nThe promises, the measured figures and the verdicts. `cargo xtask prove` measures every line again and writes\n\
-         this page. `cargo xtask prove ENGINE` measures the lines of one engine. It fails when a line falls short.\n\
-         [Benchmarks](benchmarks.md) has some of these figures from runs of its own, at another time: there they differ.\n\n",
+/// The page with these rows. Lines that were not measured now keep their rows of the page before, and its introduction stays.
+fn page(lines: &[Line], host: &str, rows: &[String], old: &str) -> Result<String, String> {
+    let (intro, _) = old.split_once("\nMeasured on").ok_or(format!("{PAGE} has no line `Measured on`"))?;
+    let mut page = format!(
+        "{intro}\n{host}\n\n| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n"
     );
-    // Writing to a string does not fail.
-    let _ = writeln!(page, "{}\n", host.shown());
-    page.push_str("| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n");
-    for line in LINES.iter().copied() {
-        let Some(verdict) = verdicts.iter().find(|verdict| verdict.line.id == line.id) else {
-            let start = row(line);
-            old.lines().filter(|row| row.starts_with(&start)).for_each(|row| _ = writeln!(page, "{row}"));
-            continue;
-        };
-        let note = verdict.note.lines().next().unwrap_or_default().replace('|', "\\|");
-        let word = if verdict.holds { "holds" } else { "**falls short**" };
-        let _ = writeln!(
-            page,
-            "{} {} | {} | {} | {note} | {word} |",
-            row(line),
-            line.promise,
-            line.bound.shown(),
-            verdict.measured
-        );
+    for line in lines {
+        let start = line.row();
+        let mut all = rows.iter().map(String::as_str).chain(old.lines());
+        all.find(|row| row.starts_with(&start)).iter().for_each(|row| _ = writeln!(page, "{row}"));
     }
-    page
+    Ok(page)
 }
 
-/// Returns the beginning of the row of a line.
-fn row(line: &Line) -> String {
-    format!("| {} `{}` |", line.engine, line.id)
+impl Line {
+    /// Measures it, prints the verdict, and returns its row and whether it holds.
+    fn verdict(&self, workspace: &Workspace, bench: &str) -> (String, bool) {
+        print!("{}: {} … ", self.id, self.promise);
+        // The line is finished when the measurement is.
+        let _ = std::io::stdout().flush();
+        let start = Instant::now();
+        let found = self.run(workspace, bench);
+        let took = start.elapsed().as_secs_f64();
+        let (figure, note) = match found {
+            Ok(Measured { figure, note }) => (figure, note),
+            Err(message) => (None, message),
+        };
+        let holds = self.holds(figure);
+        let measured =
+            figure.map_or("not measured".to_owned(), |figure| format!("{} {}", number(figure), self.unit));
+        println!(
+            "{measured} (bar {}): {}, {took:.1} s\n    {note}",
+            self.bar(),
+            if holds { "holds" } else { "FALLS SHORT" }
+        );
+        let note = note.lines().next().unwrap_or_default().replace('|', "\\|");
+        let word = if holds { "holds" } else { "**falls short**" };
+        (format!("{} {} | {} | {measured} | {note} | {word} |", self.row(), self.promise, self.bar()), holds)
+    }
+
+    /// Whether the figure keeps to the bar. No figure never does.
+    fn holds(&self, figure: Option<f64>) -> bool {
+        let Some(figure) = figure else { return false };
+        self.at_most.is_none_or(|limit| figure <= limit) && self.at_least.is_none_or(|limit| figure >= limit)
+    }
+
+    /// The bar in words.
+    fn bar(&self) -> String {
+        match (self.at_most, self.at_least) {
+            (Some(0.0), _) => format!("no {}", self.unit),
+            (Some(limit), _) => format!("≤ {} {}", number(limit), self.unit),
+            (None, limit) => format!("≥ {} {}", number(limit.unwrap_or_default()), self.unit),
+        }
+    }
+
+    /// The beginning of its row.
+    fn row(&self) -> String {
+        format!("| {} `{}` |", self.engine, self.id)
+    }
+
+    /// Runs the program and reads its last line.
+    fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
+        let measure: Vec<&str> = self.measure.iter().map(String::as_str).collect();
+        let limit = Duration::from_secs(self.limit);
+        if let ["test", package, test, cases] = measure[..] {
+            // Other seeds every time; what one finds is replayed by its number.
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let seed = (since.as_secs() << 16).to_string();
+            let arguments = ["test", "--package", package, "--lib", "--", test, "--exact"];
+            let program = workspace.cargo(&self.id, &arguments).limit(limit);
+            let output = program.env("FENCEPOST_CASES", cases).env("FENCEPOST_SEED", &seed).run()?;
+            let passed = output.text.contains("1 passed");
+            let measured = Measured { figure: cases.parse().ok(), note: format!("seeds from {seed} on") };
+            return if passed { Ok(measured) } else { Err(format!("{package} has no test {test}")) };
+        }
+        let mut program = workspace.program(&self.id, bench, &measure).limit(limit);
+        if measure.iter().any(|word| word.ends_with("-peers") || *word == "zookeeper-mixed") {
+            // Those of Redis are a quorum's, too.
+            let of = if self.engine == "redlock" { "redis" } else { &self.engine };
+            let peers = peers::build(workspace, |engine| engine == of)?;
+            program = program.env("FENCEPOST_PEERS", &peers.to_string_lossy());
+        }
+        let output = program.run()?;
+        let last = output.text.lines().rev().find(|line| line.starts_with('{'));
+        let last = last.ok_or_else(|| format!("{} printed no result", measure.join(" ")))?;
+        serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))
+    }
+}
+
+/// Three significant digits, and whole numbers in full with their thousands apart.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    if size < 100.0 && value != value.trunc() {
+        let decimals = if size >= 10.0 {
+            1
+        } else if size >= 1.0 {
+            2
+        } else {
+            3
+        };
+        return format!("{value:.decimals$}");
+    }
+    let mut digits = format!("{value:.0}");
+    let mut at = digits.len();
+    while at > 3 + usize::from(value < 0.0) {
+        at -= 3;
+        digits.insert(at, ',');
+    }
+    digits
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Host, LINES, Verdict, page, row};
+    use super::*;
 
     #[test]
-    fn a_page_keeps_what_was_not_measured() {
-        let verdict = |line: usize, measured: &str| Verdict {
-            line: LINES[line],
-            measured: measured.to_owned(),
-            note: "a note".to_owned(),
-            holds: true,
-        };
-        let host = Host::default();
-        let all: Vec<Verdict> = (0..LINES.len()).map(|line| verdict(line, "old")).collect();
-        let before = page(&host, &all, "");
-        let after = page(&host, &[verdict(1, "new")], &before);
-        let changed: Vec<&str> =
-            after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
-        assert_eq!(after.lines().count(), before.lines().count());
-        assert!(changed.len() == 1 && changed[0].starts_with(&row(LINES[1])) && changed[0].contains("new"));
+    fn numbers_are_shown_short() {
+        let shown = [0.0, 5.0, 0.0612, 1.234, 12.34, 123.4, 1234.0, 1_234_567.0, -0.5, -1234.0].map(number);
+        assert_eq!(
+            shown,
+            ["0", "5", "0.061", "1.23", "12.3", "123", "1,234", "1,234,567", "-0.500", "-1,234"]
+        );
     }
 
     #[test]
-    fn every_line_has_a_name_of_its_own_and_stands_with_its_engine() {
-        let mut ids: Vec<_> = LINES.iter().map(|line| line.id).collect();
+    fn a_page_keeps_what_was_not_measured() {
+        let lines = lines().unwrap();
+        let row = |line: &Line, measured: &str| format!("{} {measured} |", line.row());
+        let old: Vec<String> = lines.iter().map(|line| row(line, "old")).collect();
+        let before = page(&lines, "Measured on a", &old, "# Proof\n\nMeasured on b\n").unwrap();
+        let after = page(&lines, "Measured on a", &[row(&lines[1], "new")], &before).unwrap();
+        let changed: Vec<&str> =
+            after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
+        assert_eq!(
+            (changed, after.lines().count()),
+            (vec![row(&lines[1], "new").as_str()], before.lines().count())
+        );
+    }
+
+    #[test]
+    fn each_line_has_its_own_name_one_bar_and_a_test_that_exists() {
+        let lines = lines().unwrap();
+        let mut ids: Vec<_> = lines.iter().map(|line| &line.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), LINES.len());
-        let mut engines = super::engines();
+        assert_eq!(ids.len(), lines.len());
+        let mut engines = engines();
         let grouped = engines.len();
         engines.sort_unstable();
         engines.dedup();
         assert_eq!(engines.len(), grouped, "the lines of one engine stand together");
-    }
-
-    #[test]
-    fn the_test_of_a_line_exists() {
-        let mut tests = 0;
-        for line in LINES.iter() {
-            let ["test", package, test, _] = line.measure else { continue };
-            let (module, function) = test.rsplit_once("::").unwrap();
-            let path = format!("../crates/{package}/src/{}", module.replace("::", "/"));
-            let files = [format!("{path}.rs"), format!("{path}/mod.rs")];
-            let source = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
-            let declared = source.is_some_and(|source| source.contains(&format!("fn {function}()")));
-            assert!(declared, "{}: {package} has no test {test}", line.id);
-            tests += 1;
+        for line in &lines {
+            assert!(line.at_most.is_some() != line.at_least.is_some(), "{}", line.id);
+            assert!(!line.holds(None) && line.holds(line.at_most.or(line.at_least)), "{}", line.id);
+            let [kind, package, test, _] = &line.measure[..] else { continue };
+            if kind == "test" {
+                let (module, function) = test.rsplit_once("::").unwrap();
+                let path = format!("../crates/{package}/src/{}", module.replace("::", "/"));
+                let files = [format!("{path}.rs"), format!("{path}/mod.rs")];
+                let source = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
+                let declared = source.is_some_and(|source| source.contains(&format!("fn {function}()")));
+                assert!(declared, "{}: {package} has no test {test}", line.id);
+            }
         }
-        assert!(tests > 0);
     }
 }

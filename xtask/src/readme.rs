@@ -17,9 +17,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(crate) fn check(workspace: &Workspace, whole_block: bool) -> Result<Done, String> {
     let folder = workspace.scratch("install");
     fresh(&folder)?;
-    let readme = workspace.root().join("README.md");
-    let text = std::fs::read_to_string(&readme).map_err(|error| format!("{}: {error}", readme.display()))?;
-    let script = script(&text, workspace.root(), whole_block)?;
+    let script = script(&workspace.read("README.md")?, workspace.root(), whole_block)?;
     let shell = workspace.program_in(&folder, "README's commands", "bash", &["-euxc", &script]);
     let output = shell
         .env("CARGO_TARGET_DIR", &workspace.target().to_string_lossy())

@@ -30,14 +30,8 @@ pub(crate) struct Runner {
 impl Runner {
     /// A runner for the steps whose name contains one of `only` (all, if it is empty); with `list` it prints names.
     pub(crate) fn new(only: &[String], list: bool) -> Runner {
-        Runner {
-            only: only.to_vec(),
-            list,
-            started: Instant::now(),
-            passed: 0,
-            skipped: Vec::new(),
-            failed: Vec::new(),
-        }
+        let (skipped, failed) = (Vec::new(), Vec::new());
+        Runner { only: only.to_vec(), list, started: Instant::now(), passed: 0, skipped, failed }
     }
 
     /// Runs one step and prints its line.
@@ -66,9 +60,7 @@ impl Runner {
             }
             Err(message) => {
                 println!("FAILED, {took}");
-                for line in message.lines() {
-                    println!("    {line}");
-                }
+                message.lines().for_each(|line| println!("    {line}"));
                 self.failed.push(name.to_owned());
             }
         }
@@ -80,13 +72,8 @@ impl Runner {
             return true;
         }
         println!();
-        for name in &self.failed {
-            println!("failed: {name}");
-        }
-        if !self.skipped.is_empty() {
-            println!("{} skipped", self.skipped.len());
-            self.skipped.iter().for_each(|step| println!("not tested: {step}"));
-        }
+        self.failed.iter().for_each(|name| println!("failed: {name}"));
+        self.skipped.iter().for_each(|step| println!("not tested: {step}"));
         println!("took {}", seconds(self.started.elapsed()));
         println!("{} passed, {} failed", self.passed, self.failed.len());
         self.failed.is_empty() && self.passed > 0

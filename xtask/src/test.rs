@@ -1,15 +1,14 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
-use crate::memory::Memory;
-use crate::metadata::Metadata;
 use crate::process::Program;
 use crate::runner::{Done, Runner, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
-use crate::{deny, dist, drivers, english, features, layout, packages, rare, readme, suite, tree};
+use crate::{dist, drivers, english, features, layout, packages, readme, tree};
+use nix::sys::statvfs::statvfs;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::time::Duration;
+use tempfile::TempDir;
 
 /// How many tests of a program the harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -19,7 +18,7 @@ const THREADS: &str = "RUST_TEST_THREADS";
 pub(crate) struct Extent {
     /// Missing Debian packages are installed.
     pub(crate) install: bool,
-    /// Checks run although their inputs have not changed.
+    /// Checks of other builds run as well.
     pub(crate) all: bool,
     /// The names of the steps are printed, and nothing runs.
     pub(crate) list: bool,
@@ -42,7 +41,7 @@ fn quick(workspace: &Workspace) -> bool {
 
 fn tests_of(workspace: &Workspace, which: &[&str]) -> Result<Done, String> {
     let arguments = [&["test"], which].concat();
-    counted(&threads(workspace.cargo("quick", &arguments).each_test(EACH_TEST)).run()?.text)
+    counted(&threads(workspace.cargo("quick", &arguments)).run()?.text)
 }
 
 fn format(workspace: &Workspace) -> Result<Done, String> {
@@ -62,47 +61,19 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     if only == ["quick"] {
         return Ok(quick(workspace));
     }
-    let metadata = &Metadata::of(workspace)?;
     let mut run = Runner::new(only, extent.list);
 
     run.step("packages of the system", || packages::packages(workspace, extent.install));
     run.step("files of the tree", || tree::checks(workspace));
     run.step("plain English", || english::english(workspace));
     run.step("layout", || layout::layout(workspace));
-    run.step("engines under the suite", || suite::pairings(workspace));
     run.step("format", || format(workspace));
-    if extent.all {
-        run.step("licences and sources", || deny::deny(workspace, extent.install));
-    }
-    // Code that only a missing feature compiles is checked by "each feature alone", which fails on warnings.
     run.step("lint", || lint(workspace, &["--all-features"]));
     run.step("documentation", || {
         let arguments =
             ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
         workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
         passed()
-    });
-    run.step("each feature alone", || {
-        let is_source = |path: &Path| {
-            path.starts_with("crates/fencepost/tests")
-                || path.starts_with("crates") && path.components().any(|folder| folder.as_os_str() == "src")
-        };
-        let input = |path: &Path| rare::is_build_input(path) || is_source(path);
-        rare::check(workspace, extent.all, "each feature alone", input, || {
-            features::alone(workspace, metadata)
-        })
-    });
-    run.step("macOS", || {
-        let sources = ["core", "etcd", "quorum", "redis", "tls"];
-        let sources = sources.map(|name| Path::new("crates").join(format!("fencepost-{name}")).join("src"));
-        let input =
-            |path: &Path| rare::is_build_input(path) || sources.iter().any(|folder| path.starts_with(folder));
-        rare::check(workspace, extent.all, "macOS", input, || features::macos(workspace))
-    });
-    run.step("oldest Rust", || {
-        rare::check(workspace, extent.all, "oldest Rust", rare::is_build_input, || {
-            oldest_rust(workspace, metadata)
-        })
     });
     // Before the tests are built, because the clone's program takes the place of the one that they start.
     run.step("README's commands", || readme::check(workspace, extent.all));
@@ -114,23 +85,18 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("documentation examples", || {
         let output = workspace
             .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &METRICS[..]].concat())
-            .each_test(EACH_TEST)
             .run()?;
         counted(&output.text)
     });
-    run.step("planted bugs are caught", || planted(workspace, metadata));
-    let of_sqlite = |path: &Path| rare::is_build_input(path) || path.starts_with("crates/fencepost-sqlite");
-    run.step("both ends of the driver's range", || {
-        rare::check(workspace, extent.all, "both ends of the driver's range", of_sqlite, || {
-            drivers::both_ends(workspace, metadata)
-        })
-    });
-    run.step("beside other users of SQLite", || {
-        rare::check(workspace, extent.all, "beside other users of SQLite", rare::is_build_input, || {
-            drivers::beside(workspace, metadata)
-        })
-    });
-    if extent.all {
+    run.step("planted bugs are caught", || planted(workspace));
+    // A step that is named runs as well.
+    if extent.all || extent.list || !only.is_empty() {
+        run.step("licences and sources", || features::deny(workspace, extent.install));
+        run.step("each feature alone", || features::alone(workspace));
+        run.step("macOS", || features::macos(workspace));
+        run.step("oldest Rust", || features::oldest_rust(workspace));
+        run.step("both ends of the driver's range", || drivers::both_ends(workspace));
+        run.step("beside other users of SQLite", || drivers::beside(workspace));
         run.step("whole suite on each deployment", || {
             tests_of(workspace, &["--workspace", "--test", "conformance", "--", "--ignored", "whole::"])
         });
@@ -143,44 +109,45 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
 /// start: two at a time left the cores idle for half of the run.
 const LANES: usize = 3;
 
-/// The time that a test may run.
-const EACH_TEST: Duration = Duration::from_secs(120);
-
 /// The tests of this feature need it, and the others do not mind it.
 const METRICS: [&str; 2] = ["--features", "fencepost-core/metrics"];
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
 fn tests(workspace: &Workspace) -> Result<Done, String> {
-    if packages::missing().is_empty() {
-        return counted(&all_tests(workspace, ("FENCEPOST_PROGRAMS", "required"))?);
-    }
+    let complete = packages::missing().is_empty();
     let list = workspace.scratch("skipped-tests");
     std::fs::write(&list, "").map_err(|error| format!("{}: {error}", list.display()))?;
-    let outcome = counted(&all_tests(workspace, ("FENCEPOST_SKIPPED", &list.to_string_lossy()))?)?;
+    let memory = memory();
+    let text = test_programs::run(workspace, TestProgram::all(workspace, &ALL_TESTS)?, LANES, |program| {
+        let tests = threads(program).env("FENCEPOST_SKIPPED", &list.to_string_lossy());
+        let tests = if complete { tests.env("FENCEPOST_PROGRAMS", "required") } else { tests };
+        match &memory {
+            Some(memory) => tests.env("TMPDIR", &memory.path().to_string_lossy()),
+            None => tests,
+        }
+    })?;
+    let Done::Passed(count) = counted(&text)? else { return passed() };
     let skipped = std::fs::read_to_string(&list).map_or(0, |list| list.lines().count());
-    Ok(match outcome {
-        // The harness counts a skipped test as passed.
-        Done::Passed(count) => Done::Passed(format!("{count}, of which {skipped} were skipped")),
-        other @ Done::Skipped(_) => other,
-    })
+    // The harness counts a skipped test as passed.
+    Ok(Done::Passed(if complete { count } else { format!("{count}, of which {skipped} were skipped") }))
 }
 
 /// The arguments of cargo for all tests but those in documentation.
 const ALL_TESTS: [&str; 5] = ["test", "--workspace", "--all-targets", METRICS[0], METRICS[1]];
 
-/// Runs all tests but those in documentation, with a variable in their environment, and returns what they print.
-fn all_tests(workspace: &Workspace, variable: (&str, &str)) -> Result<String, String> {
-    let programs = TestProgram::all(workspace, &ALL_TESTS)?;
-    let of_rust = workspace.program("libraries of Rust", "rustc", &["--print", "target-libdir"]).run()?;
-    let memory = Memory::folder();
-    test_programs::run(programs, LANES, &workspace.log("slowest tests"), |program| {
-        let tests = threads(program.program(workspace, of_rust.text.trim()).each_test(EACH_TEST));
-        let tests = tests.env(variable.0, variable.1);
-        match &memory {
-            Some(memory) => tests.env("TMPDIR", &memory.path()),
-            None => tests,
-        }
-    })
+/// The free memory that the tests need for their files: the servers that run at one time take up to 2 GiB.
+const MEMORY: u64 = 4 << 30;
+
+/// Makes a folder in memory. A server that waits for a slow disk answers later than the tests allow. None if there is too little: a
+/// container often gives 64 MiB.
+fn memory() -> Option<TempDir> {
+    let room = statvfs("/dev/shm").ok()?;
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let available = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10;
+    let room = room.blocks_available() * room.fragment_size();
+    (room.min(available) >= MEMORY)
+        .then(|| tempfile::Builder::new().prefix("fencepost-test-").tempdir_in("/dev/shm").ok())?
 }
 
 /// Sets the number of tests that run at a time.
@@ -193,52 +160,22 @@ fn threads(tests: Program) -> Program {
     tests.env(THREADS, &(3 * cores).div_ceil(2).to_string())
 }
 
-/// The number of tests that ran, read from the harness's own lines; none at all is a failure.
+/// Counts the tests that ran, by the harness's own lines; none at all is a failure.
 fn counted(text: &str) -> Result<Done, String> {
-    let count = passed_tests(text);
-    if count == 0 { Err("no test ran".to_owned()) } else { Ok(Done::Passed(format!("{count} tests"))) }
-}
-
-fn passed_tests(text: &str) -> usize {
-    text.lines()
-        .filter_map(|line| line.strip_prefix("test result: ok. "))
-        .filter_map(|rest| rest.split(' ').next()?.parse::<usize>().ok())
-        .sum()
-}
-
-/// Checks the workspace with the oldest Rust that it promises, where rustup has that toolchain.
-fn oldest_rust(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
-    let oldest = metadata.own().filter_map(|package| package.rust_version.as_deref()).min();
-    let oldest = oldest.ok_or("no package states its rust-version")?;
-    let Ok(installed) = workspace.program("toolchains", "rustup", &["toolchain", "list"]).run() else {
-        return Ok(Done::Skipped("rustup is not here to ask for toolchains".to_owned()));
-    };
-    let Some(toolchain) =
-        installed.text.lines().filter_map(|line| line.split_whitespace().next()).find(|name| {
-            name.strip_prefix(oldest).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
-        })
-    else {
-        return Ok(Done::Skipped(format!("the toolchain {oldest} is not installed")));
-    };
-    // A folder of its own: cargo takes another compiler's builds for stale ones and would build all of it twice.
-    let target = workspace.scratch("oldest-rust");
-    let arguments = ["run", toolchain, "cargo", "check", "--quiet", "--workspace", "--all-features"];
-    let check = workspace.program("oldest Rust", "rustup", &arguments);
-    check.env("CARGO_TARGET_DIR", &target.to_string_lossy()).run()?;
-    Ok(Done::Passed(toolchain.to_owned()))
+    let results = text.lines().filter_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next());
+    match results.filter_map(|count| count.parse::<usize>().ok()).sum() {
+        0 => Err("no test ran".to_owned()),
+        count => Ok(Done::Passed(format!("{count} tests"))),
+    }
 }
 
 /// The checker and the suite against bugs put into the memory engine on purpose.
-fn planted(workspace: &Workspace, metadata: &Metadata) -> Result<Done, String> {
+fn planted(workspace: &Workspace) -> Result<Done, String> {
     let (package, feature) = ("fencepost-testkit", "planted");
-    let has = metadata.package(package).is_some_and(|found| found.features.contains_key(feature));
-    if !has {
-        return Err(format!("{package} has no feature `{feature}`"));
-    }
     let tests = planted_tests(&workspace.root().join("crates").join(package).join("tests"), feature)?;
     let mut arguments = vec!["test", "--profile", "planted", "--package", package, "--features", feature];
     arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
-    counted(&workspace.cargo("planted bugs", &arguments).each_test(EACH_TEST).run()?.text)
+    counted(&workspace.cargo("planted bugs", &arguments).run()?.text)
 }
 
 /// Returns the test programs that the feature changes. The others have run without it.
@@ -258,12 +195,12 @@ fn planted_tests(folder: &Path, feature: &str) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::passed_tests;
+    use super::{Done, counted};
 
     #[test]
     fn tests_are_counted_over_all_binaries() {
         let text = "test result: ok. 3 passed; 0 failed;\nother\ntest result: ok. 14 passed; 0 failed;\n";
-        assert_eq!(passed_tests(text), 17);
-        assert_eq!(passed_tests("test result: FAILED. 3 passed; 1 failed;"), 0);
+        assert!(matches!(counted(text), Ok(Done::Passed(count)) if count == "17 tests"));
+        assert!(counted("test result: FAILED. 3 passed; 1 failed;").is_err());
     }
 }

@@ -2,9 +2,8 @@
 //! for a server to start, so here several run at a time.
 
 use crate::process::Program;
-use crate::slowest::{self, Test};
 use crate::workspace::Workspace;
-use serde::Deserialize;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,18 +12,11 @@ use std::time::{Duration, Instant};
 /// Programs that take longer are named while the tests run.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// A line of `cargo test --message-format=json`.
-#[derive(Deserialize)]
-struct Message {
-    executable: Option<PathBuf>,
-    manifest_path: Option<PathBuf>,
-    profile: Option<Profile>,
-}
+/// The time that a program may take. The slowest one takes 95 s on two quiet cores.
+const LONGEST: Duration = Duration::from_secs(600);
 
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
-}
+/// How many tests the list of the slowest ones names.
+const SLOWEST: usize = 50;
 
 /// A program with tests.
 #[derive(Debug, PartialEq)]
@@ -38,8 +30,7 @@ impl TestProgram {
     /// Builds all test programs with these arguments of `cargo test`, and returns them.
     pub(crate) fn all(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<TestProgram>, String> {
         let arguments = [arguments, &["--no-run", "--message-format=json"]].concat();
-        let output = workspace.cargo("test programs", &arguments).run()?;
-        let mut programs = TestProgram::read(&output.text);
+        let mut programs = TestProgram::read(&workspace.cargo("test programs", &arguments).run()?.text);
         if programs.is_empty() {
             return Err("cargo has built no test program".to_owned());
         }
@@ -47,20 +38,19 @@ impl TestProgram {
         Ok(programs)
     }
 
+    /// Reads the messages of `cargo test --message-format=json`.
     fn read(text: &str) -> Vec<TestProgram> {
-        let messages = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-        let programs =
-            messages.filter(|message| message.profile.as_ref().is_some_and(|profile| profile.test));
-        programs
-            .filter_map(|message| {
-                let folder = message.manifest_path?.parent()?.to_path_buf();
-                Some(TestProgram { path: message.executable?, folder })
-            })
-            .collect()
+        let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let tests = messages.filter(|message| message["profile"]["test"] == true);
+        let program = |message: Value| {
+            let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
+            Some(TestProgram { path: message["executable"].as_str()?.into(), folder })
+        };
+        tests.filter_map(program).collect()
     }
 
     /// The name of its package and its own, for people.
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let own = last(&self.path);
         let own = own.rsplit_once('-').map_or(own.as_str(), |(name, _)| name);
@@ -74,24 +64,27 @@ impl TestProgram {
         long.iter().position(|word| name.contains(word)).unwrap_or(long.len())
     }
 
-    /// The program as cargo would run it.
-    pub(crate) fn program(&self, workspace: &Workspace, libraries: &str) -> Program {
-        let step = format!("tests of {}", self.name());
+    /// The program as cargo would run it. It prints the time of each test, which is an unstable option of the harness.
+    fn program(&self, workspace: &Workspace, libraries: &str) -> Program {
+        let (step, path) = (format!("tests of {}", self.name()), self.path.to_string_lossy());
         workspace
-            .program_in(&self.folder, &step, &self.path.to_string_lossy(), &slowest::ARGUMENTS)
-            .env(slowest::VARIABLE.0, slowest::VARIABLE.1)
+            .program_in(&self.folder, &step, &path, &["-Zunstable-options", "--report-time"])
+            .env("RUSTC_BOOTSTRAP", "1")
             .env("CARGO_MANIFEST_DIR", &self.folder.to_string_lossy())
             .env("LD_LIBRARY_PATH", libraries)
+            .limit(LONGEST)
     }
 }
 
-/// Runs the programs, `lanes` at a time. Returns the output of all, or what failed. Writes the slowest tests to a file.
+/// Runs the programs, `lanes` at a time. Returns the output of all, or what failed. The log names the slowest tests.
 pub(crate) fn run(
+    workspace: &Workspace,
     programs: Vec<TestProgram>,
     lanes: usize,
-    slowest: &Path,
-    prepare: impl Fn(&TestProgram) -> Program + Sync,
+    prepare: impl Fn(Program) -> Program + Sync,
 ) -> Result<String, String> {
+    let libraries =
+        workspace.program("libraries of Rust", "rustc", &["--print", "target-libdir"]).run()?.text;
     let (queue, outcomes) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
     let next = || queue.lock().ok()?.pop_front();
     std::thread::scope(|scope| {
@@ -99,7 +92,7 @@ pub(crate) fn run(
             scope.spawn(|| {
                 while let Some(program) = next() {
                     let began = Instant::now();
-                    let outcome = prepare(&program).run();
+                    let outcome = prepare(program.program(workspace, libraries.trim())).run();
                     let took = began.elapsed();
                     if took >= SLOW {
                         println!("    {} took {:.0} s", program.name(), took.as_secs_f64());
@@ -112,18 +105,31 @@ pub(crate) fn run(
         }
     });
     let outcomes = outcomes.into_inner().map_err(|_| "a test program could not be waited for".to_owned())?;
-    let (mut text, mut failures, mut times) = (String::new(), Vec::new(), Vec::<Test>::new());
+    let (mut text, mut failures, mut times) = (String::new(), Vec::new(), Vec::new());
     for (name, outcome) in outcomes {
         match outcome {
             Ok(output) => {
-                times.extend(slowest::read(&name, &output.text));
+                times
+                    .extend(seconds(&output.text).map(|(time, test)| format!("{time:8.3} s  {name} {test}")));
                 text.push_str(&output.text);
             }
             Err(failure) => failures.push(format!("{name}: {failure}")),
         }
     }
-    slowest::write(times, slowest)?;
+    // The times are of one width.
+    times.sort_by(|one, other| other.cmp(one));
+    times.truncate(SLOWEST);
+    let list = workspace.log("slowest tests");
+    std::fs::write(&list, times.join("\n") + "\n").map_err(|error| format!("{}: {error}", list.display()))?;
     if failures.is_empty() { Ok(text) } else { Err(failures.join("\n")) }
+}
+
+/// The tests in the output of a program, with their times.
+fn seconds(output: &str) -> impl Iterator<Item = (f64, &str)> {
+    output.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        Some((rest.split_once('<')?.1.split_once("s>")?.0.parse().ok()?, name))
+    })
 }
 
 #[cfg(test)]
@@ -145,11 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn long_programs_come_first() {
-        let program = |path: &str| TestProgram { path: path.into(), folder: "/w/a".into() };
-        let mut programs = [program("/t/words-1"), program("/t/engine-1"), program("/t/conformance_row-1")];
-        programs.sort_by_key(TestProgram::rank);
-        let names: Vec<_> = programs.iter().map(TestProgram::name).collect();
-        assert_eq!(names, ["a conformance_row", "a engine", "a words"]);
+    fn times_are_read_from_the_harness() {
+        let text = "running 3 tests\ntest a::b ... ok <1.250s>\ntest c ... ok\ntest d ... FAILED <0.001s>\n";
+        assert_eq!(seconds(text).collect::<Vec<_>>(), [(1.25, "a::b"), (0.001, "d")]);
     }
 }

@@ -42,9 +42,7 @@ impl Workspace {
     /// `cargo arguments…` in another folder.
     pub(crate) fn cargo_in(&self, folder: &Path, step: &str, arguments: &[&str]) -> Program {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        Program::new(&cargo, arguments, folder, self.log(step))
-            .starts_tests()
-            .env("CARGO_TERM_COLOR", "never")
+        Program::new(&cargo, arguments, folder, self.log(step)).env("CARGO_TERM_COLOR", "never")
     }
 
     /// Any program in the root, its output kept under the step's name.
@@ -63,6 +61,21 @@ impl Workspace {
         let output = self.program("files of the tree", "git", &listing).run()?;
         // A file that was deleted and not yet committed is listed, too.
         Ok(output.text.lines().map(PathBuf::from).filter(|path| self.root.join(path).is_file()).collect())
+    }
+
+    /// Reads a file of the tree.
+    pub(crate) fn read(&self, path: &str) -> Result<String, String> {
+        std::fs::read_to_string(self.root.join(path)).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// Writes a file of the tree.
+    pub(crate) fn write(&self, path: &str, text: &str) -> Result<(), String> {
+        std::fs::write(self.root.join(path), text).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// Reads a file of the tree in TOML.
+    pub(crate) fn manifest(&self, path: &str) -> Result<toml::Table, String> {
+        self.read(path)?.parse().map_err(|error| format!("{path}: {error}"))
     }
 
     /// The file with the output of a step.

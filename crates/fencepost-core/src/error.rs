@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::operator::holder::ClaimInfo;
-use crate::validity::{Loss, Validity};
+use crate::validity::Loss;
 
 /// A result with fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -143,29 +143,16 @@ impl Error {
         error
     }
 
-    /// The grant of `resource` is gone, whose validity this was.
-    pub(crate) fn lost_by(resource: impl Into<Arc<str>>, loss: Loss, validity: &Validity) -> Error {
-        if loss == Loss::Forked {
-            return Error::new(ErrorKind::Closed, Error::FORKED).of(resource);
-        }
-        let error = match validity.detail() {
-            None => Error::lost(resource, loss),
-            Some(detail) => Error::lost_as(resource, loss, &format_args!("{loss} ({detail})")),
-        };
-        match validity.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
-            None => error,
-            Some(trouble) => {
-                let message = format!("{}; the last renewal failed: {trouble}", error.0.message);
-                error.saying(&message)
-            }
-        }
-    }
-
     /// The same with another message.
     #[must_use]
     pub(crate) fn saying(mut self, message: &str) -> Error {
         message.clone_into(&mut self.0.message);
         self
+    }
+
+    /// The message alone.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
     }
 
     /// Names the resource, unless it is named already.

@@ -236,7 +236,7 @@ impl Claim {
         if why == Loss::Expired && !self.renewed {
             return Error::lost_as(name, why, &format_args!("its fixed lease of {:?} is over", self.ttl()));
         }
-        Error::lost_by(name, why, &self.validity)
+        self.validity.loss_error(name, why)
     }
 
     /// The engine confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the claim lives. Take both

@@ -62,7 +62,7 @@ pub struct ClaimRecord {
     pub id: Option<ClaimId>,
     /// How it wants the resource. `None`: it does not say.
     pub mode: Option<Mode>,
-    /// Who. Of somebody else's payload: its text as the label, and no host.
+    /// The client that made it. Of somebody else's payload: its text as the label, and no host.
     pub holder: HolderInfo,
     /// Wall-clock microseconds since 1970 at which it arrived. Zero: unknown.
     pub since_micros: u64,

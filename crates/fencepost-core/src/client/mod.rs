@@ -196,8 +196,8 @@ impl Client {
     /// Ends a detached lease.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds. What
-    /// the engine says if it did not confirm within [`release_timeout`](crate::ClientBuilder::release_timeout).
+    /// [`is_lost`](Error::is_lost) when it has ended before, [`is_invalid`](Error::is_invalid) when its length is out of bounds. The
+    /// engine's error if it did not confirm within [`release_timeout`](crate::ClientBuilder::release_timeout).
     ///
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.

@@ -73,9 +73,9 @@ impl fmt::Display for HolderInfo {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ClaimInfo {
-    /// Who.
+    /// The client that made it.
     pub holder: HolderInfo,
-    /// How.
+    /// Its mode.
     pub mode: Mode,
     /// The grant's token; `None` while it waits.
     pub token: Option<Token>,

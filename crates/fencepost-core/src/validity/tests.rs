@@ -195,7 +195,7 @@ fn a_loss_is_told_with_what_the_engine_knows_of_it() {
     part.end_with(Loss::Evicted, "by nobody");
     assert_eq!(part.detail().as_deref(), Some("its key stock/1 was deleted"));
     whole.end(Loss::Deleted);
-    let error = crate::Error::lost_by("stock", Loss::Deleted, &whole);
+    let error = whole.loss_error("stock", Loss::Deleted);
     assert!(error.to_string().contains("(its key stock/1 was deleted); stop"), "{error}");
     let other = Validity::new();
     other.end(Loss::Evicted);

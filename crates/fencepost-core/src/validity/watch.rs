@@ -4,12 +4,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::Waker;
 
+use crate::error::{Error, ErrorKind};
 use crate::time::{Clock, Moment};
 use crate::validity::failure::RenewalFailure;
 use crate::validity::loss::{GrantObserver, Loss, State};
 use crate::validity::record::{Optional, Validity};
 
 impl Validity {
+    /// Makes the error of the lost grant of `resource`.
+    pub(crate) fn loss_error(&self, resource: impl Into<Arc<str>>, loss: Loss) -> Error {
+        if loss == Loss::Forked {
+            return Error::new(ErrorKind::Closed, Error::FORKED).of(resource);
+        }
+        let error = match self.detail() {
+            None => Error::lost(resource, loss),
+            Some(detail) => Error::lost_as(resource, loss, &format_args!("{loss} ({detail})")),
+        };
+        match self.trouble().filter(|_| matches!(loss, Loss::Expired | Loss::SessionEnded)) {
+            None => error,
+            Some(trouble) => {
+                let message = format!("{}; the last renewal failed: {trouble}", error.message());
+                error.saying(&message)
+            }
+        }
+    }
+
     /// Tells `observer` what happens to the grant from now on. Can be said once.
     pub(crate) fn observe(&self, observer: Arc<dyn GrantObserver>) {
         let _ = self.optional().observer.set(observer);

@@ -1,0 +1,5 @@
+. "$(dirname "$0")/common.sh"
+mkdir -p "$place/node"
+cp "$here/node/package.json" "$here/node/package-lock.json" "$place/node/"
+npm ci --no-audit --no-fund --prefix "$place/node"
+command_of node-redlock node "$here/node/peers.js"
