@@ -7,6 +7,8 @@
 //! [`part`].
 
 mod acts;
+#[cfg(feature = "redis")]
+mod clock;
 mod cron;
 #[cfg(feature = "redis")]
 mod crowd;

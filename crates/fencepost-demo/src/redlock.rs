@@ -1,4 +1,5 @@
-//! `fencepost demo redlock`: one of five servers restarts without its data, and a second holder gets a majority.
+//! `fencepost demo redlock`: one of five servers restarts without its data, or its clock is set forward, and a second holder gets a
+//! majority.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use serde::Serialize;
 
 use crate::Demo;
+use crate::clock::Clock;
 use crate::holding::{self, Holding, LEASE, loses_update};
 use crate::server::{Server, command, vouch};
 use crate::shop::Shop;
@@ -14,7 +16,7 @@ use crate::stage::{self, Failure, Stage};
 
 pub(crate) const DEMO: Demo = Demo {
     name: "redlock",
-    summary: "five servers of Redis, and one restarts without its data: how two get a majority, and how fencepost's Redlock prevents it",
+    summary: "five servers of Redis: one restarts without its data, or its clock jumps; how two get a majority, and what fencepost does",
     run,
     part: |_| Err(Failure::usage("this demo has no parts")),
 };
@@ -23,18 +25,28 @@ pub(crate) const DEMO: Demo = Demo {
 const SERVERS: usize = 5;
 /// The first holder reaches this many of them, which is a majority. The last one of these restarts.
 const REACHED: usize = 3;
+/// How far a clock is set forward. The lease is shorter.
+const JUMP: Duration = Duration::from_secs(3_600);
 /// The name of the lock.
 const NAME: &str = "fencepost-demo/redlock";
 /// The pieces at the start.
 const PIECES: u32 = 10;
 
 /// The rounds, and what each is.
-const ROUNDS: [(&str, &str); 3] = [
+const ROUNDS: [(&str, &str); 5] = [
     ("by-hand", "SET NX PX on each server: the restarted one grants again, so both have three of five."),
     ("fencepost", "A server that has restarted refuses locks until the longest lease has ended."),
     (
         "wrong-init",
         "An operator says at once that it has lost nothing: both hold, and the token refuses the first one.",
+    ),
+    (
+        "clock-by-hand",
+        "SET NX PX, and the clock of a server is set forward: the vote expires, and both have three of five.",
+    ),
+    (
+        "clock-fencepost",
+        "The same with fencepost: both hold until the first one renews, and the token refuses its write.",
     ),
 ];
 
@@ -46,31 +58,44 @@ struct Facts {
     lost_update: bool,
 }
 
+#[derive(Serialize)]
+struct NotPlayed {
+    round: &'static str,
+}
+
 fn run(stage: &Stage) -> Result<bool, Failure> {
     stage.picture.say(&format!(
-        "{SERVERS} servers of Redis. The first holder reaches {REACHED} of them, and gets the lock. One of these restarts without its data.\n\
-         The second one reaches all servers.\n",
+        "{SERVERS} servers of Redis. The first holder reaches {REACHED} of them, and gets the lock. One of these restarts without its data,\n\
+         or its clock is set forward. The second one reaches all servers.\n",
     ));
     let as_told = stage::runtime()?.block_on(async {
         let mut as_told = true;
         for (round, _) in ROUNDS {
-            as_told &= play(stage, round).await? == told(round);
+            as_told &= play(stage, round).await?.is_none_or(|facts| facts == told(round));
         }
         Ok::<_, Failure>(as_told)
     })?;
-    Ok(stage.explain(&ROUNDS, as_told, "A majority counts only if each server remembers its vote for as long as a lease. The token stops a mistake of people, too."))
+    Ok(stage.explain(&ROUNDS, as_told, "A majority counts only if each server keeps its vote for as long as a lease. The token stops a mistake of people and of clocks, too."))
 }
 
 fn told(round: &'static str) -> Facts {
-    Facts { round, two_hold: round != "fencepost", lost_update: round == "by-hand" }
+    Facts { round, two_hold: round != "fencepost", lost_update: round.ends_with("by-hand") }
 }
 
-async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
+/// Plays a round. `None`: it needs a C compiler, and there is none.
+async fn play(stage: &Stage, round: &'static str) -> Result<Option<Facts>, Failure> {
     let row = stage.picture.row(round, 3);
     let mut servers = try_join_all((0..SERVERS).map(|_| Server::start(stage, &[]))).await?;
+    let clock = if round.starts_with("clock") { Clock::make(stage.folder())? } else { None };
+    if let Some(clock) = &clock {
+        servers[REACHED - 1] = Server::start_with(stage, &[], Some(clock)).await?;
+    } else if round.starts_with("clock") {
+        stage.picture.end(row, "not played: it needs a C compiler, such as gcc", &NotPlayed { round });
+        return Ok(None);
+    }
     let url = format!("redlock:{}", servers.iter().map(Server::url).collect::<Vec<_>>().join(","));
     let shop = Shop::make(&stage.folder().join(format!("{round}.db")), 1, PIECES)?;
-    let by_hand = round == "by-hand";
+    let by_hand = round.ends_with("by-hand");
     if !by_hand {
         // A new deployment has lost nothing.
         vouch(&url).await?;
@@ -85,8 +110,16 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
         return Err(Failure::new("the first one has not got the lock"));
     }
     try_join_all(closed.into_iter().map(Closed::open)).await?;
-    row.move_to(2, "a server restarts without its data");
-    servers[REACHED - 1].restart_empty().await?;
+    match &clock {
+        Some(clock) => {
+            row.move_to(2, "the clock of a server is set forward");
+            clock.set_forward(JUMP)?;
+        }
+        None => {
+            row.move_to(2, "a server restarts without its data");
+            servers[REACHED - 1].restart_empty().await?;
+        }
+    }
     if round == "wrong-init" {
         vouch(&url).await?;
     }
@@ -105,7 +138,7 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Facts, Failure> {
     stage.picture.end(row, text, &facts);
     first.close().await;
     second.close().await;
-    Ok(facts)
+    Ok(Some(facts))
 }
 
 /// A server that accepts no new connection.

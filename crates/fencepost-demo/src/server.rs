@@ -10,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, RedisResult};
 
 use crate::PART;
+use crate::clock::Clock;
 use crate::stage::{Failure, Stage};
 
 /// The programs that can be the server.
@@ -39,12 +40,21 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on a free port of the loopback address.
     pub(crate) async fn start(stage: &Stage, options: &[&str]) -> Result<Server, Failure> {
+        Server::start_with(stage, options, None).await
+    }
+
+    /// Starts a server that sees this clock.
+    pub(crate) async fn start_with(
+        stage: &Stage,
+        options: &[&str],
+        clock: Option<&Clock>,
+    ) -> Result<Server, Failure> {
         let program = find()?;
         let folder = stage.folder().to_owned();
         let mut tries = 0;
         loop {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-            let child = spawn(&program, &folder, port, options)?;
+            let child = spawn(&program, &folder, port, options, clock)?;
             let mut server =
                 Server { child, port, program: program.clone(), folder: folder.clone(), has_replica: false };
             tries += 1;
@@ -87,7 +97,7 @@ impl Server {
     /// Kills the server and starts an empty one on the same port.
     pub(crate) async fn restart_empty(&mut self) -> Result<(), Failure> {
         self.kill();
-        self.child = spawn(&self.program, &self.folder, self.port, &[])?;
+        self.child = spawn(&self.program, &self.folder, self.port, &[], None)?;
         self.await_answer().await
     }
 
@@ -212,8 +222,17 @@ fn find() -> Result<PathBuf, Failure> {
 }
 
 /// Starts a part of the demo, which becomes the server. The kernel kills it with the demo, as every part.
-fn spawn(program: &Path, folder: &Path, port: u16, options: &[&str]) -> Result<Child, Failure> {
+fn spawn(
+    program: &Path,
+    folder: &Path,
+    port: u16,
+    options: &[&str],
+    clock: Option<&Clock>,
+) -> Result<Child, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
+    if let Some(clock) = clock {
+        clock.show_to(&mut command);
+    }
     command.args([PART, SERVER]).arg(program).args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args([
         "--save",
