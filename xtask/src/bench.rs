@@ -71,6 +71,9 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     Ok(true)
 }
 
+/// The time for the build: 10 minutes on two quiet cores.
+const BUILD: Duration = Duration::from_secs(3_600);
+
 /// Builds what measures, and the command that some lines run; the path of the first.
 pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     println!("building with optimisation …");
@@ -78,7 +81,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     // A line pauses the command at points that a released one does not have.
     let features = ["--features", "fencepost-cli/fault-points"];
     let arguments = [&["build", "--release"][..], &packages, &features].concat();
-    workspace.cargo("build", &arguments).run()?;
+    workspace.cargo("build", &arguments).limit(BUILD).run()?;
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
 }
 
