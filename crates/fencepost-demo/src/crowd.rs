@@ -20,7 +20,7 @@ pub(crate) const WORK: Duration = Duration::from_millis(2);
 /// How often a waiter polls.
 const POLL: Duration = Duration::from_millis(10);
 /// How long a part of a round may take.
-const LIMIT: Duration = Duration::from_secs(40);
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 /// The lease, which no round outlives.
 const LEASE: Duration = Duration::from_secs(60);
 /// The name of the lock, and of the channel of its releases.
@@ -30,6 +30,17 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
 if ARGV[2] == 'tell' then redis.call('PUBLISH', KEYS[1], 'free') end
 return 1";
+
+/// A server that counts the commands of its clients.
+pub(crate) trait Counted {
+    async fn commands(&self) -> Result<u64, Failure>;
+}
+
+impl Counted for Server {
+    async fn commands(&self) -> Result<u64, Failure> {
+        Server::commands(self).await
+    }
+}
 
 /// A crowd of waiters, until so many handoffs are made.
 pub(crate) struct Crowd {
@@ -63,6 +74,27 @@ impl Crowd {
         self.tries.get()
     }
 
+    pub(crate) fn goes_on(&self) -> bool {
+        self.handoffs.get() < self.most
+    }
+
+    pub(crate) fn tried(&self) {
+        self.tries.set(self.tries.get() + 1);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.waiting.set(self.waiting.get() + 1);
+    }
+
+    pub(crate) fn handed_over(&self) {
+        self.handoffs.set(self.handoffs.get() + 1);
+    }
+
+    /// Waits until each waiter was refused once.
+    pub(crate) async fn until_all_wait(&self, waiters: usize) -> Result<(), Failure> {
+        self.until("the waiters", || self.waiting.get() == waiters).await
+    }
+
     /// All waiters poll, or all are told.
     pub(crate) async fn ask(&self, server: &Server, waiters: usize) -> Result<(u64, Duration), Failure> {
         let connections = try_join_all((0..CLIENTS).map(|_| server.connect())).await?;
@@ -79,7 +111,7 @@ impl Crowd {
         take(first, "first").await?;
         let crowd = (0..waiters).map(|waiter| self.wait(&connections[waiter % CLIENTS], waiter));
         let direction = async {
-            self.until("the waiters", || self.waiting.get() == waiters).await?;
+            self.until_all_wait(waiters).await?;
             self.measure(server, async { self.give(first, "first").await }).await
         };
         let work = try_join(try_join_all(crowd), direction);
@@ -93,18 +125,18 @@ impl Crowd {
     async fn wait(&self, connection: &MultiplexedConnection, waiter: usize) -> Result<(), Failure> {
         let owner = format!("waiter {waiter}");
         let mut was_refused = false;
-        while self.handoffs.get() < self.most {
+        while self.goes_on() {
             let woken = self.free.notified();
-            self.tries.set(self.tries.get() + 1);
+            self.tried();
             if take(connection, &owner).await? {
                 sleep(WORK).await;
-                self.handoffs.set(self.handoffs.get() + 1);
+                self.handed_over();
                 self.give(connection, &owner).await?;
                 continue;
             }
             if !was_refused {
                 was_refused = true;
-                self.waiting.set(self.waiting.get() + 1);
+                self.refused();
             }
             match self.way {
                 "all-poll" => sleep(POLL).await,
@@ -121,9 +153,13 @@ impl Crowd {
     }
 
     /// The waiters are in the queue of fencepost.
-    pub(crate) async fn queue(&self, server: &Server, waiters: usize) -> Result<(u64, Duration), Failure> {
-        let url = server.url();
-        let clients = try_join_all((0..CLIENTS).map(|_| stage::connect_to(&url))).await?;
+    pub(crate) async fn queue(
+        &self,
+        server: &impl Counted,
+        url: &str,
+        waiters: usize,
+    ) -> Result<(u64, Duration), Failure> {
+        let clients = try_join_all((0..CLIENTS).map(|_| stage::connect_to(url))).await?;
         let first = clients[0].mutex(LOCK)?.lock().ttl(LEASE).await?;
         let crowd = (0..waiters).map(|waiter| self.stay(&clients[waiter % CLIENTS]));
         let direction = async {
@@ -147,10 +183,10 @@ impl Crowd {
     async fn stay(&self, client: &Locks) -> Result<(), Failure> {
         let mutex = client.mutex(LOCK)?;
         let work = async {
-            while self.handoffs.get() < self.most {
+            while self.goes_on() {
                 let guard = mutex.lock().ttl(LEASE).await?;
                 sleep(WORK).await;
-                self.handoffs.set(self.handoffs.get() + 1);
+                self.handed_over();
                 guard.release().await?;
             }
             Ok(())
@@ -162,15 +198,15 @@ impl Crowd {
     }
 
     /// Frees the lock, and counts the commands and the time until the last handoff.
-    async fn measure(
+    pub(crate) async fn measure(
         &self,
-        server: &Server,
+        server: &impl Counted,
         free: impl Future<Output = Result<(), Failure>>,
     ) -> Result<(u64, Duration), Failure> {
         let (before, start) = (server.commands().await?, Instant::now());
         self.tries.set(0);
         free.await?;
-        self.until("the handoffs", || self.handoffs.get() >= self.most).await?;
+        self.until("the handoffs", || !self.goes_on()).await?;
         let time = start.elapsed();
         Ok((server.commands().await? - before, time))
     }

@@ -43,6 +43,8 @@ mod stage;
 mod steps;
 mod table;
 mod zombie;
+#[cfg(all(feature = "redis", feature = "zookeeper"))]
+mod zookeeper;
 
 use std::io;
 use std::process::ExitCode;

@@ -82,11 +82,12 @@ fn each_step_closes_the_hole_of_the_step_before() {
 
 #[test]
 fn one_waiter_of_a_hundred_wakes() {
-    needs!(REDIS);
+    needs!(REDIS, ZOOKEEPER);
     let ways = short("herd");
     let commands: Vec<_> = ways.iter().map(|way| way["commands_per_handoff"].as_f64().unwrap()).collect();
-    let [poll, told, one] = commands[..] else { panic!("{ways:?}") };
+    let [poll, told, one, all_watch, one_watches] = commands[..] else { panic!("{ways:?}") };
     assert!(one < poll && one < told / 3.0 && told > 25.0, "{ways:?}");
+    assert!(one_watches < all_watch / 3.0 && all_watch > 50.0, "{ways:?}");
 }
 
 #[test]
