@@ -8,6 +8,7 @@ mod postgres;
 mod primitives;
 mod redis;
 mod secrets;
+mod server;
 mod sql;
 mod table;
 mod zookeeper;
@@ -25,6 +26,7 @@ pub(crate) static LINES: LazyLock<Vec<&'static Line>> = LazyLock::new(|| {
         .chain(primitives::LINES)
         .chain(command::LINES)
         .chain(demo::LINES)
+        .chain(server::LINES)
         .chain(zookeeper::LINES)
         .chain(etcd::LINES)
         .chain(postgres::LINES)
