@@ -16,6 +16,7 @@ mod memory;
 mod partition;
 mod primitives;
 mod redis;
+mod server;
 mod side;
 mod simulation;
 mod sql;
@@ -60,6 +61,8 @@ fn main() -> ExitCode {
         ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
+        ["server-side-echo"] => return side(server::echo::side),
+        ["server-side-stopped", url, count] => return side(|| server::told::side(url, number(count))),
         ["zookeeper-side-peer", url] => return side(|| zookeeper::peer::side(url)),
         ["postgres", words @ ..] if sql::side::<Postgres>(words) => return ExitCode::SUCCESS,
         ["mysql", words @ ..] if sql::side::<MariaDb>(words) => return ExitCode::SUCCESS,
@@ -156,6 +159,10 @@ fn main() -> ExitCode {
         ["zookeeper-torture", cycles, seed] => {
             zookeeper::torture::cycles(number(cycles), number(seed) as u64)
         }
+        ["server", rest @ ..] => match server::measured(rest) {
+            Some(measured) => measured,
+            None => return unknown(&words),
+        },
         ["postgres", rest @ ..] => match sql::measured::<Postgres>(rest) {
             Some(measured) => measured,
             None => return unknown(&words),

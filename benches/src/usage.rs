@@ -29,7 +29,12 @@ pub(crate) fn share(pids: &[Pid], span: Duration) -> f64 {
 
 /// Memory of this process that is in RAM, in bytes.
 pub(crate) fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident_of(nix::unistd::getpid())
+}
+
+/// Memory of a process that is in RAM, in bytes.
+pub(crate) fn resident_of(pid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kilobytes =
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok());
     kilobytes.map_or(0, |kilobytes: u64| kilobytes * 1024)

@@ -38,10 +38,9 @@ impl Place {
         format!("sqlite:{}", self.file("locks.db").display())
     }
 
-    /// `fencepost arguments…` on its database; the program stands beside this one.
+    /// `fencepost arguments…` on its database.
     pub(crate) fn fencepost(&self, arguments: &[&str]) -> Command {
-        let me = std::env::current_exe().expect("the path of this program");
-        let mut command = Command::new(me.parent().unwrap_or(Path::new("/")).join("fencepost"));
+        let mut command = fencepost();
         command
             .args(arguments)
             .env("FENCEPOST_BACKEND", self.url())
@@ -49,6 +48,12 @@ impl Place {
             .stderr(Stdio::null());
         command
     }
+}
+
+/// The program `fencepost` beside this one.
+pub(crate) fn fencepost() -> Command {
+    let me = std::env::current_exe().expect("the path of this program");
+    Command::new(me.parent().unwrap_or(Path::new("/")).join("fencepost"))
 }
 
 /// A started wrapper with its child's output; it is killed when it is dropped.

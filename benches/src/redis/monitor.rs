@@ -10,7 +10,7 @@ const OVER: &str = "over";
 const OWN: [&str; 2] = ["INFO", "CONFIG"];
 
 /// A command of a client.
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// By the server's clock, in s.
     pub(super) at: f64,
     /// Its connection's.
@@ -19,13 +19,13 @@ pub(super) struct Sent {
 }
 
 /// Writes down all commands of clients until its end, without those that scripts call.
-pub(super) struct Monitor {
+pub(crate) struct Monitor {
     other: Connection,
     seen: JoinHandle<Vec<Sent>>,
 }
 
 impl Monitor {
-    pub(super) fn of(url: &str) -> Monitor {
+    pub(crate) fn of(url: &str) -> Monitor {
         let client = redis::Client::open(url).expect("a good URL");
         let connect = || client.get_connection().expect("a server that answers");
         let (mut monitor, other) = (connect(), connect());
@@ -35,7 +35,7 @@ impl Monitor {
     }
 
     /// All commands up to now.
-    pub(super) fn end(mut self) -> Vec<Sent> {
+    pub(crate) fn end(mut self) -> Vec<Sent> {
         redis::cmd("ECHO").arg(OVER).exec(&mut self.other).expect("a server that answers");
         self.seen.join().expect("a thread that does not panic")
     }
@@ -60,7 +60,7 @@ fn watch(mut monitor: Connection) -> Vec<Sent> {
 }
 
 /// How many there are, and which.
-pub(super) fn count(sent: &[Sent]) -> (f64, String) {
+pub(crate) fn count(sent: &[Sent]) -> (f64, String) {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     sent.iter().for_each(|sent| *counts.entry(&sent.command).or_default() += 1);
     let shown: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();

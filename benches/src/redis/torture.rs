@@ -40,8 +40,13 @@ impl Target for Redis {
     }
 
     fn left(&self) -> Vec<String> {
-        runtime().block_on(left(self))
+        left_at(self)
     }
+}
+
+/// Returns the claims that are left once their leases are over, and the keys that never expire.
+pub(crate) fn left_at(server: &Redis) -> Vec<String> {
+    runtime().block_on(left(server))
 }
 
 async fn left(server: &Redis) -> Vec<String> {

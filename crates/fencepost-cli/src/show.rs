@@ -147,6 +147,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "evicted": claim.evicted,
         "detached": claim.detached,
         "endless": claim.endless,
+        "later_format": claim.later_format,
     })
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fencepost_core::backend::admission::Held;
 use fencepost_core::{
-    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, HolderInfo, Info, LaterFormat, Listing, Name, Page,
-    Result, Token,
+    ClaimInfo, ClaimRecord, Error, ErrorKind, Eviction, HolderInfo, Info, Listing, Mode, Name, Page, Result,
+    Token,
 };
 use futures_util::future::join_all;
 
@@ -30,7 +30,7 @@ const MAX_LEASES: usize = 16;
 pub(crate) async fn inspect(client: &Arc<EtcdClient>, name: &Name) -> Result<Info> {
     let (_, kvs) = client.queue(&keys::queue(&client.config.prefix, name)).await?;
     let wall = client.runtime.clock().wall_micros();
-    let holders = holders(&kvs)?;
+    let holders = holders(&kvs);
     let mut claims: Vec<ClaimInfo> = kvs
         .iter()
         .enumerate()
@@ -38,7 +38,7 @@ pub(crate) async fn inspect(client: &Arc<EtcdClient>, name: &Name) -> Result<Inf
             let token = (at < holders).then(|| Token::new(kv.create_revision.unsigned_abs()));
             claim_info(kv, token, wall)
         })
-        .collect::<Result<_, _>>()?;
+        .collect();
     let leased = kvs[..holders].iter().enumerate().filter(|(_, kv)| kv.lease != 0).take(MAX_LEASES);
     let left = leased.map(|(at, kv)| async move { (at, client.leases.time_to_live(kv.lease).await) });
     for (at, left) in join_all(left).await {
@@ -50,21 +50,26 @@ pub(crate) async fn inspect(client: &Arc<EtcdClient>, name: &Name) -> Result<Inf
 }
 
 /// Returns how many of the first contenders hold the lock.
-fn holders(kvs: &[KeyValue]) -> Result<usize, LaterFormat> {
+fn holders(kvs: &[KeyValue]) -> usize {
     let mut held = Held::default();
     for (at, kv) in kvs.iter().enumerate() {
-        let mode = keys::mode(kv)?;
+        let mode = mode(kv);
         if !held.fits(mode) {
-            return Ok(at);
+            return at;
         }
         held.add(mode);
     }
-    Ok(kvs.len())
+    kvs.len()
 }
 
-fn claim_info(kv: &KeyValue, token: Option<Token>, wall: u64) -> Result<ClaimInfo, LaterFormat> {
-    let mode = keys::mode(kv)?;
-    let mut record = ClaimRecord::read(&kv.value)?;
+/// Returns the mode to show. A claim of a later format may have another one.
+fn mode(kv: &KeyValue) -> Mode {
+    keys::mode(kv).unwrap_or(Mode::Exclusive)
+}
+
+fn claim_info(kv: &KeyValue, token: Option<Token>, wall: u64) -> ClaimInfo {
+    let mode = mode(kv);
+    let mut record = ClaimRecord::shown(&kv.value);
     let endless = kv.lease == 0;
     if endless && record.id.is_none() {
         // Put by hand, or by a program that is no lock.
@@ -73,7 +78,7 @@ fn claim_info(kv: &KeyValue, token: Option<Token>, wall: u64) -> Result<ClaimInf
     }
     let mut info = record.into_info(mode, token, wall, 0);
     info.endless = endless;
-    Ok(info)
+    info
 }
 
 /// Lists a page of the locks that are held or waited for.
@@ -146,7 +151,7 @@ pub(crate) async fn scan(
 pub(crate) async fn evict(client: &Arc<EtcdClient>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
     let mismatch = || Error::no_grant(name.clone(), token).on(ENGINE);
     let (_, kvs) = client.queue(&keys::queue(&client.config.prefix, name)).await?;
-    let mut holders = kvs[..holders(&kvs)?].iter();
+    let mut holders = kvs[..holders(&kvs)].iter();
     let kv = holders.find(|kv| kv.create_revision.unsigned_abs() == token.get()).ok_or_else(mismatch)?;
     let txn = |success| TxnRequest {
         compare: vec![Compare::created(&kv.key, kv.create_revision)],

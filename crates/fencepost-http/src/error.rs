@@ -90,9 +90,8 @@ impl Failure {
             "wrong-host" | "wrong-origin" | "no-such-path" | "wrong-method" | "engine-misconfigured" => {
                 ErrorKind::Configuration
             }
-            "unreachable" | "closing" | "too-many-waiting" | "too-many-requests" | "in-progress" => {
-                ErrorKind::Unreachable
-            }
+            "unreachable" | "closing" | "too-many-waiting" | "too-many-requests" | "overloaded"
+            | "in-progress" => ErrorKind::Unreachable,
             _ => ErrorKind::Internal,
         };
         let advice = match code {

@@ -32,6 +32,8 @@ pub(crate) async fn list(client: &HttpClient, prefix: &str, page: &Page) -> Resu
     let answer = client.call(Ask::get(query)).await?;
     let locks = answer.body.get("locks").and_then(Value::as_array).ok_or_else(|| strange(client))?;
     let mut listing = Listing::default();
+    let texts = |list: &Value| list.as_array()?.iter().map(|text| Some(text.as_str()?.to_owned())).collect();
+    listing.covers = answer.body.get("covers").and_then(texts);
     for lock in locks {
         if !listing.add(info(lock).ok_or_else(|| strange(client))?, page) {
             return Ok(listing);
@@ -89,6 +91,7 @@ fn claim(claim: &Value) -> Option<ClaimInfo> {
     info.expires_in = time("expires_in_ms");
     info.reason = text(claim, "reason").map(str::to_owned);
     (info.max_hold, info.max_wait) = (time("max_hold_ms"), time("max_wait_ms"));
+    info.later_format = number(claim, "later_format");
     (info.evicted, info.detached) = (flag("evicted"), flag("detached"));
     Some(info)
 }

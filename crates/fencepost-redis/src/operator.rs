@@ -148,7 +148,7 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
                 cursor.clone_from(next);
                 if next == b"0" {
                     let fields: Vec<_> = std::mem::take(&mut fields).into_iter().collect();
-                    let info = record::info(name, &fields, now, in_parts)?;
+                    let info = record::info(name, &fields, now, in_parts);
                     infos.push(
                         info.map(|info| with_runs(info, &fields, now, in_parts)).ok_or_else(unreadable),
                     );

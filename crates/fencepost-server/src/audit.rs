@@ -117,6 +117,12 @@ impl Audit {
         self.write("refused", caller, &fields);
     }
 
+    /// Reports a listing that was refused.
+    pub(crate) fn list_refused(&self, caller: &Caller, prefix: &str, problem: &Problem) {
+        let fields = json!({ "prefix": prefix, "verb": Verb::Read.name(), "code": problem.code() });
+        self.write("refused", caller, &fields);
+    }
+
     /// Reports an eviction.
     pub(crate) fn evicted(&self, caller: &Caller, lock: &Name, token: u64, now: bool, reason: Option<&str>) {
         let fields = json!({ "lock": lock.as_str(), "token": token, "now": now, "reason": reason });

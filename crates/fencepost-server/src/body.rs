@@ -1,46 +1,60 @@
 //! Reads the body of each request, and writes that of each response, within limits of size and time.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use tokio::sync::mpsc;
 
-use crate::problem::Problem;
+use crate::problem::{Answer, Problem};
+use crate::service::Service;
 
 /// The most bytes of a request's body: a lease with a name of 255 bytes and a reason of 1024 fit.
 const BYTES: usize = 16 * 1024;
 /// How long a body may take.
 const TIME: Duration = Duration::from_secs(10);
+/// How long a body may take before it counts as slow.
+const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// The most bytes of a response that are given to the connection at once.
 const PART: usize = 16 * 1024;
 /// How long a caller may take for such a part. Then the rest is dropped.
 const PART_TIME: Duration = Duration::from_secs(20);
 
-/// Reads the body, so that a slow caller holds nothing but its connection.
-pub(crate) async fn read(request: Request, next: Next) -> Response {
+/// Reads the body, so that a slow caller holds nothing but its connection. Then the request counts as one under way.
+pub(crate) async fn read(State(service): State<Service>, request: Request, next: Next) -> Answer<Response> {
     let (parts, body) = request.into_parts();
-    let problem = match tokio::time::timeout(TIME, to_bytes(body, BYTES)).await {
-        Ok(Ok(bytes)) => return next.run(Request::from_parts(parts, Body::from(bytes))).await,
-        Ok(Err(_)) => {
-            let detail = "the body is larger than 16 KiB, or was cut off";
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", detail)
-        }
+    let bytes = whole(&service, body).await?;
+    // A service with much work is alive.
+    let _under_way = if parts.uri.path() == "/healthz" { None } else { Some(service.serve()?) };
+    Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
+}
+
+async fn whole(service: &Service, body: Body) -> Answer<Bytes> {
+    let mut body = pin!(to_bytes(body, BYTES));
+    let arrived = match tokio::time::timeout(AT_ONCE, body.as_mut()).await {
         Err(_) => {
-            let detail = "the body did not arrive within 10 s";
-            Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", detail)
+            let _on_the_way = service.send(BYTES)?;
+            tokio::time::timeout(TIME - AT_ONCE, body).await
         }
+        arrived => arrived,
     };
-    problem.into_response()
+    let late =
+        |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "invalid", "the body did not arrive within 10 s");
+    let large = |_| {
+        let detail = "the body is larger than 16 KiB, or was cut off";
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid", detail)
+    };
+    arrived.map_err(late)?.map_err(large)
 }
 
 /// Gives a long response to the connection in parts. A caller that does not read its response leaves two parts here, and not all of it.
-pub(crate) async fn pace(request: Request, next: Next) -> Response {
+pub(crate) async fn pace(State(service): State<Service>, request: Request, next: Next) -> Response {
     let (mut parts, body) = next.run(request).await.into_parts();
     // A stream of events has no length. It has a limit of its own.
     let Some(length) = body.size_hint().exact().filter(|length| *length > PART as u64) else {
@@ -49,10 +63,15 @@ pub(crate) async fn pace(request: Request, next: Next) -> Response {
     let Ok(mut left) = to_bytes(body, usize::MAX).await else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
+    let on_the_way = match service.send(left.len()) {
+        Ok(permit) => permit,
+        Err(problem) => return problem.into_response(),
+    };
     // So the caller notices that a part is missing.
     parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     let (sender, receiver) = mpsc::channel::<Bytes>(1);
     tokio::spawn(async move {
+        let _on_the_way = on_the_way;
         while !left.is_empty() {
             // A copy: a part must not keep the whole.
             let part = Bytes::copy_from_slice(&left.split_to(PART.min(left.len())));

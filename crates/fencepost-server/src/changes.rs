@@ -60,7 +60,7 @@ pub(crate) async fn changes(
     // The present snapshot is new to this stream.
     seen.mark_changed();
     let mut listener = Listener {
-        prefixes: caller.readable(&prefix),
+        prefixes: service.listable(&caller, &prefix)?,
         prefix,
         ends: Instant::now() + LONGEST,
         service: service.clone(),

@@ -1,18 +1,16 @@
 //! A request with an idempotency key: a repeated one finds its grant, or its place in the queue of this copy of the service.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use fencepost_core::{Backoff, DetachedLease, Guard, Removed, Token};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::grant::{Grant, extended};
 use crate::problem::{Answer, Problem};
 use crate::record::Key;
 use crate::rights::caller::Caller;
-use crate::running::Joined;
+use crate::running::{Joined, Requests};
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
 
@@ -45,9 +43,11 @@ pub(crate) async fn acquire(
     // The engine's own limits end a request without a waiting time.
     let until = Instant::now() + if waits { wanted.wait } else { LONGEST };
     loop {
-        let begin = |queued| begin(service, caller, wanted, key, queued);
+        let begin = |requests| begin(service, caller, wanted, key, requests);
         let joined = service.keyed.join(&key.record, &key.request, waits, begin)?;
-        let Some(Joined { work, request: _counted }) = joined else { return Err(reused()) };
+        let Some(Joined { work, request: _counted, is_alone }) = joined else { return Err(reused()) };
+        // The work counts for one request.
+        let _waits = if waits && !is_alone { Some(service.wait(caller)?) } else { None };
         let until = if work.waits && !waits { Instant::now() + BRIEFLY } else { until };
         let outcome = tokio::select! {
             outcome = tokio::time::timeout_at(until, work.outcome()) => outcome,
@@ -73,13 +73,13 @@ fn begin(
     caller: &Caller,
     wanted: &Wanted,
     key: &Key,
-    queued: Arc<watch::Sender<bool>>,
+    requests: Requests,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
     let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
     let (service, caller, wanted, key) = (service.clone(), caller.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;
-        find_or_acquire(&service, &caller, &wanted, &key, &queued).await
+        find_or_acquire(&service, &caller, &wanted, &key, &requests).await
     })
 }
 
@@ -89,7 +89,7 @@ async fn find_or_acquire(
     caller: &Caller,
     wanted: &Wanted,
     key: &Key,
-    queued: &Arc<watch::Sender<bool>>,
+    requests: &Requests,
 ) -> Answer<Grant> {
     let record = service.locks.mutex(key.record.as_str())?;
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
@@ -103,7 +103,7 @@ async fn find_or_acquire(
         }
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
-            match with_record(service, caller, wanted, key, guard, queued).await? {
+            match with_record(service, caller, wanted, key, guard, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
                 None => continue,
@@ -141,19 +141,16 @@ async fn with_record(
     wanted: &Wanted,
     key: &Key,
     record: Guard,
-    queued: &Arc<watch::Sender<bool>>,
+    requests: &Requests,
 ) -> Answer<Option<Grant>> {
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
-    let tell = Arc::clone(queued);
     let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
-    let request = request.on_queued(move || {
-        tell.send_replace(true);
-    });
+    let request = request.on_queued(requests.tell_queued());
     let outcome = tokio::select! {
         outcome = request => outcome,
         _ = record.lost() => return Ok(None),
     };
-    let guard = match outcome {
+    let mut guard = match outcome {
         Ok(Some(guard)) => guard,
         Ok(None) => {
             // A record that is left ends with its lease.
@@ -163,6 +160,19 @@ async fn with_record(
         Err(error) if error.is_lost() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
+    if !requests.are_there() {
+        // The caller may have been killed. Until a request comes, the grant is this copy's own, and ends with the work.
+        tokio::select! {
+            () = requests.come() => {}
+            _ = guard.lost() => return Ok(None),
+            _ = record.lost() => return Ok(None),
+        }
+        match guard.extend(wanted.ttl).await {
+            Ok(()) => {}
+            Err(error) if error.is_lost() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
     match kept(service, record, wanted.ttl).await {
         Ok(()) => detached(service, caller, guard).await.map(Some),

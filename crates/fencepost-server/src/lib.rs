@@ -52,7 +52,7 @@ mod view;
 mod wanted;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
@@ -99,8 +99,8 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .route("/v1/leases/show", post(leases::show_lease))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
-        .layer(from_fn(body::read))
-        .layer(from_fn(body::pace))
+        .layer(from_fn_with_state(service.clone(), body::read))
+        .layer(from_fn_with_state(service.clone(), body::pace))
         .layer(from_fn_with_state(service.clone(), login::login))
         .layer(from_fn_with_state(service.clone(), origin::check))
         .with_state(service))

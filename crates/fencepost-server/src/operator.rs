@@ -46,6 +46,9 @@ pub(crate) struct Listed {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Locks {
     locks: Vec<Lock>,
+    /// The prefixes of the names that the list covers, if the access token does not allow to read all that were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    covers: Option<Vec<String>>,
     /// The query `after` of the request for the next locks, also if this answer has none. Not there: these are the last ones.
     next: Option<String>,
 }
@@ -69,9 +72,11 @@ pub(crate) async fn list(
 ) -> Answer<Json<Locks>> {
     let Query(query) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let after = query.after.as_deref().map(Name::new).transpose()?;
+    let prefixes = service.listable(&caller, &query.prefix)?;
+    let covers = (prefixes != [query.prefix.as_str()]).then_some(prefixes);
     let (infos, next) = listing(&service, &caller, &query.prefix, after, PAGE).await?;
     let locks: Vec<Lock> = infos.iter().map(Lock::from).collect();
-    Ok(Json(Locks { locks, next: next.map(|name| name.as_str().to_owned()) }))
+    Ok(Json(Locks { locks, covers, next: next.map(|name| name.as_str().to_owned()) }))
 }
 
 /// Returns the locks that the caller may see, at most `limit`, and after which name the next ones begin.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
 
-/// How long a place in the queue stays after its last request has ended.
+/// How long a place in the queue, or a grant that no request has taken, stays after the last request has ended.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// For how long a key is refused after it was withdrawn: a request for it may still be on its way.
@@ -38,7 +38,7 @@ impl State {
     }
 }
 
-/// The work on a key. If it waits in the queue, it goes on for [`LINGER`] when no request is left.
+/// The work on a key. It goes on for [`LINGER`] when no request is left.
 #[derive(Clone)]
 pub(crate) struct Work {
     request: String,
@@ -49,15 +49,53 @@ pub(crate) struct Work {
     queued: watch::Receiver<bool>,
     /// Ends the work.
     withdrawn: Arc<watch::Sender<bool>>,
-    /// Counts the requests by its receivers.
-    requests: Arc<watch::Sender<()>>,
+    /// How many requests have joined it.
+    requests: Arc<watch::Sender<usize>>,
 }
 
 /// A request that has joined the work.
 pub(crate) struct Joined {
     pub(crate) work: Work,
     /// Dropped, it is no longer counted.
-    pub(crate) request: watch::Receiver<()>,
+    pub(crate) request: Counted,
+    /// No other request had joined.
+    pub(crate) is_alone: bool,
+}
+
+/// A request that counts until it is dropped.
+pub(crate) struct Counted(Arc<watch::Sender<usize>>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// The requests of the work, as the work knows them.
+pub(crate) struct Requests {
+    queued: Arc<watch::Sender<bool>>,
+    count: watch::Receiver<usize>,
+}
+
+impl Requests {
+    /// Returns what tells the requests that the engine has confirmed the place in the queue.
+    pub(crate) fn tell_queued(&self) -> impl Fn() + Send + Sync + 'static {
+        let queued = Arc::clone(&self.queued);
+        move || _ = queued.send_replace(true)
+    }
+
+    /// Returns whether a request is there.
+    pub(crate) fn are_there(&self) -> bool {
+        *self.count.borrow() > 0
+    }
+
+    /// Completes when a request is there.
+    pub(crate) async fn come(&self) {
+        if self.count.clone().wait_for(|count| *count > 0).await.is_err() {
+            // The work has ended.
+            std::future::pending().await
+        }
+    }
 }
 
 impl Running {
@@ -67,7 +105,7 @@ impl Running {
         record: &Name,
         request: &str,
         waits: bool,
-        begin: impl FnOnce(Arc<watch::Sender<bool>>) -> Answer<W>,
+        begin: impl FnOnce(Requests) -> Answer<W>,
     ) -> Answer<Option<Joined>>
     where
         W: Future<Output = Answer<Grant>> + Send + 'static,
@@ -77,13 +115,11 @@ impl Running {
             return Err(withdrawn());
         }
         if let Some(work) = state.work.get(record) {
-            let joined = || Joined { work: work.clone(), request: work.requests.subscribe() };
-            return Ok((work.request == request).then(joined));
+            return Ok((work.request == request).then(|| work.join()));
         }
-        let (tell, queued) = watch::channel(false);
-        let begun = begin(Arc::new(tell))?;
+        let ((tell, queued), (requests, count)) = (watch::channel(false), watch::channel(0));
+        let begun = begin(Requests { queued: Arc::new(tell), count })?;
         let (report, outcome) = watch::channel(None);
-        let (requests, receiver) = watch::channel(());
         let (withdraw, mut told) = watch::channel(false);
         let work = Work {
             request: request.to_owned(),
@@ -93,20 +129,21 @@ impl Running {
             withdrawn: Arc::new(withdraw),
             requests: Arc::new(requests),
         };
+        let joined = work.join();
         state.work.insert(record.clone(), work.clone());
         let listed = Listed { running: self.clone(), record: record.clone() };
         let requests = Arc::clone(&work.requests);
         tokio::spawn(async move {
             let outcome = tokio::select! {
                 outcome = begun => Some(outcome),
-                () = abandoned(&requests), if waits => None,
+                () = abandoned(&requests) => None,
                 _ = told.wait_for(|told| *told) => Some(Err(withdrawn())),
             };
             // Before the report, so that the next request asks the engine.
             drop(listed);
             report.send_replace(outcome);
         });
-        Ok(Some(Joined { work, request: receiver }))
+        Ok(Some(joined))
     }
 
     /// Ends the work on the record, and refuses later requests for it. Returns whether there was work.
@@ -124,6 +161,16 @@ fn withdrawn() -> Problem {
 }
 
 impl Work {
+    /// Counts a request.
+    fn join(&self) -> Joined {
+        let mut is_alone = true;
+        self.requests.send_modify(|count| {
+            is_alone = *count == 0;
+            *count += 1;
+        });
+        Joined { work: self.clone(), request: Counted(Arc::clone(&self.requests)), is_alone }
+    }
+
     /// Returns the outcome when it is known. `None`: the work was given up.
     pub(crate) async fn outcome(&self) -> Option<Answer<Grant>> {
         let mut outcome = self.outcome.clone();
@@ -152,11 +199,11 @@ impl Drop for Listed {
 }
 
 /// Completes when no request was there for [`LINGER`].
-async fn abandoned(requests: &watch::Sender<()>) {
+async fn abandoned(requests: &watch::Sender<usize>) {
+    let mut count = requests.subscribe();
     loop {
-        requests.closed().await;
-        tokio::time::sleep(LINGER).await;
-        if requests.is_closed() {
+        let _ = count.wait_for(|count| *count == 0).await;
+        if tokio::time::timeout(LINGER, count.wait_for(|count| *count > 0)).await.is_err() {
             return;
         }
     }

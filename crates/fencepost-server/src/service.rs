@@ -19,6 +19,10 @@ use crate::streams::Streams;
 
 /// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
 const WAITING: usize = 10_000;
+/// How many requests are under way at the same time at most: those that wait, and others.
+const UNDER_WAY: usize = WAITING + 2_000;
+/// How many KiB are on their way at the same time at most: bodies that did not arrive with their heads, and long responses.
+const ON_THE_WAY: usize = 256 * 1024;
 
 /// Why a request or a stream ends whose access token has ended.
 const NOT_VALID: &str = "the access token was revoked or has expired";
@@ -29,6 +33,10 @@ pub(crate) struct Service {
     pub(crate) locks: Client,
     /// A permit for each caller that waits.
     waiting: Arc<Semaphore>,
+    /// A permit for each request under way.
+    under_way: Arc<Semaphore>,
+    /// A permit for each KiB on its way.
+    on_the_way: Arc<Semaphore>,
     /// The requests with a key that are under way.
     pub(crate) keyed: Running,
     pub(crate) snapshots: Snapshots,
@@ -52,6 +60,8 @@ impl Service {
         Service {
             locks,
             waiting: Arc::new(Semaphore::new(WAITING)),
+            under_way: Arc::new(Semaphore::new(UNDER_WAY)),
+            on_the_way: Arc::new(Semaphore::new(ON_THE_WAY)),
             keyed: Running::default(),
             snapshots,
             tokens: options.tokens.clone(),
@@ -76,6 +86,11 @@ impl Service {
         checked.inspect_err(|problem| self.audit.refused(caller, name, verb, problem))
     }
 
+    /// Returns the prefixes of the names that a caller may list. The audit log has a refusal.
+    pub(crate) fn listable(&self, caller: &Caller, prefix: &str) -> Answer<Vec<String>> {
+        caller.listable(prefix).inspect_err(|problem| self.audit.list_refused(caller, prefix, problem))
+    }
+
     /// Checks the rights of a caller again, after a wait.
     pub(crate) fn check_again(&self, caller: &Caller, verb: Verb, name: &Name) -> Answer<()> {
         let invalid = || Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", NOT_VALID);
@@ -88,5 +103,19 @@ impl Service {
         let of_all = Arc::clone(&self.waiting).try_acquire_owned();
         let full = |_| Problem::unavailable("too-many-waiting", "10,000 callers wait already");
         Ok(Waits { _of_all: of_all.map_err(full)?, _of_caller: of_caller })
+    }
+
+    /// Counts a request under way.
+    pub(crate) fn serve(&self) -> Answer<OwnedSemaphorePermit> {
+        let permit = Arc::clone(&self.under_way).try_acquire_owned();
+        permit.map_err(|_| Problem::unavailable("overloaded", "12,000 requests are under way; try again"))
+    }
+
+    /// Counts bytes that are on their way, from a caller or to it.
+    pub(crate) fn send(&self, bytes: usize) -> Answer<OwnedSemaphorePermit> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.on_the_way).try_acquire_many_owned(kib);
+        let detail = "256 MiB of slow requests and long responses are on their way; try again";
+        permit.map_err(|_| Problem::unavailable("overloaded", detail))
     }
 }

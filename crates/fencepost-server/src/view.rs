@@ -46,6 +46,9 @@ pub(crate) struct Claim {
     pub(crate) evicted: bool,
     /// No process holds it: a lease does.
     pub(crate) detached: bool,
+    /// The format of its record, if a later version of fencepost wrote one that the service cannot read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) later_format: Option<u64>,
 }
 
 impl From<&Info> for Lock {
@@ -90,6 +93,7 @@ impl From<&ClaimInfo> for Claim {
             overdue: claim.is_overdue(),
             evicted: claim.evicted,
             detached: claim.detached,
+            later_format: claim.later_format,
         }
     }
 }

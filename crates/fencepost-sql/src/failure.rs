@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 
-use fencepost_core::{Error, ErrorKind, LaterFormat, Reply, Result};
+use fencepost_core::{Error, ErrorKind, Reply, Result};
 
 /// A failed statement. Unlike [`Error`] it can be cloned, for all callers of one request.
 #[derive(Clone, Debug)]
@@ -123,12 +123,6 @@ impl From<Failure> for Error {
 }
 
 /// The files of TLS cannot be used.
-impl From<LaterFormat> for Failure {
-    fn from(later: LaterFormat) -> Failure {
-        Failure::new(ErrorKind::Configuration, later.to_string())
-    }
-}
-
 impl From<fencepost_tls::TlsError> for Failure {
     fn from(error: fencepost_tls::TlsError) -> Failure {
         Failure {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fencepost_core::{ClaimInfo, Error, Info, LaterFormat, Listing, Name, Page};
+use fencepost_core::{ClaimInfo, Error, Info, Listing, Name, Page};
 
 use crate::database::with;
 use crate::database::{Answer, Results, Row, Statement, Value};
@@ -21,7 +21,7 @@ pub(crate) trait Claims: Sync {
     fn ask(&self, statement: Statement) -> Answer<'_, Results>;
 
     /// Reads a row.
-    fn read(&self, row: &Row) -> Result<ClaimInfo, LaterFormat>;
+    fn read(&self, row: &Row) -> ClaimInfo;
 
     /// Puts the claims of a lock in order: holders first, then waiters.
     fn sort(&self, claims: &mut Vec<ClaimInfo>);
@@ -60,7 +60,7 @@ pub fn page_of(found: BTreeMap<String, Vec<ClaimInfo>>, page: &Page, more: bool)
 pub(crate) async fn inspect(client: &impl Claims, name: &Name) -> Result<Info, Failure> {
     let [claims, ..] = client.texts();
     let results = client.ask(with(claims, vec![client.stored(name.as_str()).into()])).await?;
-    let mut claims = results.iter().flatten().map(|row| client.read(row)).collect::<Result<_, _>>()?;
+    let mut claims = results.iter().flatten().map(|row| client.read(row)).collect();
     client.sort(&mut claims);
     Ok(Info::new(name.clone(), None, claims))
 }
@@ -83,7 +83,7 @@ pub(crate) async fn list(client: &impl Claims, prefix: &str, page: &Page) -> Res
     for row in results.iter().flatten() {
         let Some(stored) = row.text(0).filter(|stored| names.contains(stored)) else { continue };
         let Some(name) = client.plain(stored) else { continue };
-        let claim = client.read(row)?;
+        let claim = client.read(row);
         match resources.last_mut().filter(|info| info.name == name) {
             Some(info) => info.claims.push(claim),
             None => resources.push(Info::new(name, None, vec![claim])),

@@ -1,6 +1,6 @@
 //! `fencepost ls`: what is held or waited for.
 
-use fencepost_core::{ClaimInfo, Client, Error, Info, Mode, Page};
+use fencepost_core::{ClaimInfo, Client, Error, Info, Listing, Mode, Page};
 
 use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect, missing_file};
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let locks = connect(settings, Options::default()).await?;
     let found = all(&locks, &args.prefix).await;
     close(&locks, CLEANUP).await;
-    let found = found?;
+    let Listing { resources: found, covers, .. } = found?;
     if args.json {
         let list: Vec<_> = found.iter().map(show::info_json).collect();
         show::line(&serde_json::Value::from(list).to_string())?;
@@ -68,19 +68,25 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         show::fit(&SHORT, &mut rows, WIDTH, &CUT);
         show::print(&show::table(&SHORT, &rows))?;
     }
+    if let Some(prefixes) = covers {
+        let prefixes: Vec<_> = prefixes.iter().map(|prefix| format!("'{}'", show::visible(prefix))).collect();
+        let prefixes = prefixes.join(", ");
+        info!("the list covers only names that begin with {prefixes}; the token may not read others");
+    }
     Ok(0)
 }
 
 /// All pages of a listing.
-pub(crate) async fn all(locks: &Client, prefix: &str) -> Result<Vec<Info>, Error> {
-    let mut found = Vec::new();
+pub(crate) async fn all(locks: &Client, prefix: &str) -> Result<Listing, Error> {
+    let mut all = Listing::default();
     let mut page = Page::default();
     loop {
         let listing = locks.list(prefix, &page).await?;
-        found.extend(listing.resources);
+        all.resources.extend(listing.resources);
+        all.covers = listing.covers;
         match listing.next {
             Some(next) => page.after = Some(next),
-            None => return Ok(found),
+            None => return Ok(all),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         let started = Instant::now();
         let look = match &args.name {
             Some(name) => locks.inspect(name).await.map(|info| vec![info]),
-            None => super::ls::all(&locks, "").await,
+            None => super::ls::all(&locks, "").await.map(|listing| listing.resources),
         };
         match look {
             Ok(found) => {

@@ -75,6 +75,10 @@ fn a_token_decides() {
     with(&some, &["run", "-n", "site", "--", "true"]).expect(0);
     with(&some, &["run", "-n", "other", "--", "true"]).expect(77).complains(&["does not allow to acquire"]);
     with(&some, &["show", "site"]).expect(77);
+    with(&some, &["ls"]).expect(77).complains(&["does not allow to read any name"]);
+    let part = token("read:site");
+    with(&part, &["ls"]).expect(0).complains(&["no locks are held", "only names that begin with 'site'"]);
+    with(&part, &["ls", "other"]).expect(77).complains(&["names that begin with \"other\""]);
     let file = place.file("token", &some);
     let url = format!("http://{}?token_file={}", service.address, file.display());
     let holder = Place::at(&url);

@@ -29,7 +29,7 @@ fn cut(text: &str, most: usize) -> String {
 #[error(
     "a record of the lock has format {0}, this program knows {FORMAT}; use one version of fencepost for all who share the locks, this one is older"
 )]
-pub struct LaterFormat(u64);
+pub struct LaterFormat(pub(crate) u64);
 
 impl LaterFormat {
     /// The format that this version writes.
@@ -82,6 +82,8 @@ pub struct ClaimRecord {
     pub data: Option<String>,
     /// Fields that this version does not know. They are written again as they were read.
     pub more: Map<String, Value>,
+    /// Its format, if that is a later one, which this version cannot read: see [`shown`](ClaimRecord::shown).
+    pub later_format: Option<u64>,
 }
 
 impl ClaimRecord {
@@ -107,6 +109,15 @@ impl ClaimRecord {
             false => Ok(ClaimRecord::foreign(bytes)),
             true => Ok(ClaimRecord::from_fields(fields)),
         }
+    }
+
+    /// Reads a record to show it in a listing. One of a later format is shown as unreadable: it must not hide the others.
+    pub fn shown(bytes: &[u8]) -> ClaimRecord {
+        ClaimRecord::read(bytes).unwrap_or_else(|later| ClaimRecord {
+            holder: HolderInfo::new(format!("unreadable (format {})", later.0), "", 0),
+            later_format: Some(later.0),
+            ..ClaimRecord::default()
+        })
     }
 
     fn from_fields(mut fields: Map<String, Value>) -> ClaimRecord {
@@ -142,6 +153,7 @@ impl ClaimRecord {
             place: take("place").as_u64(),
             data: text(take("data")),
             more: fields,
+            later_format: None,
         }
     }
 
@@ -217,6 +229,7 @@ impl ClaimRecord {
             max_wait: self.max_wait,
             evicted: self.evicted,
             detached: self.detached,
+            later_format: self.later_format,
             ..ClaimInfo::new(self.holder, mode)
         }
     }
@@ -240,6 +253,7 @@ mod tests {
             place: Some(u64::MAX),
             data: Some("shard 7".into()),
             more: Map::from_iter([("color".to_owned(), Value::from("a \"later\" field"))]),
+            later_format: None,
         }
     }
 

@@ -94,7 +94,7 @@ impl Stream for ListAll {
             let (page, listing) = ready!(reading.as_mut().poll(cx));
             this.reading = None;
             match listing {
-                Ok(Listing { resources, next }) => {
+                Ok(Listing { resources, next, .. }) => {
                     this.ready = resources.into();
                     this.next = next.map(|name| Page { after: Some(name), ..page });
                 }

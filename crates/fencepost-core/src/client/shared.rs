@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::backend::Backend;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::{Capabilities, Tokens};
+use crate::backend::record::LaterFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -182,6 +183,9 @@ impl ClientShared {
         self.check_look()?;
         let info = self.backend.inspect(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
+        if let Some(format) = info.claims.iter().find_map(|claim| claim.later_format) {
+            return Err(Error::from(LaterFormat(format)).on(self.engine()).of(name.clone()).without_effect());
+        }
         if let Some(runs) = &mut info.runs
             && runs.now_micros == 0
         {

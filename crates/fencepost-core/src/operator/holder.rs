@@ -103,6 +103,8 @@ pub struct ClaimInfo {
     pub detached: bool,
     /// Nothing keeps it alive, neither lease nor session: it stays until somebody takes it away.
     pub endless: bool,
+    /// The format of its record, if a later version wrote one that this version cannot read. Little else is known of the claim then.
+    pub later_format: Option<u64>,
 }
 
 impl ClaimInfo {
@@ -123,6 +125,7 @@ impl ClaimInfo {
             evicted: false,
             detached: false,
             endless: false,
+            later_format: None,
         }
     }
 

@@ -52,12 +52,15 @@ pub struct Listing {
     pub resources: Vec<Info>,
     /// Where the next page begins: give it as [`Page::after`]. `None`: this was the last one.
     pub next: Option<Name>,
+    /// The prefixes of the names that the listing covers, if the engine shows this client no others: a lock service with rights. `None`: it
+    /// covers all names.
+    pub covers: Option<Vec<String>>,
 }
 
 impl Listing {
     /// Makes a page. `next`: the name after which the next page begins, if there is one.
     pub fn new(resources: Vec<Info>, next: Option<Name>) -> Listing {
-        Listing { resources, next }
+        Listing { resources, next, covers: None }
     }
 
     /// Adds the resource that comes next by name, unless nobody claims it. Returns `false` if `page` is full: the listing is complete, and

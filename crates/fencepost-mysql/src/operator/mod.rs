@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use fencepost_core::{
-    ClaimInfo, ClaimRecord, Error, Eviction, Info, LaterFormat, Listing, Mode, Name, Page, Result, Token,
+    ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
 use fencepost_sql::connection_locks::Server;
 use fencepost_sql::mysql_tokens::{ALSO, EVICT, HOLDERS, LIST, WAIT_BEGINS, WAITERS, read_wait, wait_begins};
@@ -50,22 +50,22 @@ impl Held {
     }
 
     /// `n`: how many permits of the holder are alike.
-    fn info(&self, n: u32, now: u64) -> Result<Option<ClaimInfo>, LaterFormat> {
-        let Some(used) = self.used else { return Ok(None) };
+    fn info(&self, n: u32, now: u64) -> Option<ClaimInfo> {
+        let used = self.used?;
         let mut record = match self.is_current() {
-            true => ClaimRecord::read(&self.holder)?,
+            true => ClaimRecord::shown(&self.holder),
             // Taken by hand, or by a claim that has not drawn its token yet. Zero says that it holds.
             false => ClaimRecord::foreign(format!("session {used}").as_bytes()),
         };
         record.evicted = self.evicted && self.is_current();
         let token = if self.is_current() { self.token } else { Token::default() };
         let mode = limit(&self.key).map_or(Mode::Exclusive, |of| Mode::Permits { n, of });
-        Ok(Some(record.into_info(mode, Some(token), now, 0)))
+        Some(record.into_info(mode, Some(token), now, 0))
     }
 }
 
 /// Returns the claims that hold the locks of a name.
-fn claims(mut rows: Vec<Held>, now: u64) -> Result<Vec<ClaimInfo>, LaterFormat> {
+fn claims(mut rows: Vec<Held>, now: u64) -> Vec<ClaimInfo> {
     // The lock of the name is held for a moment while permits are taken.
     rows.retain(|row| row.session > 0);
     rows.sort_by_key(|row| (row.session, row.token, row.used));
@@ -73,7 +73,7 @@ fn claims(mut rows: Vec<Held>, now: u64) -> Result<Vec<ClaimInfo>, LaterFormat> 
         |a: &Held, b: &Held| a.is_current() && b.is_current() && (a.session, a.token) == (b.session, b.token);
     let claims =
         rows.chunk_by(alike).map(|rows| rows[0].info(u32::try_from(rows.len()).unwrap_or(u32::MAX), now));
-    claims.filter_map(Result::transpose).collect()
+    claims.flatten().collect()
 }
 
 async fn ask(client: &MysqlClient, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
@@ -90,7 +90,7 @@ async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, V
     let mut keys: HashMap<String, Vec<ClaimInfo>> = HashMap::new();
     for mut row in ask(client, WAITERS, &[text(begins), text(begins)]).await? {
         if let Some((key, holder)) = row.take::<String, _>(0).and_then(|statement| read_wait(&statement)) {
-            let claim = ClaimRecord::read(&holder)?.into_info(Mode::Exclusive, None, now, 0);
+            let claim = ClaimRecord::shown(&holder).into_info(Mode::Exclusive, None, now, 0);
             keys.entry(key).or_default().push(claim);
         }
     }
@@ -101,7 +101,7 @@ async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, V
 pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
     let key = client.server.key(name);
     let now = client.runtime.clock().wall_micros();
-    let mut claims = claims(find(client, &key.name).await?, now)?;
+    let mut claims = claims(find(client, &key.name).await?, now);
     claims.extend(waiters(client, &wait_begins(&key.text)).await?.remove(&*key.text).unwrap_or_default());
     Ok(in_order(name.clone(), claims))
 }
@@ -123,7 +123,7 @@ pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Res
     let mut waiters = waiters(client, WAIT_BEGINS).await?;
     for (name, held) in names {
         let name = Name::new(name.strip_prefix(prefix.as_str()).unwrap_or(&name))?;
-        let mut claims = claims(held, now)?;
+        let mut claims = claims(held, now);
         claims.extend(waiters.remove(&*client.server.key(&name).text).unwrap_or_default());
         found.insert(name.as_str().to_owned(), claims);
     }

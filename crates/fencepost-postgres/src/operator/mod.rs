@@ -60,7 +60,7 @@ pub(crate) async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info
     }
     let question = json!({ "ask": "name", "name": name.as_str() });
     let replies = ask(client, question, clients_of(&backends), INSPECT_TIMEOUT).await?;
-    let mut claims = claims(client, &replies.parts)?.remove(name.as_str()).unwrap_or_default();
+    let mut claims = claims(client, &replies.parts).remove(name.as_str()).unwrap_or_default();
     let silent = backends.iter().filter(|one| !one.is_client() || replies.silent.contains(&one.client));
     claims.extend(silent.map(|one| unknown(client, one)));
     Ok(in_order(name.clone(), claims))
@@ -80,7 +80,7 @@ pub(crate) async fn list(client: &PostgresClient, begins: &str, page: &Page) -> 
         };
         tracing::warn!(clients = replies.silent.len(), "some clients do not reply; {rest}");
     }
-    let mut found = claims(client, &replies.parts)?;
+    let mut found = claims(client, &replies.parts);
     if client.server.names.is_usable() {
         // More than a page: names that replies have told may be among them.
         let after = after.unwrap_or_default();
@@ -140,14 +140,13 @@ fn clients_of(backends: &[Backend]) -> Vec<String> {
 }
 
 /// Returns the claims in replies by name.
-fn claims(client: &PostgresClient, parts: &[Value]) -> Result<BTreeMap<String, Vec<ClaimInfo>>> {
+fn claims(client: &PostgresClient, parts: &[Value]) -> BTreeMap<String, Vec<ClaimInfo>> {
     let now = client.runtime.clock().wall_micros();
     let mut names: BTreeMap<String, Vec<ClaimInfo>> = BTreeMap::new();
-    for claim in join(parts).iter().filter_map(|claim| read(claim, now)) {
-        let (name, info) = claim?;
+    for (name, info) in join(parts).iter().filter_map(|claim| read(claim, now)) {
         names.entry(name.to_owned()).or_default().push(info);
     }
-    Ok(names)
+    names
 }
 
 /// Describes a backend whose client does not reply.

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{ClaimInfo, ClaimRecord, LaterFormat, Mode, Token};
+use fencepost_core::{ClaimInfo, ClaimRecord, Mode, Token};
 use fencepost_sql::connection_locks::ListedClaim;
 use fencepost_sql::{Failure, client_name};
 use serde_json::{Value, json};
@@ -111,13 +111,10 @@ async fn evict(one: &ListedClaim<PostgresServer>, now: bool, reason: Option<&str
 }
 
 /// Reads a claim that [`shown`] wrote: its name, its token and its record.
-pub(crate) fn read(claim: &Value, now: u64) -> Option<Result<(&str, ClaimInfo), LaterFormat>> {
-    let record = match ClaimRecord::read(claim["record"].as_str()?.as_bytes()) {
-        Ok(record) => record,
-        Err(later) => return Some(Err(later)),
-    };
+pub(crate) fn read(claim: &Value, now: u64) -> Option<(&str, ClaimInfo)> {
+    let record = ClaimRecord::shown(claim["record"].as_str()?.as_bytes());
     let mode = record.mode.unwrap_or(Mode::Exclusive);
     let mut info = record.into_info(mode, claim["token"].as_u64().map(Token::new), now, 0);
     info.entered = claim["entered"].as_u64().and_then(|count| u32::try_from(count).ok());
-    Some(Ok((claim["name"].as_str()?, info)))
+    Some((claim["name"].as_str()?, info))
 }

@@ -280,7 +280,7 @@ async fn refused(client: &RedisClient, names: &[Name]) -> Result<Vec<Vec<ClaimIn
     let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
     let (now, each) = list(&value)?;
     let read = |entries: &Value| match entries {
-        Value::Array(entries) => record::refused(entries, now),
+        Value::Array(entries) => Ok(record::refused(entries, now)),
         other => Err(nonsense(other)),
     };
     each.iter().map(read).collect()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimInfo, ClaimRecord, Info, Mode, Name, Result, Token};
+use fencepost_core::{Claim, ClaimInfo, ClaimRecord, Info, Mode, Name, Token};
 
 use redis::{Cmd, Value};
 
@@ -108,25 +108,20 @@ impl Field {
         )
     }
 
-    fn claim(self, now: u64) -> Result<ClaimInfo> {
+    fn claim(self, now: u64) -> ClaimInfo {
         let token = self.holds().then(|| Token::new(self.token));
-        let mut claim = ClaimRecord::read(&self.record)?.into_info(self.mode, token, now, self.since);
+        let mut claim = ClaimRecord::shown(&self.record).into_info(self.mode, token, now, self.since);
         claim.from_arrival = false;
         claim.expires_in = self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now)));
         claim.evicted = self.state == 4;
         claim.detached = self.detached;
-        Ok(claim)
+        claim
     }
 }
 
 /// The resource whose hash has these fields, as it stands at `now` on the server's clock (µs). `None`: these are none of a lock, or
 /// of another version. `in_parts`: the hash changed while it was read, so that holders may be there who came one after the other.
-pub(crate) fn info(
-    name: &Name,
-    fields: &[(Vec<u8>, Vec<u8>)],
-    now: u64,
-    in_parts: bool,
-) -> Result<Option<Info>> {
+pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_parts: bool) -> Option<Info> {
     let mut last_token = None;
     let mut records = Vec::new();
     let mut alive = HashSet::new();
@@ -135,8 +130,7 @@ pub(crate) fn info(
         match field.first() {
             Some(b's') => {
                 let lone;
-                let Some(read) = summary(value) else { return Ok(None) };
-                (last_token, lone) = read;
+                (last_token, lone) = summary(value)?;
                 // It may have ended: see lua/layout.lua.
                 let ended = value[0] == 3 && !value.get(50..66).is_some_and(is_there);
                 records.extend(lone.filter(|_| !ended));
@@ -162,8 +156,8 @@ pub(crate) fn info(
         let newest = records.iter().filter(|record| record.holds()).map(|record| record.token).max();
         last_token = last_token.max(newest.map(Token::new));
     }
-    let claims = records.into_iter().map(|record| record.claim(now)).collect::<Result<_>>()?;
-    Ok(Some(Info::new(name.clone(), last_token, claims)))
+    let claims = records.into_iter().map(|record| record.claim(now)).collect();
+    Some(Info::new(name.clone(), last_token, claims))
 }
 
 /// Returns who has evicted the claim with this record, and why.
@@ -174,7 +168,7 @@ pub(crate) fn evicted_by(record: &[u8]) -> String {
 }
 
 /// Those whose votes were refused, of which a node of a quorum wrote this down.
-pub(crate) fn refused(entries: &[Value], now: u64) -> Result<Vec<ClaimInfo>> {
+pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
     let read = |entry: &Value| match entry {
         Value::BulkString(entry) => Field::refused(entry).map(|field| field.claim(now)),
         _ => None,

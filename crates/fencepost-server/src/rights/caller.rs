@@ -107,6 +107,19 @@ impl Caller {
         prefixes
     }
 
+    /// Returns the same, and refuses a caller that may read none of these names: an empty list would say that nothing is locked.
+    pub(crate) fn listable(&self, prefix: &str) -> Answer<Vec<String>> {
+        let prefixes = self.readable(prefix);
+        if prefixes.is_empty() {
+            let detail = match prefix {
+                "" => "the access token does not allow to read any name".to_owned(),
+                prefix => format!("the access token does not allow to read names that begin with {prefix:?}"),
+            };
+            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
+        }
+        Ok(prefixes)
+    }
+
     /// Counts a request of it that waits.
     pub(crate) fn wait(&self) -> Answer<Option<OwnedSemaphorePermit>> {
         let Some(waiting) = &self.waiting else { return Ok(None) };

@@ -120,6 +120,47 @@ async fn a_place_that_nobody_asks_for_is_left() {
     waiters(&locks, 0).await;
 }
 
+/// Begins a request that waits behind a lease, and cuts it off. Returns the lease.
+async fn cut_off(router: &Router, locks: &Client) -> Value {
+    let (_, held) = acquire(router, "a", &json!({})).await;
+    let killed = begin(router, json!({ "wait": "30s" }));
+    waiters(locks, 1).await;
+    killed.abort();
+    assert!(killed.await.unwrap_err().is_cancelled());
+    held
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_takes_ends_with_its_place() {
+    let (router, locks) = service().await;
+    let held = cut_off(&router, &locks).await;
+    let behind = {
+        let router = router.clone();
+        tokio::spawn(async move { acquire(&router, "a", &json!({ "wait": "30s" })).await })
+    };
+    waiters(&locks, 2).await;
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    waiters(&locks, 1).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    let (status, granted) = tokio::time::timeout(SOON, behind).await.expect("it is granted").unwrap();
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+#[tokio::test]
+async fn a_grant_waits_for_its_request() {
+    let (router, locks) = service().await;
+    let held = cut_off(&router, &locks).await;
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    waiters(&locks, 0).await;
+    let (status, granted) = acquire_with(&router, KEY, "a", &json!({ "wait": "1s" })).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    assert!(granted["valid_ms"].as_u64().unwrap() > 29_000, "{granted}");
+    let info = locks.inspect("a").await.unwrap();
+    assert!(info.claims.len() == 1 && info.claims[0].detached, "{info:?}");
+}
+
 #[tokio::test]
 async fn a_caller_need_not_wait_to_be_queued() {
     let (router, locks) = service().await;

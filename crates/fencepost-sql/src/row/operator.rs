@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, LaterFormat, Mode, Name, Result, Token};
+use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Mode, Name, Result, Token};
 
 use crate::database::with;
 use crate::database::{Answer, Results, Row, Statement};
@@ -23,7 +23,7 @@ impl Claims for RowClient {
         Box::pin(self.run(vec![statement]))
     }
 
-    fn read(&self, row: &Row) -> Result<ClaimInfo, LaterFormat> {
+    fn read(&self, row: &Row) -> ClaimInfo {
         read(self, row)
     }
 
@@ -32,13 +32,13 @@ impl Claims for RowClient {
     }
 }
 
-fn read(client: &RowClient, row: &Row) -> Result<ClaimInfo, LaterFormat> {
+fn read(client: &RowClient, row: &Row) -> ClaimInfo {
     let mode = if row.int(2) == 0 { Mode::Exclusive } else { Mode::Shared };
     let token = Some(row.int(1)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
-    let record = ClaimRecord::read(row.text(3).map(|text| text.as_bytes()).unwrap_or_default())?;
+    let record = ClaimRecord::shown(row.text(3).map(|text| text.as_bytes()).unwrap_or_default());
     let evicted = row.int(4) != 0;
     let now = client.runtime.clock().wall_micros();
-    Ok(ClaimRecord { evicted, ..record }.into_info(mode, token, now, 0))
+    ClaimRecord { evicted, ..record }.into_info(mode, token, now, 0)
 }
 
 /// Evicts the holder whose grant has `token`: it reads the mark at its next renewal. At once: its connection is ended, too.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, LaterFormat, Name, Result, Token};
+use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Name, Result, Token};
 
 use crate::database::with;
 use crate::database::{Answer, Lane, Results, Row, Statement};
@@ -26,7 +26,7 @@ impl Claims for TableClient {
         Box::pin(self.run_all(vec![statement], Lane::Claims))
     }
 
-    fn read(&self, row: &Row) -> Result<ClaimInfo, LaterFormat> {
+    fn read(&self, row: &Row) -> ClaimInfo {
         read(row)
     }
 
@@ -34,8 +34,8 @@ impl Claims for TableClient {
     fn sort(&self, _: &mut Vec<ClaimInfo>) {}
 }
 
-fn read(row: &Row) -> Result<ClaimInfo, LaterFormat> {
-    let record = ClaimRecord::read(row.text(6).map(|text| text.as_bytes()).unwrap_or_default())?;
+fn read(row: &Row) -> ClaimInfo {
+    let record = ClaimRecord::shown(row.text(6).map(|text| text.as_bytes()).unwrap_or_default());
     let token = Some(row.int(3)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
     let mut claim = record.into_info(mode_of(row.int(2)), token, 0, row.int(5).unsigned_abs());
     claim.from_arrival = false;
@@ -44,7 +44,7 @@ fn read(row: &Row) -> Result<ClaimInfo, LaterFormat> {
     claim.expires_in = claim.token.map(|_| Duration::from_micros(row.int(4).max(0).unsigned_abs()));
     claim.evicted = row.int(7) != 0;
     claim.detached = row.int(8) != 0;
-    Ok(claim)
+    claim
 }
 
 /// Evicts the holder whose grant has `token`. Its session is told by a count in its row, which its next renewal reads before it confirms

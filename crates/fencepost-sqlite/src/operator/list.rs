@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimRecord, Error, Info, Listing, Mode, Name, Page, Token};
+use fencepost_core::{ClaimRecord, Info, Listing, Mode, Name, Page, Token};
 use rusqlite::{Connection, params};
 
 use crate::client::Client;
@@ -56,8 +56,7 @@ fn one(db: &Connection, liveness: &mut LivenessCheck<'_>, name: &Name) -> Result
         let Liveness::Alive { until, .. } = liveness.check(&row)? else { continue };
         let since_micros = number(columns.get(12)?);
         let left = until.map(|until| Duration::from_nanos(until.saturating_sub(liveness.now.boot)));
-        let record =
-            ClaimRecord::read(columns.get_ref(13)?.as_bytes().unwrap_or_default()).map_err(Error::from)?;
+        let record = ClaimRecord::shown(columns.get_ref(13)?.as_bytes().unwrap_or_default());
         // A marked one still reads.
         let mode = if row.is_upgrading() { Mode::Shared } else { row.mode };
         let token = row.holds().then(|| Token::new(row.token));

@@ -164,7 +164,7 @@ async fn nodes(session: &Session, folder: &str, names: &[String]) -> Result<Vec<
                     path: format!("{folder}/{}", child.name),
                     mode: child.mode,
                     stat,
-                    record: ClaimRecord::read(&data)?,
+                    record: ClaimRecord::shown(&data),
                 }),
                 Err(zk::Error::NoNode) => {}
                 Err(error) => return Err(failure(&error)),

@@ -39,7 +39,7 @@ pub(super) async fn inspect(stage: Stage) {
         .await;
 }
 
-/// A program of a later version holds the lock: a look says so, and the lock is not granted.
+/// A program of a later version holds the lock: a look says so, a listing shows the other locks, and the lock is not granted.
 pub(super) async fn a_record_of_a_later_format_is_refused(stage: Stage) {
     let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
@@ -47,13 +47,17 @@ pub(super) async fn a_record_of_a_later_format_is_refused(stage: Stage) {
         return;
     }
     let other = stage.client().await;
-    let looks = [other.inspect("lock").await.map(drop), other.list("", &Page::default()).await.map(drop)];
-    for look in looks {
-        let error = look.expect_err("the record has format 2");
-        assert!(error.is_configuration(), "{error}");
-        let text = error.to_string();
-        assert!(text.contains("format 2") && text.contains("knows 1"), "{text}");
-    }
+    let error = other.inspect("lock").await.expect_err("the record has format 2");
+    let text = error.to_string();
+    assert!(error.is_configuration() && text.contains("format 2") && text.contains("knows 1"), "{text}");
+    let beside = lock(&other, "lock/beside", X).await.expect("it is free");
+    let listing = other.list("", &Page::default()).await.expect("the engine can list");
+    let shown: Vec<_> =
+        listing.resources.iter().map(|info| (info.name.as_str(), info.holders().next())).collect();
+    let [("lock", Some(later)), ("lock/beside", Some(known))] = shown[..] else { panic!("{shown:?}") };
+    assert_eq!((later.later_format, known.later_format), (Some(2), None), "{shown:?}");
+    assert!(later.holder.label.contains("format 2"), "{later:?}");
+    beside.release().await.expect("it was held");
     let tried = other.mutex("lock").expect("a good name").try_lock().await;
     assert!(tried.as_ref().is_ok_and(Option::is_none) || tried.is_err_and(|error| error.is_configuration()));
     guard.release().await.expect("it was held");

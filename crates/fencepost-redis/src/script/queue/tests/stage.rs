@@ -191,7 +191,6 @@ impl Stage {
         let seen = seen.map(|(lock, (fields, left))| {
             let seen = Seen::read(&fields, self.now, left)?;
             let info = crate::script::record::info(&name(lock), &fields, self.now, false)
-                .map_err(|error| error.to_string())?
                 .ok_or("it cannot be read")?;
             super::shown(&info, &seen, self.now)?;
             Ok(seen)
