@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
-    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity, jitter,
+    LocalQueue, Mode, Moment, Name, NoHistory, Page, Reply, Report, Result, Token, Validity, jitter,
 };
 
 use entry::QuorumEntry;
@@ -214,9 +214,10 @@ impl Backend for Quorum {
         let mut all = Capabilities::full(self.0.engine);
         (all.replicas, all.fair, all.barging) = (false, false, false);
         (all.history, all.upgrade, all.stored_permits) = (false, false, false);
-        all.no_history = Some(
-            "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
-        );
+        all.no_history = Some(NoHistory {
+            kind: ErrorKind::Unsupported,
+            why: "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
+        });
         all.clock_tokens = true;
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;
