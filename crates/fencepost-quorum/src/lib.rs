@@ -105,6 +105,15 @@ impl Quorum {
             id: COUNT.fetch_add(1, Ordering::Relaxed),
         })))
     }
+
+    /// Waits for nodes that do not answer for this long, instead of [`PATIENCE`](Quorum::PATIENCE): for nodes that are far away or busy.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Quorum {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.patience = patience;
+        }
+        self
+    }
 }
 
 impl Shared {
