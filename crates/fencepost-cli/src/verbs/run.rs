@@ -215,7 +215,6 @@ struct Prepared<'a> {
     /// `None`: the guardian starts after the grant, because it inherits the connection that keeps the grant.
     guardian: Option<io::Result<IdleGuardian>>,
     strangers: &'a HashSet<i32>,
-    /// The engine's URL.
     url: String,
 }
 
