@@ -60,8 +60,9 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     check_reason(args.reason.as_deref())?;
     if args.token.is_none() && !args.overdue && (args.yes || !on_terminal()) {
         let name = show::visible(&args.name);
+        let yes = if args.yes { "" } else { "--yes and " };
         return Err(Failure::usage(format!(
-            "no token given; use --yes and --token T with the token that 'fencepost show {name}' prints, so that a later holder is not \
+            "no token given; use {yes}--token T with the token that 'fencepost show {name}' prints, so that a later holder is not \
              evicted by mistake",
         )));
     }
