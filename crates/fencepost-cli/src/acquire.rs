@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{ClaimInfo, Client, Info, Mode, Run};
+use fencepost_core::{ClaimInfo, Client, HolderInfo, Info, Mode, Run};
 
 use crate::duration;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
@@ -180,12 +180,12 @@ impl Request<'_> {
         if !log::is_status_shown() {
             return self.report_waiting().await;
         }
-        let mut line = Line { shown: false };
+        let (mut line, own) = (Line { shown: false }, HolderInfo::this_process());
         tokio::time::sleep(Duration::from_millis(300)).await;
         loop {
             for name in self.names {
                 if let Ok(info) = self.locks.inspect(name).await
-                    && let Some(text) = waiting_text(&info, true)
+                    && let Some(text) = waiting_text(&info, true, &own)
                 {
                     line.show(&text);
                     break;
@@ -226,12 +226,12 @@ impl Request<'_> {
     async fn report_waiting(&self) {
         let start = Instant::now();
         tokio::time::sleep(log::REPORTED).await;
-        let mut reports = log::REPORTS;
+        let (mut reports, own) = (log::REPORTS, HolderInfo::this_process());
         loop {
             let mut text = None;
             for name in self.names {
                 let info = self.locks.inspect(name).await.ok();
-                text = info.as_ref().and_then(|info| waiting_text(info, self.names.len() > 1));
+                text = info.as_ref().and_then(|info| waiting_text(info, self.names.len() > 1, &own));
                 if text.is_some() {
                     break;
                 }
@@ -293,11 +293,12 @@ fn runs_under(name: &str, holder: &ClaimInfo) -> bool {
     grants.any(|(held, token)| held == name && holder.token.is_some_and(|own| own.to_string() == token))
 }
 
-/// Describes the wait: the holder, and the place in the queue.
-fn waiting_text(info: &Info, with_name: bool) -> Option<String> {
-    let holder = info.holders().next()?;
-    let own = std::process::id();
-    let place = info.waiters().position(|claim| claim.holder.pid == own).map_or(0, |ahead| ahead + 1);
+/// Describes the wait: the holder, and the place in the queue. `own`: this process, which may hold one of several names by now.
+fn waiting_text(info: &Info, with_name: bool, own: &HolderInfo) -> Option<String> {
+    // Containers have the same small process ids.
+    let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;
+    let holder = info.holders().find(|claim| !is_own(claim))?;
+    let place = info.waiters().position(is_own).map_or(0, |ahead| ahead + 1);
     let place = if place > 0 { format!("; place {place} in the queue") } else { String::new() };
     let name = if with_name { format!(" for {}", show::visible(info.name.as_str())) } else { String::new() };
     Some(format!("waiting{name}: {}{place}", show::held(holder)))
@@ -322,5 +323,28 @@ fn fits(held: Mode, asked: Mode) -> bool {
         (Mode::Shared, Mode::Shared) => true,
         (Mode::Permits { n: held, .. }, Mode::Permits { n, of }) => held.saturating_add(n) <= of,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencepost_core::{Name, Token};
+
+    #[test]
+    fn the_place_is_that_of_this_host_and_process() {
+        let own = HolderInfo::new("me", "here", 7);
+        let claim = |host: &str, pid| ClaimInfo::new(HolderInfo::new("job", host, pid), Mode::Exclusive);
+        let held = |host: &str, pid| {
+            let mut claim = claim(host, pid);
+            claim.token = Some(Token::new(1));
+            claim
+        };
+        let text = |claims| waiting_text(&Info::new(Name::new("a").unwrap(), None, claims), false, &own);
+        let said = |place: &str| Some(format!("waiting: held by job (host there, pid 1){place}"));
+        let all = vec![held("there", 1), claim("there", 7), claim("there", 8), claim("here", 7)];
+        assert_eq!(text(all), said("; place 3 in the queue"));
+        assert_eq!(text(vec![held("there", 1), claim("there", 7)]), said(""));
+        assert_eq!(text(vec![held("here", 7), claim("there", 7)]), None, "nobody waits for itself");
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct GlobalArgs {
     /// Log format on standard error: text or json [env: FENCEPOST_LOG]
     #[arg(long, value_enum, value_name = "FORMAT", global = true, help_heading = OUTPUT, hide_possible_values = true)]
     pub(crate) log: Option<Format>,
-    /// Also print when the lock is granted and how it ended
+    /// Print more: run, hold and acquire tell when the lock is granted and how it ended
     #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = OUTPUT)]
     pub(crate) verbose: bool,
     /// Print errors only
@@ -62,7 +62,7 @@ pub(crate) struct WaitArgs {
     /// be reached]
     #[arg(short, long, value_name = "DUR", value_parser = crate::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
-    /// While waiting, evict holders that are past their own --max-hold. The lock is free when the holder stops, or when its lease ends
+    /// While waiting, evict holders that have held for longer than the limit that they set (run --max-hold). The lock is free when the holder stops, or when its lease ends
     #[arg(long, conflicts_with = "no_wait")]
     pub(crate) evict_overdue: bool,
     /// Skip the queue if the lock has room: for a shared lock, or one of several permits

@@ -1,6 +1,7 @@
 //! The audit lines of evictions.
 
 use std::fmt::{Debug, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fencepost_core::HolderInfo;
@@ -19,6 +20,8 @@ pub(crate) struct Evicted {
     pub(crate) token: u64,
     pub(crate) holder: String,
     pub(crate) reason: Option<String>,
+    /// Why the engine denied it.
+    pub(crate) denied: Option<String>,
 }
 
 /// Prints the audit line: who did what to whom, when and why. `what` is "evicted", for example.
@@ -34,21 +37,30 @@ pub(crate) fn line(what: &str, evicted: &Evicted) {
 /// Prints an audit line for each eviction that a request makes while it waits. The library tells it as an event of `tracing`.
 pub(crate) fn watch() {
     // It fails only if a subscriber is set, and then that one is this one.
-    let _ = tracing::subscriber::set_global_default(Watch);
+    let _ = tracing::subscriber::set_global_default(Watch { warned: AtomicBool::new(false) });
 }
 
-struct Watch;
+struct Watch {
+    /// A denied eviction was reported. The request tries again and again.
+    warned: AtomicBool,
+}
 
 impl Subscriber for Watch {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // No other event has this field.
+        // Only the events about holders that are overdue have this field.
         metadata.is_event() && metadata.fields().field("max_hold_seconds").is_some()
     }
 
     fn event(&self, event: &Event<'_>) {
         let mut evicted = Evicted::default();
         event.record(&mut evicted);
-        line("evicted", &evicted);
+        let Some(denied) = &evicted.denied else { return line("evicted", &evicted) };
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            let (name, token, denied) = (visible(&evicted.name), evicted.token, visible(denied));
+            warning!(
+                "{name}: the holder with token {token} is overdue, and the engine denies its eviction: {denied}"
+            );
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -81,6 +93,7 @@ impl Visit for Evicted {
         match field.name() {
             "lock" => drop(write!(self.name, "{value:?}")),
             "holder" => drop(write!(self.holder, "{value:?}")),
+            "error" => self.denied = Some(format!("{value:?}")),
             _ => {}
         }
     }

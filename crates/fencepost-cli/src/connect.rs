@@ -218,9 +218,12 @@ pub(crate) fn choose(settings: &Settings) -> Result<Engine, Failure> {
         // The text may be a password that stands in the wrong place.
         None if is_name(name) => {
             let known: Vec<&str> = settings.backends.keys().map(String::as_str).chain([LOCAL]).collect();
+            let files: Vec<String> =
+                settings.files.iter().map(|(path, _)| path.display().to_string()).collect();
             Err(Failure::usage(format!(
-                "{source} is neither a URL like redis://host nor a backend's name (known names: {})",
-                known.join(", ")
+                "{source} is neither a URL like redis://host nor a backend's name (known names: {}); other names stand below [backends] in {}",
+                known.join(", "),
+                files.join(" or ")
             )))
         }
         None => Ok(Engine { url: name.to_owned(), source, file: None }),
@@ -249,10 +252,14 @@ pub(crate) fn url(settings: &Settings) -> Result<String, Failure> {
 
 /// Refuses an engine that no other machine reaches, where other machines have to.
 fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
+    let set = match demand {
+        Source::File(path) => format!("across_hosts is set in {}", path.display()),
+        demand => format!("{demand} is set"),
+    };
     match reach(&engine.url) {
         Reach::ManyMachines => {}
         Reach::LocalServer => warning!(
-            "warning: the engine's address is on this machine, but {demand} is set; make sure that all hosts use the same engine"
+            "warning: the engine's address is on this machine, but {set}; if it is a proxy, make sure that it leads to the same engine on all hosts"
         ),
         Reach::ThisMachine => {
             let what = match &engine.file {
@@ -260,7 +267,7 @@ fn check_reach(engine: &Engine, demand: &Source) -> Result<(), Failure> {
                 None => format!("the engine '{}'", engine.url.split(':').next().unwrap_or_default()),
             };
             return Err(Failure::usage(format!(
-                "{what} works on this machine only, but {demand} is set; use an engine with a server, like -b redis://host"
+                "{what} works on this machine only, but {set}; use an engine with a server, like -b redis://host"
             )));
         }
     }

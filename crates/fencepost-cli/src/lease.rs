@@ -27,9 +27,12 @@ impl LeaseArgs {
 /// Returns the failure for an error of a lease. An unknown lease has ended or belongs to another engine. Its text does not name its
 /// engine.
 pub(crate) fn failure(error: Error) -> Failure {
-    let advice = if error.is_lost() { ELSEWHERE } else { "" };
+    let elsewhere = error.is_lost() || error.is_unsupported();
     let failure = Failure::from(error);
-    Failure { message: format!("{failure}{advice}"), ..failure }
+    if !elsewhere {
+        return failure;
+    }
+    Failure { message: format!("{failure}{ELSEWHERE}"), ..failure }
 }
 
 /// The other possible reason for an unknown lease.

@@ -43,7 +43,7 @@ fn outcome(run: &Run, runs: &Runs) -> String {
 
 /// Says that the engine keeps no runs, and why if that is known. `None`: it keeps them.
 pub(crate) fn not_kept(capabilities: &Capabilities) -> Option<String> {
-    let why = capabilities.no_history.map_or_else(String::new, |why| format!(": {why}"));
+    let why = capabilities.no_history.map_or_else(String::new, |none| format!(": {}", none.why));
     (!capabilities.history).then(|| format!("this engine does not record runs{why}"))
 }
 

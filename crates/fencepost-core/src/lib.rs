@@ -41,7 +41,7 @@ pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
 pub use any_lock::{AcquireAny, AnyLock, TryAcquireAny};
 pub use backend::admission::{self, Mode, Verdict};
-pub use backend::capabilities::{Capabilities, Identity, Tokens};
+pub use backend::capabilities::{Capabilities, Identity, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::degraded::Degraded;

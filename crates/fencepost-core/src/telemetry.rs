@@ -302,6 +302,19 @@ pub(crate) fn evicted_overdue(
     tracing::warn!(%lock, engine, token = token.get(), %holder, max_hold_seconds, "lock holder evicted");
 }
 
+/// A request that waits may not evict a holder that is overdue.
+pub(crate) fn overdue_not_evicted(
+    lock: &Name,
+    engine: &'static str,
+    token: Token,
+    holder: &HolderInfo,
+    max_hold: Duration,
+    error: &Error,
+) {
+    let (token, max_hold_seconds) = (token.get(), max_hold.as_secs_f64());
+    tracing::warn!(%lock, engine, token, %holder, max_hold_seconds, %error, "lock holder not evicted");
+}
+
 /// The circuit breaker of a client has opened: its engine is away.
 pub(crate) fn engine_away(engine: &'static str, policy: &'static str) {
     count::switched(engine, policy, "away");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Limit, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token, Tokens, Validity, Waiters,
+    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name,
+    NoHistory, Page, Reply, Report, Result, Runtime, Token, Tokens, Validity, Waiters,
 };
 use serde_json::Value;
 
@@ -66,6 +66,10 @@ fn capabilities(body: &Value) -> Option<(Capabilities, String)> {
     };
     (all.upgrade, all.stored_permits, all.replicas, all.detach, all.history) =
         (false, false, false, false, false);
+    all.no_history = Some(NoHistory {
+        kind: ErrorKind::Unsupported,
+        why: "the lock service passes none on; use the URL of the engine behind the service",
+    });
     all.min_ttl = time("min_ttl_ms")?.max(SHORTEST);
     all.max_ttl = time("max_ttl_ms")?;
     Some((all, body.get("engine")?.as_str()?.to_owned()))

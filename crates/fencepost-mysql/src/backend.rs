@@ -47,25 +47,18 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     })
 }
 
-/// Why named locks have no runs.
-const NO_RUNS: &str = "the table fencepost_run is missing, or this user may not read it; run fencepost schema --apply with this URL, and \
-                       grant the user SELECT, INSERT, UPDATE and DELETE on it";
-
 impl Operators for MysqlServer {
     fn adjust(client: &MysqlClient, capabilities: &mut Capabilities) {
         capabilities.shared = false;
         capabilities.clock_tokens = true;
-        if !client.server.found().keeps_runs {
-            capabilities.history = false;
-            capabilities.no_history = Some(NO_RUNS);
-        }
+        capabilities.no_history = client.server.found().no_runs;
+        capabilities.history = capabilities.no_history.is_none();
         if client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
             (capabilities.tokens, capabilities.clock_tokens) = (Tokens::None, false);
             capabilities.permits = false;
             capabilities.inspect = false;
             capabilities.evict = false;
-            capabilities.history = false;
         }
     }
 

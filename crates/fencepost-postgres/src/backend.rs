@@ -48,18 +48,12 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     })
 }
 
-/// Why advisory locks have no runs.
-const NO_RUNS: &str = "the table fencepost.run is missing, or this user may not write it; run fencepost schema --apply with this URL, and \
-                       grant the user the rights that it names";
-
 impl Operators for PostgresServer {
     fn adjust(client: &PostgresClient, capabilities: &mut Capabilities) {
         capabilities.fair = !client.server.waits_quietly();
         capabilities.max_ttl = LONGEST;
-        if !client.server.names.keeps_runs() {
-            capabilities.history = false;
-            capabilities.no_history = Some(NO_RUNS);
-        }
+        capabilities.no_history = client.server.names.no_runs();
+        capabilities.history = capabilities.no_history.is_none();
     }
 
     async fn inspect(client: &PostgresClient, name: &Name) -> Result<Info> {

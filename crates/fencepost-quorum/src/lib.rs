@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
-    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity, jitter,
+    LocalQueue, Mode, Moment, Name, NoHistory, Page, Reply, Report, Result, Token, Validity, jitter,
 };
 
 use entry::QuorumEntry;
@@ -104,6 +104,15 @@ impl Quorum {
             validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
         })))
+    }
+
+    /// Waits for nodes that do not answer for this long, instead of [`PATIENCE`](Quorum::PATIENCE): for nodes that are far away or busy.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Quorum {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.patience = patience;
+        }
+        self
     }
 }
 
@@ -214,9 +223,10 @@ impl Backend for Quorum {
         let mut all = Capabilities::full(self.0.engine);
         (all.replicas, all.fair, all.barging) = (false, false, false);
         (all.history, all.upgrade, all.stored_permits) = (false, false, false);
-        all.no_history = Some(
-            "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
-        );
+        all.no_history = Some(NoHistory {
+            kind: ErrorKind::Unsupported,
+            why: "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
+        });
         all.clock_tokens = true;
         for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
             all.shared &= node.shared;

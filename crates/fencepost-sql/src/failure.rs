@@ -34,7 +34,7 @@ impl Failure {
     /// Says that the statement failed because a lease table is missing.
     #[must_use]
     pub fn without_table(self) -> Failure {
-        let message = "a lease table is missing; run fencepost schema --apply with this URL".to_owned();
+        let message = "a lease table is missing; run fencepost schema --apply with this URL, as a user who may create tables".to_owned();
         Failure { kind: ErrorKind::Configuration, message, no_table: true, ..self }
     }
 

@@ -141,12 +141,12 @@ impl TableOfRuns {
     fn explain(&self, mut failure: Failure) -> fencepost_core::Error {
         if failure.no_table {
             failure.message = format!(
-                "the table of runs, {}, is missing; run fencepost schema --apply with this URL",
+                "the table of runs, {}, is missing; run fencepost schema --apply with this URL, as a user who may create tables",
                 self.table
             );
         } else if failure.kind == ErrorKind::Denied {
             failure.message = format!(
-                "the user may not keep runs; grant the user SELECT, INSERT, UPDATE and DELETE on {}",
+                "this user may not keep runs; grant the user SELECT, INSERT, UPDATE and DELETE on {}",
                 self.table
             );
         }

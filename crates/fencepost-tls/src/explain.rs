@@ -36,6 +36,15 @@ impl TlsError {
                         "the certificate of {address} is not valid today; renew it, or set this machine's clock right"
                     )
                 }
+                // Its text is a list of numbers.
+                _ if is_of_another_authority(bad) => {
+                    return Some(trouble(format!(
+                        "the certificate of {address} was not signed by an authority of ca=; name its authority with ca=/path"
+                    )));
+                }
+                CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => format!(
+                    "{address} shows the certificate of an authority (CA:TRUE); make one with CA:FALSE, and name its issuer with ca=/path"
+                ),
                 _ => format!(
                     "{address} has no certificate that is trusted here; name its authority with ca=/path"
                 ),
@@ -87,6 +96,16 @@ fn cause<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     }
 }
 
+/// An authority of the same name has another key.
+fn is_of_another_authority(bad: &CertificateError) -> bool {
+    matches!(
+        bad,
+        CertificateError::BadSignature
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+    )
+}
+
 fn wanted(address: &dyn Display) -> String {
     format!("{address} wants to know its clients by certificates; name yours with cert=/path and key=/path")
 }
@@ -125,6 +144,7 @@ mod tests {
             (alert(AlertDescription::UnknownCA), true, "does not take our certificate"),
             (alert(AlertDescription::ProtocolVersion), false, "allow it TLS 1.2 or 1.3"),
             (bad(CertificateError::UnknownIssuer), false, "name its authority with ca=/path"),
+            (bad(CertificateError::BadSignature), false, "not signed by an authority of ca="),
             (bad(CertificateError::NotValidForName), false, "for another name"),
             (bad(CertificateError::Expired), false, "not valid today"),
         ] {

@@ -31,7 +31,9 @@ Exit codes:
   1  WARNING: the lock is held for longer than --max-held
   2  CRITICAL: no run succeeded within --max-age, or the last run failed
   3  UNKNOWN: the engine does not reply, or does not record runs
-  64 wrong usage"
+  64 wrong usage
+  78 wrong configuration
+  125 the result cannot be printed"
 )]
 pub(crate) struct Args {
     /// Require a run that ended with exit code 0 within the last DUR
@@ -110,14 +112,14 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 
 /// Asks the engine. Also returns why it keeps no runs.
 async fn look(name: &Name, settings: &Settings, limits: &Limits) -> Result<(Info, Option<String>), Failure> {
-    // With a wrong path the lock would look free. With `--max-age` the check warns anyway: no run is known.
-    if limits.age.is_none()
-        && let Some(file) = missing_file(settings)?
-    {
-        return Err(Failure::usage(format!(
-            "{} does not exist: no lock was ever taken there",
-            file.display()
-        )));
+    // To open the file would make it. With a wrong path the lock would look free. With `--max-age` the check warns: no run is known.
+    if let Some(file) = missing_file(settings)? {
+        let text = format!("{} does not exist: no lock was ever taken there", file.display());
+        if limits.age.is_none() {
+            return Err(Failure::usage(text));
+        }
+        info!("{text}");
+        return Ok((Info::new(name.clone(), None, Vec::new()), None));
     }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;

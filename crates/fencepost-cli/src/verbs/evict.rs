@@ -59,10 +59,12 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     Name::new(&args.name)?;
     check_reason(args.reason.as_deref())?;
     if args.token.is_none() && !args.overdue && (args.yes || !on_terminal()) {
-        return Err(Failure::usage(
-            "no token given; use --token T with the token that 'fencepost show NAME' prints, so that a later holder is not evicted \
-             by mistake",
-        ));
+        let name = show::visible(&args.name);
+        let yes = if args.yes { "" } else { "--yes and " };
+        return Err(Failure::usage(format!(
+            "no token given; use {yes}--token T with the token that 'fencepost show {name}' prints, so that a later holder is not \
+             evicted by mistake",
+        )));
     }
     let locks = connect(settings, Options::default()).await?;
     let outcome = evict(&args, &locks).await;
@@ -123,6 +125,7 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
         token: token.get(),
         holder: holder.holder.to_string(),
         reason: args.reason.clone(),
+        denied: None,
     };
     audit::line(&what, &evicted);
     result?;

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     let locks = connect(settings, Options::default()).await?;
     let stored = change(&args, &locks).await;
     close(&locks, CLEANUP).await;
-    let stored = stored?;
+    let stored = stored.map_err(failure)?;
     if args.json {
         show::line(&json!({ "name": args.name, "stored_permits": stored }).to_string())?;
     } else {
@@ -57,6 +57,17 @@ async fn change(args: &Args, locks: &Client) -> Result<Option<u32>, Error> {
         None => {}
     }
     semaphore.stored_permits().await
+}
+
+/// Says which engines can do it if this one cannot.
+fn failure(error: Error) -> Failure {
+    let unsupported = error.is_unsupported();
+    let failure = Failure::from(error);
+    if !unsupported {
+        return failure;
+    }
+    let others = "use SQLite, Redis without a cluster, or PostgreSQL or MySQL with mode=table in the URL";
+    Failure { message: format!("{failure}; {others}"), ..failure }
 }
 
 /// Returns the limit of a lock, where the engine stores limits.

@@ -4,7 +4,7 @@ use fencepost_core::Name;
 use serde_json::Value;
 
 use crate::args::OUTPUT;
-use crate::connect::{CLEANUP, Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
@@ -27,6 +27,14 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     Name::new(&args.name)?;
+    // To open the file would make it.
+    if let Some(file) = missing_file(settings)? {
+        if args.json {
+            show::line("[]")?;
+        }
+        info!("{} does not exist: no lock was ever taken there", file.display());
+        return Ok(0);
+    }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(&args.name).await;
     close(&locks, CLEANUP).await;

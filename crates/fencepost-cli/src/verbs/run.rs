@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(500);
   # a daemon that lives on, without the lock:
   fencepost run --leave-descendants deploy -- ./start.sh
   # cron on three hosts, one of them runs it:
-  fencepost run -b redis://db -q --skip-ok --once-per 24h -w 10m nightly -- ./report.sh
+  fencepost run -b redis://db -q --skip-ok --once-per 1d -w 10m --max-hold 6h nightly -- ./report.sh
 
 The program's environment has FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER and FENCEPOST_DEADLINE_MS, and FENCEPOST_DEGRADED if \
                   the lock was granted without the engine (--degrade). With several names, FENCEPOST_NAME and FENCEPOST_TOKEN \
@@ -53,6 +53,7 @@ The program's environment has FENCEPOST_NAME, FENCEPOST_TOKEN, FENCEPOST_HOLDER 
 
 Exit codes:
   the program's  the program's own exit code; 128+N if signal N ended it
+  0              also: --skip-ok or --once-per skipped the program
   64             wrong usage, or waiting for a lock under which this command runs
   69             cannot connect to the engine
   70             a bug in fencepost
@@ -89,7 +90,7 @@ pub(crate) struct Args {
     /// Exit with CODE instead of 75 when the lock is busy
     #[arg(short = 'E', long, value_name = "CODE", value_parser = code, conflicts_with = "skip_ok", help_heading = WAITING)]
     busy_exit: Option<u8>,
-    /// Exit with 0 when the lock is busy, because another host does the work. Implies -n without -w
+    /// Exit with 0 when the lock is busy, because another host does the work. Without -w it does not wait, as with -n
     #[arg(long, help_heading = WAITING)]
     skip_ok: bool,
     /// Choose the action on the program when the lock is lost
@@ -214,7 +215,6 @@ struct Prepared<'a> {
     /// `None`: the guardian starts after the grant, because it inherits the connection that keeps the grant.
     guardian: Option<io::Result<IdleGuardian>>,
     strangers: &'a HashSet<i32>,
-    /// The engine's URL.
     url: String,
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::Error;
+use fencepost_core::{Error, HolderInfo};
 use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Streams, Tokens};
 
 use crate::args::count;
@@ -163,6 +163,11 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
                 show::line("no rights: each program of this machine can take and evict each lock")?;
                 ""
             }
+        };
+        // No browser and no certificate knows the address for all interfaces.
+        let address = match address.ip().is_unspecified() {
+            true => format!("{}:{}", HolderInfo::this_process().host, address.port()),
+            false => address.to_string(),
         };
         show::line(&format!("the page: {scheme}://{address}/"))?;
         let curl = format!("curl{header} --json '{{\"ttl\": \"1m\"}}'");

@@ -4,7 +4,7 @@ use fencepost_core::{DetachedLease, Info, Name};
 use serde_json::json;
 
 use crate::args::OUTPUT;
-use crate::connect::{CLEANUP, Options, close, connect};
+use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::duration;
 use crate::exit::{Failure, LOST, NO};
 use crate::lease;
@@ -55,6 +55,14 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         Some(lease) => lease.name().clone(),
         None => Name::new(&what)?,
     };
+    // To open the file would make it.
+    if lease.is_none()
+        && let Some(file) = missing_file(settings)?
+    {
+        info!("{} does not exist: no lock was ever taken there", file.display());
+        show_info(&Info::new(name, None, Vec::new()), None, None, args.json)?;
+        return Ok(if args.exit_code { NO } else { 0 });
+    }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
     let not_kept = runs::not_kept(locks.capabilities());
@@ -81,7 +89,9 @@ fn show_info(info: &Info, permits: Option<u32>, not_kept: Option<&str>, json: bo
     let name = show::visible(info.name.as_str());
     let last = info.last_token.map_or_else(String::new, |token| format!(" (last token {token})"));
     if info.claims.is_empty() {
-        show::line(&format!("{name} is free{last}"))?;
+        let known = info.last_token.is_some() || info.runs.is_some() || permits.is_some();
+        let unknown = if known { "" } else { " (the engine has no record of this name)" };
+        show::line(&format!("{name} is free{last}{unknown}"))?;
     } else {
         show::line(&format!("{}{last}", show::bold(&name)))?;
     }
@@ -129,7 +139,7 @@ fn show_lease(lease: &DetachedLease, info: &Info, json: bool) -> Result<u8, Fail
                 let left =
                     claim.expires_in.map_or_else(String::new, |left| format!(", {} left", show::age(left)));
                 let evicted = if claim.evicted { ", evicted" } else { "" };
-                show::line(&format!("{name} is held by this lease: token {token}{left}{evicted}"))?;
+                show::line(&format!("{name} is held with the token of this lease, {token}{left}{evicted}"))?;
             }
             None => {
                 let elsewhere = lease::ELSEWHERE;

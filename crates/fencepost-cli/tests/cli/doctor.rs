@@ -3,6 +3,7 @@
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Cluster, Config, Masters, Redis, Sentinel};
+use fencepost_testkit::sql::{MariaDb, Postgres};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -36,6 +37,7 @@ fn engines_of_one_machine() {
     judged(said.expect(0), "reach", "note", "visible in this process only");
     judged(&said, "cycle", "ok", "taken and released");
     judged(&said, "handoff", "ok", "passed to a waiter");
+    judged(&said, "runs", "ok", "was kept");
     let place = Place::new();
     let said = place.output(["doctor", "--json"]);
     judged(said.expect(0), "journal", "ok", "wal");
@@ -49,13 +51,82 @@ fn engines_of_one_machine() {
     place.output(["doctor", "--yes"]).expect(64);
 }
 
+/// `run --once-per` needs a table, and rights on it. The examination reports what lacks, and the exit code tells which of both.
+#[test]
+fn runs_that_a_database_does_not_keep() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    server.run("CREATE ROLE app LOGIN").unwrap();
+    let tables = "fencepost_lock, fencepost_lock_queue, fencepost_lock_session, fencepost_lock_view";
+    for (mode, run, others) in [
+        ("?mode=table", "fencepost_lock_run", &*format!("SELECT, INSERT, UPDATE, DELETE ON {tables}")),
+        // Afterwards the owner has a schema of the owner's name, where the tables of the other mode would be.
+        ("", "fencepost.run", "USAGE ON SCHEMA fencepost TO app; GRANT USAGE ON SEQUENCE fencepost.token"),
+    ] {
+        let place = Place::at(&format!("postgres://app@{}/postgres{mode}", server.address()));
+        let missing = |what: &str| {
+            let said = place.output(["doctor", "--json"]);
+            judged(said.expect(0), "runs", "warning", "--once-per and check --max-age are refused");
+            judged(&said, "runs", "warning", what);
+        };
+        let once = || place.output(["run", "--once-per", "1h", "job", "--", "true"]);
+        let owner = Place::at(&format!("{}{mode}", server.url()));
+        if mode.is_empty() {
+            missing("fencepost.run is missing");
+            once().expect(78).complains(&["fencepost.run is missing", "schema --apply"]);
+        }
+        place.output(["schema", "--apply"]).expect(77).complains(&["the right CREATE"]);
+        owner.output(["schema", "--apply"]).expect(0);
+        server.run(&format!("GRANT {others} TO app")).unwrap();
+        missing(run);
+        once().expect(77).complains(&["this user may not", run]);
+        server.run(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {run} TO app")).unwrap();
+        judged(place.output(["doctor", "--json"]).expect(0), "runs", "ok", "was kept");
+        once().expect(0);
+        if mode.is_empty() {
+            server.run("REVOKE DELETE ON fencepost.run FROM app").unwrap();
+            missing("may not write the table fencepost.run");
+        } else {
+            server.run("DROP TABLE fencepost_lock_run").unwrap();
+            missing("is missing");
+            once().expect(78).complains(&["fencepost_lock_run", "is missing"]);
+        }
+    }
+    server.run("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC").unwrap();
+    let place = Place::at(&format!("postgres://app@{}/postgres", server.address()));
+    place
+        .output(["run", "a", "--", "true"])
+        .expect(77)
+        .complains(&["grant the user CONNECT on the database"]);
+}
+
+#[test]
+fn runs_that_mariadb_does_not_keep() {
+    needs!(MARIADB);
+    let server = MariaDb::start().unwrap();
+    Place::at(&server.url()).output(["doctor"]).expect(0);
+    server.run("CREATE USER app; GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost_token TO app").unwrap();
+    let place = Place::at(&format!("mysql://app@{}/fencepost", server.address()));
+    judged(
+        place.output(["doctor", "--json"]).expect(0),
+        "runs",
+        "warning",
+        "may not write the table fencepost_run",
+    );
+    let once = || place.output(["run", "--once-per", "1h", "job", "--", "true"]);
+    once().expect(77).complains(&["this user may not write the table fencepost_run"]);
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost_run TO app").unwrap();
+    judged(place.output(["doctor", "--json"]).expect(0), "runs", "ok", "was kept");
+    once().expect(0);
+}
+
 #[test]
 fn a_server_that_keeps_its_data_is_well() {
     needs!(REDIS);
     let server = Redis::start(&Config::new().durable()).unwrap();
     let said = doctor(&server.url());
     let subjects = ["server", "eviction", "persistence", "replication", "clock", "events", "rights"];
-    for subject in subjects.into_iter().chain(["cycle", "handoff"]) {
+    for subject in subjects.into_iter().chain(["cycle", "handoff", "runs"]) {
         judged(said.expect(0), subject, "ok", "");
     }
     judged(&said, "clock", "ok", "this machine's");
@@ -235,6 +306,7 @@ fn nodes_of_a_quorum_are_vouched_for() {
     let said = place.output(["doctor", "--init", "--yes", "--json"]);
     judged(said.expect(0), "majority", "ok", "3 of 3");
     judged(&said, "cycle", "ok", "");
+    judged(&said, "runs", "note", "none are kept");
     assert!(
         found(&said, "persistence")
             .iter()

@@ -39,7 +39,10 @@ fn age(place: &Place, seconds: i64) {
 #[test]
 fn show_tells_who_ran_last() {
     let place = Place::new();
-    assert_eq!(place.output(["show", "nightly"]).expect(0).out, "nightly is free\n");
+    assert_eq!(
+        place.output(["show", "nightly"]).expect(0).out,
+        "nightly is free (the engine has no record of this name)\n"
+    );
     let free = place.show("nightly");
     assert_eq!((&free["runs"], &free["runs_kept"]), (&Value::Null, &Value::Bool(true)));
     run(&place, "nightly", 0);

@@ -5,7 +5,7 @@ use fencepost_testkit::server::certify;
 use nix::sys::signal::Signal;
 
 use crate::guard::restarts_in_the_queue;
-use crate::kit::{HOLD, Kid, Place};
+use crate::kit::{HOLD, Kid, LONG, Place, eventually};
 use crate::redis::verbs::{evicting, running, waiting, watching};
 use crate::serve::Service;
 
@@ -25,6 +25,10 @@ fn every_verb() {
     restarts_in_the_queue(&place);
     place.output(["doctor"]).expect(0);
     place.output(["acquire", "site"]).expect(64).complains(&["docs/serve.md"]);
+    let advice = "use the URL of the engine behind the service";
+    place.output(["run", "--once-per", "1h", "site", "--", "true"]).expect(64).complains(&[advice]);
+    let check = place.output(["check", "site", "--max-age", "1h"]);
+    assert!(check.expect(3).out.contains(advice), "{check:?}");
     // The engine and the service have the same locks.
     let holder = place.running(&[], "site", HOLD);
     engine.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&["site"]);
@@ -92,6 +96,35 @@ fn a_token_decides() {
     holder.kid.said().expect(76).complains(&["evicted by an operator", "maintenance"]);
 }
 
+/// A waiter that may not evict says so once, and waits on.
+#[test]
+fn an_eviction_that_the_token_does_not_allow_is_reported() {
+    let engine = Place::new();
+    let tokens = engine.file("tokens", "");
+    let tokens = tokens.to_str().unwrap();
+    let service = Service::listen(&engine, "127.0.0.1:0", &["--tokens", tokens]);
+    let said = engine.output(["serve", "token", "add", "--tokens", tokens, "--allow", "acquire,read:", "ci"]);
+    let token = said.expect(0).out.trim().to_owned();
+    // Its program ends later than its limit.
+    let script = "trap '' TERM; echo up >&9; sleep 1000";
+    let holder = engine.running(&["--max-hold", "100ms", "--grace", "100ms"], "site", script);
+    holder.kid.send(Signal::SIGSTOP);
+    let mut waiter = Kid::of(
+        at(&service)
+            .fencepost(["run", "--evict-overdue", "site", "--", "echo", "next"])
+            .env("FENCEPOST_SERVICE_TOKEN", &token),
+    );
+    let mut err = waiter.err();
+    let denied = eventually("the denial is reported", LONG, || {
+        Some(err.line()).filter(|line| line.contains("the engine denies its eviction"))
+    });
+    assert!(denied.contains("is overdue") && denied.contains("does not allow"), "{denied}");
+    holder.kid.send(Signal::SIGCONT);
+    holder.kid.said();
+    assert_eq!(waiter.out().line(), "next");
+    waiter.end();
+}
+
 #[test]
 fn over_tls() {
     needs!(OPENSSL);
@@ -109,7 +142,25 @@ fn over_tls() {
     holder.kid.said().expect(143);
     assert_eq!(waiter.said().expect(0).out, "next\n");
     Place::at(&url).output(["run", "-n", "site", "--", "true"]).expect(78).complains(&["ca=/path"]);
-    at(&service).output(["run", "-n", "site", "--", "true"]).expect(69);
+    at(&service).output(["run", "-n", "site", "--", "true"]).expect(69).complains(&["write https:"]);
+}
+
+/// The certificate that `openssl req -x509` makes by itself is that of an authority.
+#[test]
+fn the_certificate_of_an_authority_is_told_apart() {
+    needs!(OPENSSL);
+    let engine = Place::new();
+    let subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    let files = ["-nodes", "-keyout", "key.pem", "-out", "cert.pem"];
+    let make = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
+    let made = Kid::of(&mut engine.via("openssl", [&make[..], &subject, &files].concat())).said();
+    made.expect(0);
+    let (cert, key) = (engine.path("cert.pem"), engine.path("key.pem"));
+    let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    let service = Service::listen(&engine, "127.0.0.1:0", &options);
+    let port = service.address.rsplit_once(':').unwrap().1.to_owned();
+    let place = Place::at(&format!("https://localhost:{port}?ca={}", cert.display()));
+    place.output(["run", "-n", "site", "--", "true"]).expect(78).complains(&["make one with CA:FALSE"]);
 }
 
 #[test]

@@ -71,6 +71,13 @@ fn a_place_where_nothing_was_ever_locked_is_said_to_be_missing() {
         assert_eq!(place.output([arguments, &["--json"]].concat()).expect(0).out, "[]\n");
         assert!(!missing.exists(), "a look makes no file");
     }
+    for (arguments, code) in
+        [(&["show", "a"][..], 0), (&["queue", "a"], 0), (&["check", "a", "--max-age", "1h"], 2)]
+    {
+        place.output(arguments).expect(code).complains(&["locks.db does not exist"]);
+        serde_json::from_str::<Value>(&place.output([arguments, &["--json"]].concat()).out).unwrap();
+        assert!(!place.database().exists(), "{arguments:?} made a file");
+    }
     place.output(["ls", "-b", "sqlite:no/such.db"]).expect(78).complains(&["folder", "does not exist"]);
     place.output(["run", "a", "--", "true"]).expect(0);
     place.output(["ls"]).expect(0).complains(&["no locks are held"]);

@@ -44,7 +44,10 @@ fn listings_show_holders_and_waiters() {
     assert!(text.contains("nightly") && text.contains("1. waiting") && text.contains("2. waiting"), "{text}");
     let text = place.output(["queue", "stock/1"]).expect(0).out.clone();
     assert!(text.find("first").unwrap() < text.find("second").unwrap(), "{text}");
-    assert_eq!(place.output(["show", "nobody"]).expect(0).out, "nobody is free\n");
+    assert_eq!(
+        place.output(["show", "nobody"]).expect(0).out,
+        "nobody is free (the engine has no record of this name)\n"
+    );
     assert_eq!(place.output(["queue", "nobody"]).expect(0).out, "");
 }
 
@@ -101,7 +104,7 @@ fn evict_names_its_victim_by_token_and_asks_first() {
         .complains(&["fencepost show"]);
     place.output(["evict", "hello", "--token", &token.to_string()]).expect(64).complains(&["--yes"]);
     for arguments in [&["evict", "hello"][..], &["evict", "hello", "--yes"]] {
-        place.output(arguments).expect(64).complains(&["no token given; use --token T"]);
+        place.output(arguments).expect(64).complains(&["no token given; use --yes and --token T"]);
     }
     assert_eq!(place.show("hello")["holders"][0]["evicted"], Value::Bool(false));
     // At once: the next one need not wait for the holder's end.

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::faults::{guardian_releases, killed_wrapper, nobody_there, program_inherits_the_connection};
 use crate::guard::restarts_in_the_queue;
-use crate::kit::{HOLD, Place};
+use crate::kit::{HOLD, Kid, Place};
 use crate::redis::verbs::{evicting, exclusive_and_shared, waiting, watching};
 
 #[test]
@@ -103,6 +103,14 @@ fn leases_without_a_process_are_refused() {
     let server = Postgres::start().unwrap();
     let place = Place::at(&server.url());
     place.output(["acquire", "a"]).expect(64).complains(&["postgres"]);
+    // One that another engine gave.
+    let other = Place::new();
+    let lease = other.output(["acquire", "a"]).expect(0).out.trim().to_owned();
+    for verb in ["release", "extend"] {
+        let said = Kid::of(place.fencepost([verb]).env("FENCEPOST_LEASE", &lease)).said();
+        said.expect(64).complains(&["no detached leases", "belongs to another engine"]);
+    }
+    place.output(["permits", "gpu", "--set", "1"]).expect(64).complains(&["with mode=table in the URL"]);
 }
 
 #[test]

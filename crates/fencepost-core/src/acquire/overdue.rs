@@ -123,6 +123,16 @@ async fn look(client: &ClientShared, name: &Name, ask: Ask, seen: &mut Seen) -> 
             Ok(()) => {
                 telemetry::evicted_overdue(name, client.engine(), token, &holder.holder, max_hold);
             }
+            Err(error) if error.is_denied() => {
+                telemetry::overdue_not_evicted(
+                    name,
+                    client.engine(),
+                    token,
+                    &holder.holder,
+                    max_hold,
+                    &error,
+                );
+            }
             Err(error) => {
                 tracing::debug!(lock = %name, %token, %error, "cannot evict a holder that is overdue");
             }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::error::ErrorKind;
+
 /// The capabilities of an engine as it is deployed. The conformance suite checks each line; a lock that requires
 /// something is checked when it is built, never silently weakened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,11 +47,20 @@ pub struct Capabilities {
     /// The engine keeps the runs of claims that [ask for it](crate::Claim::history).
     pub history: bool,
     /// Why it keeps none, and what to do, if that is more than that the engine cannot.
-    pub no_history: Option<&'static str>,
+    pub no_history: Option<NoHistory>,
     /// A lost renewal is noticed by the lease's length; this is the shortest that works.
     pub min_ttl: Duration,
     /// The longest lease.
     pub max_ttl: Duration,
+}
+
+/// Why an engine keeps no runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoHistory {
+    /// The kind of the error of a call that needs runs.
+    pub kind: ErrorKind,
+    /// The reason, and what to do.
+    pub why: &'static str,
 }
 
 /// The unit that queues at the engine.

@@ -116,7 +116,8 @@ impl Client {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a bad name, one of more than 250 bytes, or a window of zero,
-    /// [`is_unsupported`](Error::is_unsupported) if the engine keeps no [history](Capabilities::history).
+    /// [`is_unsupported`](Error::is_unsupported) if the engine keeps no [history](Capabilities::history), or the kind of what
+    /// [stands in the way](crate::NoHistory).
     pub fn once(&self, name: &str, window: Duration) -> Result<Once> {
         Once::new(self.client.clone(), Name::new(name)?, window)
     }

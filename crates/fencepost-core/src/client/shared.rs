@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Backend;
 use crate::backend::admission::Mode;
-use crate::backend::capabilities::{Capabilities, Tokens};
+use crate::backend::capabilities::{Capabilities, NoHistory, Tokens};
 use crate::backend::record::LaterFormat;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -231,8 +231,15 @@ impl ClientShared {
 
     pub(crate) fn require_history(&self, needed: bool) -> Result<()> {
         let Capabilities { history, inspect, no_history, .. } = self.capabilities;
-        let why = no_history.map_or_else(String::new, |why| format!(": {why}"));
-        self.require(!needed || history && inspect, &format!("history of runs{why}"))
+        match no_history.filter(|_| self.policy.is_none()) {
+            _ if !needed || history && inspect => Ok(()),
+            None => self.require(false, "history of runs"),
+            Some(NoHistory { kind, why }) => {
+                let engine = self.engine();
+                let message = format!("the {engine} engine has no history of runs: {why}");
+                Err(Error::new(kind, message).on(engine))
+            }
+        }
     }
 
     /// Refuses what the engine does not have.

@@ -6,9 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::Acquire;
-use crate::backend::capabilities::Tokens;
+use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::lock::Mutex;
 use crate::operator::report::{Finding, Report, Severity};
 
@@ -16,6 +16,10 @@ use crate::operator::report::{Finding, Report, Severity};
 const NAME: &str = "fencepost/doctor";
 /// How long the lock of an examination may take, and be held if its client dies.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the engine keeps the run of an examination.
+const KEPT: Duration = Duration::from_secs(60);
+/// The consequence of an engine without runs.
+const REFUSED: &str = "--once-per and check --max-age are refused";
 
 impl Client {
     /// Examines the engine: how it is set up and how it fares, and what that means for locks. Takes a lock of its own,
@@ -51,6 +55,7 @@ impl Client {
         // Of no interest where not even that works.
         if works {
             report.findings.push(self.handoff().await);
+            report.findings.push(self.runs().await);
         }
         Ok(report)
     }
@@ -106,6 +111,28 @@ impl Client {
         match handed.await {
             Ok(took) => Finding::ok("handoff", format!("a lock passed to a waiter in {}", shown(took))),
             Err(error) => Finding::problem("handoff", format!("no lock could pass to a waiter: {error}")),
+        }
+    }
+
+    /// Takes a lock whose run is kept: the record of runs may need more rights.
+    async fn runs(&self) -> Finding {
+        let Capabilities { history, no_history, .. } = self.capabilities();
+        if !history {
+            // An engine that cannot keep runs is as it should be.
+            let can = no_history.is_some_and(|none| none.kind != ErrorKind::Unsupported);
+            let severity = if can { Severity::Warning } else { Severity::Note };
+            let why = no_history.map_or_else(String::new, |none| format!(": {}", none.why));
+            return Finding::new(severity, "runs", format!("none are kept, so {REFUSED}{why}"));
+        }
+        let kept = async {
+            let lock = self.mutex(NAME)?;
+            let Acquire(mut request) = self.asked(&lock);
+            (request.history, request.needs_run) = (Some(KEPT), true);
+            Acquire(request).await?.release().await
+        };
+        match kept.await {
+            Ok(()) => Finding::ok("runs", "the run of a lock was kept"),
+            Err(error) => Finding::warning("runs", format!("none can be kept, so {REFUSED}: {error}")),
         }
     }
 

@@ -47,14 +47,15 @@ impl Attachment<'_> {
         let (client, state) = (self.client, self.state);
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;
+        let mut later = None;
         let found = kvs.into_iter().find_map(|kv| {
-            // A claim of a later format is another's.
-            let record = ClaimRecord::read(&kv.value).ok()?;
+            let record = ClaimRecord::read(&kv.value).map_err(|error| later = Some(error)).ok()?;
             let same = record.id == Some(claim.id) && record.mode == Some(claim.want().mode);
             (same && !record.evicted).then_some((kv, record))
         });
         let Some((kv, mut record)) = found.filter(|(kv, _)| self.ended != Some(kv.lease)) else {
-            return Ok(Outcome::Done(None));
+            // A record of a later format may be this claim's.
+            return later.map_or(Ok(Outcome::Done(None)), |later| Err(later.into()));
         };
         let ttl = claim.ttl();
         // An extension never shortens the lease.

@@ -87,10 +87,14 @@ pub(crate) async fn release_detached(
     id: ClaimId,
 ) -> Result<Deletion, Failure> {
     let (_, kvs) = client.queue(queue).await?;
-    // A claim of a later format is another's.
-    let mut claims = kvs.into_iter().filter_map(|kv| Some((ClaimRecord::read(&kv.value).ok()?, kv)));
-    let Some((record, kv)) = claims.find(|(record, _)| record.id == Some(id)) else {
-        return Ok(Deletion::default());
+    let mut later = None;
+    let found = kvs.into_iter().find_map(|kv| {
+        let record = ClaimRecord::read(&kv.value).map_err(|error| later = Some(error)).ok()?;
+        (record.id == Some(id)).then_some((record, kv))
+    });
+    let Some((record, kv)) = found else {
+        // A record of a later format may be this claim's.
+        return later.map_or(Ok(Deletion::default()), |later| Err(later.into()));
     };
     let repeated = AtomicBool::new(false);
     let reply = client.cluster.call(DeleteRequest::one(&kv.key), Some(&repeated)).await?;

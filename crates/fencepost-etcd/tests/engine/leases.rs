@@ -142,6 +142,32 @@ async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
     locks.close().await;
 }
 
+/// Nobody can tell whether a record of a later format is that of the lease. The error names both formats, and nothing is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_beside_a_record_of_a_later_format_is_not_called_lost() {
+    needs!(ETCD);
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let lease = locks.mutex("stock").unwrap().lock().await.unwrap().detach().await.unwrap();
+    let key = etcd.look().keys("stock/").remove(0);
+    let record = etcd.look().run(&["get", "--print-value-only", &key]);
+    let later = record.trim_end().replacen(r#""fencepost":1"#, r#""fencepost":2"#, 1);
+    etcd.look().run(&["put", "--ignore-lease", &key, &later]);
+    for refused in [
+        locks.extend(&lease, SOON).await.map(drop),
+        locks.attach(&lease).await.map(drop),
+        locks.release(&lease).await,
+    ] {
+        let error = refused.expect_err("its record has format 2");
+        let text = error.to_string();
+        assert!(error.is_configuration() && text.contains("format 2") && text.contains("knows 1"), "{text}");
+    }
+    assert_eq!(etcd.look().run(&["get", "--print-value-only", &key]).trim_end(), later);
+    etcd.look().run(&["put", "--ignore-lease", &key, record.trim_end()]);
+    locks.release(&lease).await.unwrap();
+    locks.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
     needs!(ETCD);

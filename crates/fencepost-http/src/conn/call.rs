@@ -251,11 +251,22 @@ impl Connections {
             std::iter::successors(Some(error), |error: &&'_ (dyn StdError + 'static)| (*error).source())
                 .last()
                 .map(ToString::to_string);
+        // hyper tells this by its text alone.
+        let is_strange = cause.as_ref().is_some_and(|cause| cause.starts_with("invalid HTTP"));
         let message = match unconnected {
             true => format!(
                 "cannot connect to {}; check that the lock service is running, and the port",
                 self.url()
             ),
+            // It answers in TLS, or is no web server.
+            false if is_strange => {
+                let advice = if self.url().starts_with("http:") {
+                    "; if the service has TLS, write https:"
+                } else {
+                    ""
+                };
+                format!("{} does not answer in HTTP; check the port{advice}", self.url())
+            }
             false => {
                 format!("the connection to {} broke; check that the lock service is running", self.url())
             }

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ErrorKind, Runtime};
+use fencepost_core::{ErrorKind, NoHistory, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
 use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
 use fencepost_sql::{Failure, connection_name, dial};
@@ -35,6 +35,21 @@ const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('hostname', 'port', 
     'read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', 'group_replication_single_primary_mode', \
     'lower_case_table_names', 'log_bin', 'binlog_format')";
 
+const NO_RUNS: NoHistory = NoHistory {
+    kind: ErrorKind::Configuration,
+    why: "the table fencepost_run is missing, and this user may not make it; run fencepost schema --apply as a user with the right CREATE",
+};
+
+const RUNS_DENIED: NoHistory = NoHistory {
+    kind: ErrorKind::Denied,
+    why: "this user may not write the table fencepost_run; grant the user SELECT, INSERT, UPDATE and DELETE on it",
+};
+
+const NO_TOKENS: NoHistory = NoHistory {
+    kind: ErrorKind::Configuration,
+    why: "a run is kept by its token, and there are no tokens; fencepost doctor says why",
+};
+
 /// Opens connections to the server that a URL names.
 pub(crate) struct Connector {
     pub(crate) config: Config,
@@ -55,8 +70,8 @@ type Opened = Vec<(String, Box<dyn Fn() -> bool + Send + Sync>)>;
 pub(crate) struct Found {
     /// Why there are no tokens.
     pub(crate) no_tokens: Option<String>,
-    /// The table of runs is there.
-    pub(crate) keeps_runs: bool,
+    /// Why the table of runs cannot be used.
+    pub(crate) no_runs: Option<NoHistory>,
     /// The database, as locks' names begin.
     pub(crate) database: String,
 }
@@ -198,20 +213,23 @@ impl Connector {
         if let Some(why) = &no_tokens {
             tracing::warn!(server, why, "locks of this client have no fencing tokens");
         }
-        let mut keeps_runs = works(channel.query(FIND_RUNS).await, server)?;
-        if !keeps_runs && no_tokens.is_none() {
-            keeps_runs = works(channel.query(CREATE_RUNS).await, server)?;
+        let mut no_runs = tried(channel.query(FIND_RUNS).await, server)?;
+        if no_tokens.is_some() {
+            no_runs = Some(NO_TOKENS);
+        } else if no_runs.is_some() && tried(channel.query(CREATE_RUNS).await, server)?.is_none() {
+            no_runs = tried(channel.query(FIND_RUNS).await, server)?;
         }
-        Ok(Found { no_tokens, keeps_runs, database })
+        Ok(Found { no_tokens, no_runs, database })
     }
 }
 
-/// `false`: the table is missing, or the user has no right to it. An error that passes is one here, too.
-fn works(answer: Result<Answer, Unanswered>, server: &str) -> Result<bool, Failure> {
+/// Returns why the table of runs cannot be used, by the reply to a statement about it. An error that passes is one here, too.
+fn tried(answer: Result<Answer, Unanswered>, server: &str) -> Result<Option<NoHistory>, Failure> {
     let missing = matches!(answer, Err(Unanswered::Refused { code: NO_TABLE, .. }));
     match answer.map_err(|error| error::read(error, server)) {
-        Ok(_) => Ok(true),
-        Err(failure) if missing || failure.kind == ErrorKind::Denied => Ok(false),
+        Ok(_) => Ok(None),
+        Err(_) if missing => Ok(Some(NO_RUNS)),
+        Err(failure) if failure.kind == ErrorKind::Denied => Ok(Some(RUNS_DENIED)),
         Err(failure) => Err(failure),
     }
 }

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, SimpleQueryMessage};
 
 use crate::config::Config;
@@ -216,6 +217,11 @@ fn explain(failed: Failed, server: &str, security: &Security) -> Failure {
     match failed {
         Failed::Driver(error) if error.as_db_error().is_none() => {
             error::read(&error, server).noting(security.unread())
+        }
+        Failed::Driver(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            let message =
+                format!("{server} refuses this user the database; grant the user CONNECT on the database");
+            Failure { message, ..error::read(&error, server) }
         }
         Failed::Driver(error) => error::read(&error, server),
         Failed::Io(error) => error::unconnected(server, error),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Moment, Name};
+use fencepost_core::{ErrorKind, Moment, Name, NoHistory};
 use fencepost_sql::Failure;
 
 use crate::conn::session::PostgresSession;
@@ -14,6 +14,16 @@ const MAX_SEEN: usize = 100_000;
 
 /// How long a client remembers that it has written a name: others remove names that nobody has written for 30 days.
 const SEEN: Duration = Duration::from_secs(24 * 3600);
+
+const NO_TABLE: NoHistory = NoHistory {
+    kind: ErrorKind::Configuration,
+    why: "the table fencepost.run is missing; run fencepost schema --apply as the owner of the database",
+};
+
+const DENIED: NoHistory = NoHistory {
+    kind: ErrorKind::Denied,
+    why: "this user may not write the table fencepost.run; grant the user the rights that fencepost schema names",
+};
 
 /// The names that a client writes to the table `fencepost.name`, each once a day.
 #[derive(Default)]
@@ -28,8 +38,8 @@ struct Known {
     is_writing: bool,
     /// The table exists, and the user may write to it.
     is_usable: bool,
-    /// The same of the table `fencepost.run`.
-    keeps_runs: bool,
+    /// Why the table `fencepost.run` cannot be used.
+    no_runs: Option<NoHistory>,
 }
 
 impl Names {
@@ -43,14 +53,20 @@ impl Names {
         // Without the right on the schema a look at its tables is an error.
         let row = session
             .one_row(&format!(
-                "SELECT CASE WHEN usable THEN {} ELSE false END, CASE WHEN usable THEN {} ELSE false END \
+                "SELECT CASE WHEN usable THEN {} ELSE false END, CASE WHEN usable THEN {} ELSE false END, \
+                 CASE WHEN usable THEN to_regclass('fencepost.run') IS NOT NULL ELSE to_regnamespace('fencepost') IS NOT NULL END \
                  FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) AS usable) AS schema",
                 writes("name"),
                 writes("run")
             ))
             .await?;
         let mut known = self.0.lock();
-        (known.is_usable, known.keeps_runs) = (row.get(0), row.get(1));
+        known.is_usable = row.get(0);
+        known.no_runs = match (row.get(1), row.get(2)) {
+            (true, _) => None,
+            (false, true) => Some(DENIED),
+            (false, false) => Some(NO_TABLE),
+        };
         Ok(())
     }
 
@@ -58,8 +74,8 @@ impl Names {
         self.0.lock().is_usable
     }
 
-    pub(crate) fn keeps_runs(&self) -> bool {
-        self.0.lock().keeps_runs
+    pub(crate) fn no_runs(&self) -> Option<NoHistory> {
+        self.0.lock().no_runs
     }
 
     /// Notes a name that a claim holds. `true`: the caller starts to write.

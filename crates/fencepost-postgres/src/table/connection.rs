@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::Runtime;
+use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement};
 
 use crate::conn::connect::{Connector, DriverClient};
@@ -55,6 +55,14 @@ pub(crate) async fn run_batch(connector: &Connector, statements: &str) -> Result
     let clock = connector.runtime.clock();
     let running = connection.client.driver.batch_execute(statements);
     let made = clock.within(clock.now() + connector.config.server.timeout, running).await;
-    made.ok_or_else(|| Failure::timeout(&connector.server))?
-        .map_err(|error| error::read(&error, &connector.server))
+    made.ok_or_else(|| Failure::timeout(&connector.server))?.map_err(|error| {
+        let mut failure = error::read(&error, &connector.server);
+        if failure.kind == ErrorKind::Denied {
+            failure.message = format!(
+                "{} denied a statement; apply the schema as a user with the right CREATE, such as the owner of the database",
+                connector.server
+            );
+        }
+        failure
+    })
 }

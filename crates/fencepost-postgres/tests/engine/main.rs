@@ -185,6 +185,12 @@ async fn the_key_of_the_page_is_that_of_the_lock() {
     let guard = client.mutex("nightly").expect("a good name").lock().await.expect("it is free");
     let held = "SELECT (classid::int8 << 32 | objid::int8) FROM pg_locks WHERE locktype = 'advisory'";
     assert_eq!(server.run(held).expect("the server answers"), key);
+    let holders =
+        page.split("```sql\n").nth(3).and_then(|rest| rest.split_once("```")).expect("it is there").0;
+    let found = server.run(&holders.replace("KEY", key.trim())).expect("it runs");
+    let mut rows = found.lines();
+    assert!(rows.next().is_some_and(|row| row.contains("fencepost_") && row.ends_with('t')), "{found}");
+    assert_eq!(rows.next(), None, "one connection holds it: {found}");
     guard.release().await.expect("it was held");
     client.close().await;
 }

@@ -4,6 +4,7 @@ mod deleted;
 mod pooler;
 mod unpolled;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Registry, Result};
@@ -328,20 +329,27 @@ async fn a_session_is_not_removed_beside_its_renewal() {
     let expire =
         format!("UPDATE fencepost_lock_session SET expires = clock_timestamp() - interval '1s' WHERE {mine}");
     server.run(&expire).expect("it expires");
-    let renewal = format!(
-        "BEGIN; UPDATE fencepost_lock_session SET expires = clock_timestamp() + interval '60s' WHERE {mine}; \
-         SELECT pg_sleep(2); COMMIT"
-    );
     let mut renewing = std::process::Command::new("psql")
         .args(["--no-psqlrc", "--host=127.0.0.1", "--username=fencepost", "--dbname=postgres", "--quiet"])
-        .args([format!("--port={}", server.address().port()), format!("--command={renewal}")])
-        .stdout(std::process::Stdio::null())
+        .arg(format!("--port={}", server.address().port()))
+        .stdin(std::process::Stdio::piped())
         .spawn()
         .expect("psql is there");
-    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    eventually(SOON, "the renewal is under way", || async { count(sleeps) == "1" }).await;
-    let granted = two.mutex("lock").expect("a good name").try_lock().await.expect("it answers");
-    assert!(granted.is_none(), "two hold it");
+    let mut statements = renewing.stdin.take().expect("it is piped");
+    let renewal = format!(
+        "BEGIN; UPDATE fencepost_lock_session SET expires = clock_timestamp() + interval '60s' WHERE {mine};"
+    );
+    writeln!(statements, "{renewal}").expect("psql reads");
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
+    eventually(SOON, "the renewal is under way", || async { count(open) == "1" }).await;
+    let lock = two.mutex("lock").expect("a good name");
+    let trying = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    eventually(SOON, "the claim waits for the renewal", || async { count(waits) == "1" }).await;
+    writeln!(statements, "COMMIT;").expect("psql reads");
+    drop(statements);
+    let granted = trying.await.expect("it does not panic").expect("it answers");
+    assert!(!granted, "two hold it");
     assert!(renewing.wait().expect("it ends").success());
     guard.ensure_held().expect("it was renewed");
     // Without a renewal the session is removed, and the lock is free.

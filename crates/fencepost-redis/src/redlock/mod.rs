@@ -2,7 +2,7 @@
 //!
 //! `redlock:URL,URL…` takes the full URLs of the nodes, one server each, separated by commas; options after a `?` at the end
 //! are those of every node, and `max_ttl=` (seconds, 60 by default) is the longest lease of the deployment. All clients give the
-//! same nodes.
+//! same nodes. `node_timeout=` (250 ms by default) is how long an operation waits for nodes that do not answer.
 //!
 //! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
 //! grant. It is known by a marker that holds the run id of the server. [`vouch`] lets new nodes in at once.
@@ -56,17 +56,19 @@ const GRACE: Duration = Duration::from_millis(500);
 /// # Cancel safety
 /// May be dropped; nothing stays at the servers.
 pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
-    let (configs, max_ttl) = match parse(&address) {
-        Ok(parsed) => parsed,
-        Err(error) => return Reply::ready(Err(error)),
-    };
+    let ((configs, max_ttl), patience) =
+        match parse(&address).and_then(|parsed| Ok((parsed, patience(&address)?))) {
+            Ok(parsed) => parsed,
+            Err(error) => return Reply::ready(Err(error)),
+        };
     Reply::coming(async move {
         let nodes: Vec<Node> =
             configs.into_iter().map(|config| Node::new(config, max_ttl, &runtime)).collect();
         let need = nodes.len() / 2 + 1;
         meet(&nodes, need, &runtime).await?;
         let nodes = nodes.into_iter().map(|node| Arc::new(node) as Arc<dyn Backend>).collect();
-        Ok(Arc::new(Quorum::new(ENGINE, nodes, runtime.clock().clone())?) as Arc<dyn Backend>)
+        let quorum = Quorum::new(ENGINE, nodes, runtime.clock().clone())?;
+        Ok(Arc::new(quorum.with_patience(patience)) as Arc<dyn Backend>)
     })
 }
 
@@ -142,6 +144,13 @@ pub async fn vouch(url: &str, runtime: Runtime) -> Result<()> {
     join_all(each).await.into_iter().collect()
 }
 
+/// Returns how long an operation waits for nodes that do not answer.
+fn patience(address: &BackendUrl) -> Result<Duration> {
+    let rule = "1ms to 60s, as in 250ms or 2s";
+    let given = address.duration("node_timeout", &["ms", "s"], 1..=60_000, rule);
+    Ok(given.map_err(|error| error.on(ENGINE))?.unwrap_or(Quorum::PATIENCE))
+}
+
 pub(crate) fn parse(address: &BackendUrl) -> Result<(Vec<Config>, Duration)> {
     let invalid = |message: &str| Error::invalid(message).on(ENGINE);
     let max_ttl = match address.option("max_ttl") {
@@ -153,7 +162,7 @@ pub(crate) fn parse(address: &BackendUrl) -> Result<(Vec<Config>, Duration)> {
     };
     let mut configs = Vec::new();
     for url in address.rest.split(',') {
-        let node = BackendUrl::parse(url)?.with_options_of(address, &["max_ttl"]);
+        let node = BackendUrl::parse(url)?.with_options_of(address, &["max_ttl", "node_timeout"]);
         let config = Config::parse(&node)?;
         if !matches!(config.servers, Servers::One(_)) {
             return Err(invalid("a node of a quorum is one server: redis:, rediss: or redis+unix:"));

@@ -11,6 +11,23 @@ use fencepost_testkit::wait::eventually;
 
 use super::{WAIT, client, cycle, five, grow, vouch};
 
+/// Nodes that are far away or busy answer late. A client that expects it waits for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_answer_late_are_waited_for() {
+    needs!(REDIS);
+    let (masters, url) = five().await;
+    let (hasty, patient) = (client(&url).await, client(&format!("{url}?node_timeout=20s&timeout=20s")).await);
+    let lease = patient.mutex("lock").unwrap().lock().await.unwrap().detach().await.unwrap();
+    for node in masters.nodes() {
+        node.look().ask::<String>(&["CLIENT", "PAUSE", "3000", "ALL"]);
+    }
+    let ttl = Duration::from_secs(40);
+    let (late, extended) = tokio::join!(hasty.extend(&lease, ttl), patient.extend(&lease, ttl));
+    assert!(late.expect_err("it waits for 250 ms").is_unreachable());
+    extended.expect("it waits for the nodes");
+    patient.release(&lease).await.expect("it is held");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_hangs_holds_up_no_new_client() {
     needs!(REDIS);

@@ -25,8 +25,8 @@ pub const MYSQL: Dialect = Dialect {
     names: None,
     notify: None,
     layout,
-    missing: "the lease table is missing, or this user has no rights on it; run fencepost schema --apply with this URL, and grant \
-              the user SELECT, INSERT, UPDATE and DELETE on the four tables",
+    missing: "the lease table is missing, or this user has no rights on it; run fencepost schema --apply with this URL, as a user who may create tables, \
+              and grant this user SELECT, INSERT, UPDATE and DELETE on the four tables",
     schema,
 };
 

@@ -20,7 +20,7 @@ pub const POSTGRES: Dialect = Dialect {
     names: Some("= ANY (string_to_array({}, E'\\n'))"),
     notify: Some("SELECT pg_notify($1, $2) IS NULL"),
     layout,
-    missing: "the lease table is missing; run fencepost schema --apply with this URL",
+    missing: "the lease table is missing; run fencepost schema --apply with this URL, as a user who may create tables",
     schema,
 };
 

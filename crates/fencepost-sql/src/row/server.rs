@@ -65,7 +65,7 @@ pub trait RowServer: Connect + Sized {
             }
             ErrorKind::Configuration if failure.message.starts_with("a lease table") => {
                 failure.message =
-                    "a table of mode=row is missing; run fencepost schema --apply with this URL".to_owned();
+                    "a table of mode=row is missing; run fencepost schema --apply with this URL, as a user who may create tables".to_owned();
             }
             _ => {}
         }
