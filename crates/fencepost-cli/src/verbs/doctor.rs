@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Check whether the engine is set up well for locks.
 ///
 /// Prints one line per finding: ok, note, warning or problem, and what to do about it. Takes and releases a lock named 'fencepost/doctor',
-/// and changes nothing else. A problem means that locks do not work, or can be lost in normal operation. With --degrade URL it checks
+/// whose run the engine keeps for a minute if it can, and changes nothing else. A problem means that locks do not work, or can be lost in normal operation. With --degrade URL it checks
 /// both engines, and whether the second can replace the first.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -104,7 +104,7 @@ fn evict_names_its_victim_by_token_and_asks_first() {
         .complains(&["fencepost show"]);
     place.output(["evict", "hello", "--token", &token.to_string()]).expect(64).complains(&["--yes"]);
     for arguments in [&["evict", "hello"][..], &["evict", "hello", "--yes"]] {
-        place.output(arguments).expect(64).complains(&["no token given; use --yes and --token T"]);
+        place.output(arguments).expect(64).complains(&["with the token that"]);
     }
     assert_eq!(place.show("hello")["holders"][0]["evicted"], Value::Bool(false));
     // At once: the next one need not wait for the holder's end.

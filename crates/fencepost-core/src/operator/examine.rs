@@ -23,7 +23,8 @@ const REFUSED: &str = "--once-per and check --max-age are refused";
 
 impl Client {
     /// Examines the engine: how it is set up and how it fares, and what that means for locks. Takes a lock of its own,
-    /// `fencepost/doctor`, hands it on to itself and releases it, which shows whether the engine really grants any.
+    /// `fencepost/doctor`, hands it on to itself and releases it, which shows whether the engine really grants any. Where the engine
+    /// keeps runs, it keeps one of that lock for 1 min.
     ///
     /// A fault is no error but a [`Finding`] with advice.
     ///
