@@ -3,6 +3,7 @@
 mod ends;
 mod keys;
 mod kit;
+mod live;
 mod locks;
 mod network;
 mod page;
