@@ -36,6 +36,8 @@ const NEEDED: &[Needed] = &[
     Needed { program: "/usr/sbin/mariadbd", package: "mariadb-server-core" },
     Needed { program: "mariadb", package: "mariadb-client-core" },
     Needed { program: "javac", package: "default-jdk-headless" },
+    Needed { program: "chromium", package: "chromium" },
+    Needed { program: "chromedriver", package: "chromium-driver" },
     Needed { program: "systemd-analyze", package: "systemd" },
     Needed { program: "python3", package: "python3-venv" },
     Needed { program: "/usr/share/java/zookeeper.jar", package: "libzookeeper-java" },
