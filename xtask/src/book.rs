@@ -30,8 +30,8 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
         let shown = file.to_string_lossy();
         if list.contains(&format!("]({shown})")) {
             write(&source.join(&file), &relinked(&read(workspace, &file)?, &file, &list))?;
-        } else if file.starts_with("docs") && file.extension().is_some_and(|kind| kind == "svg") {
-            write(&source.join(&file), &read(workspace, &file)?)?;
+        } else if file.starts_with("docs") && is_picture(&shown) {
+            copy(&workspace.root().join(&file), &source.join(&file))?;
         }
     }
     write(&folder.join("book.toml"), SETTINGS)?;
@@ -50,11 +50,7 @@ fn relinked(page: &str, file: &Path, list: &str) -> String {
         let (link, rest) = part.split_at(end);
         let target = resolve(file, link);
         text.push_str("](");
-        if link.is_empty()
-            || link.contains("://")
-            || link.contains(char::is_whitespace)
-            || link.ends_with(".svg")
-        {
+        if link.is_empty() || link.contains("://") || link.contains(char::is_whitespace) || is_picture(link) {
             text.push_str(link);
         } else if list.contains(&format!("]({target})")) {
             text.push_str(&link.replace("README.md", "index.md"));
@@ -81,6 +77,15 @@ fn resolve(file: &Path, link: &str) -> String {
 
 fn read(workspace: &Workspace, file: &Path) -> Result<String, String> {
     fs::read_to_string(workspace.root().join(file)).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn is_picture(path: &str) -> bool {
+    path.ends_with(".svg") || path.ends_with(".png")
+}
+
+fn copy(file: &Path, to: &Path) -> Result<(), String> {
+    let made = to.parent().map_or(Ok(()), fs::create_dir_all);
+    made.and_then(|()| fs::copy(file, to)).map(drop).map_err(|error| format!("{}: {error}", to.display()))
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {

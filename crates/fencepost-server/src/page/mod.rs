@@ -94,9 +94,9 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
     };
     let engine = text(service.locks.capabilities().engine);
     let mut main = format!(
-        "<header><h1>{title}</h1><p>on {engine}</p>{search}</header><main id=\"main\" tabindex=\"-1\">"
+        "<header><h1>{title}</h1><p>on {engine}</p>{search}<p id=\"live\" role=\"status\">Reload the page to see changes.</p>\
+         </header><main id=\"main\" tabindex=\"-1\">"
     );
-    main.push_str("<p id=\"live\" role=\"status\">Reload the page to see changes.</p>");
     sections(&mut main, &parts.above);
     let _ =
         write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{HEAD}");

@@ -41,7 +41,7 @@ pub(crate) struct Asked {
 /// The id of a section, and its HTML.
 pub(crate) type Section = (&'static str, String);
 
-/// What a page shows.
+/// The contents of a page.
 pub(crate) struct Parts<'a> {
     /// The sections before the table of locks.
     pub(crate) above: Vec<Section>,
@@ -108,7 +108,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
         let name = name.as_str();
         prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    let has = |text: &str| text.to_lowercase().contains(&sought);
+    let has = |text: &str| sought.is_empty() || text.to_lowercase().contains(&sought);
     let hot = service.history.hot(HOT, |name| is_shown(name) && has(name.as_str()));
     let recents = service.history.recent(SHORT, |grant| {
         is_shown(&grant.name) && (has(grant.name.as_str()) || has(&grant.holder.label))

@@ -86,7 +86,7 @@ fn cells(claim: &ClaimInfo, at_micros: u64) -> String {
         badge(&mut held, "evicted");
     }
     if let Some(limit) = claim.max_hold {
-        let _ = write!(held, " <small>of at most {}</small>", super::html::shown(limit));
+        let _ = write!(held, " <small>limit {}</small>", super::html::shown(limit));
     }
     let seen = Claim::from(claim);
     let mode = match claim.mode {
@@ -141,5 +141,5 @@ pub(crate) fn overdue<'a>(locks: impl Iterator<Item = &'a Info>, at_micros: u64,
         let held = passing(at_micros, claim.age);
         vec![link(info.name.as_str()), holder(&Claim::from(claim)), held, super::html::shown(limit)]
     });
-    super::html::table("Overdue holders", &["Lock", "Holder", "Held for", "At most"], rows)
+    super::html::table("Overdue holders", &["Lock", "Holder", "Held for", "Limit"], rows)
 }

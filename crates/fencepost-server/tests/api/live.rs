@@ -34,7 +34,7 @@ async fn a_caller_learns_nothing_of_names_that_it_may_not_read() {
             let response = service.router.clone().oneshot(with(token, get(path))).await.unwrap();
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let page = std::str::from_utf8(&body).unwrap();
-            // What was asked for is in the form again.
+            // The form repeats the words that were asked for.
             let (_, page) = page.split_once("<main").unwrap();
             assert!(!told(page) && !page.contains("Examine"), "{path}: {page}");
             let shows = ["/", "/?prefix=s", "/?after=secret%2F1"].contains(&path);

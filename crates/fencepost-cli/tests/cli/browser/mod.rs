@@ -8,7 +8,6 @@ use std::net::TcpListener;
 
 use fencepost_testkit::needs;
 use serde_json::{Value, json};
-use thirtyfour::By;
 
 use crate::kit::{HOLD, Kid, LONG, Place};
 use crate::serve::Service;
@@ -26,18 +25,18 @@ fn url(service: &Service, path: &str) -> String {
     format!("http://{}{path}", service.address)
 }
 
-#[tokio::test]
-async fn the_page_is_live_and_evicts_a_holder_whose_program_then_stops() {
+#[test]
+fn the_page_is_live_and_evicts_a_holder_whose_program_then_stops() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
-    let (service, browser) = (Service::start(&place), Browser::start().await);
+    let (service, browser) = (Service::start(&place), Browser::start());
     // Through the service, so that the lock has a lease.
     let through = Place::at(&url(&service, ""));
     let mut holder = through.running(&["--ttl", "3s", "--reason", "night shift"], "backup", HOLD);
-    browser.open(&url(&service, "/")).await;
-    browser.until("return document.getElementById('live').textContent === 'Live'").await;
+    browser.open(&url(&service, "/"));
+    browser.until("return document.getElementById('live').textContent === 'Live'");
     let row = rows("backup");
-    let shown = browser.ask(&format!("return {row}.innerText")).await;
+    let shown = browser.ask(&format!("return {row}.innerText"));
     let held = place.show("backup")["holders"][0].clone();
     for part in [
         "night shift",
@@ -49,43 +48,41 @@ async fn the_page_is_live_and_evicts_a_holder_whose_program_then_stops() {
     }
     // The bar runs down, and jumps back when the lease is renewed.
     let bar = format!("{row}.querySelector('progress').value");
-    browser
-        .ask(&format!(
-            "window.lowest = {bar}; window.ends = {row}.querySelector('[data-until]').dataset.until"
-        ))
-        .await;
-    browser.until(&format!("return {bar} < window.lowest - 200 && ((window.lowest = {bar}), true)")).await;
+    browser.ask(&format!(
+        "window.lowest = {bar}; window.ends = {row}.querySelector('[data-until]').dataset.until"
+    ));
+    browser.until(&format!("return {bar} < window.lowest - 200 && ((window.lowest = {bar}), true)"));
     let jumps = format!("window.lowest = Math.min(window.lowest, {bar}); return {bar} > window.lowest + 200");
-    browser.until(&jumps).await;
+    browser.until(&jumps);
     assert_eq!(
-        browser.ask(&format!("return {row}.querySelector('[data-until]').dataset.until > window.ends")).await,
+        browser.ask(&format!("return {row}.querySelector('[data-until]').dataset.until > window.ends")),
         true
     );
     // A lock and a waiter appear.
     let other = place.running(&[], "stock/1", HOLD);
-    browser.until(&format!("return {} !== undefined", rows("stock/1"))).await;
+    browser.until(&format!("return {} !== undefined", rows("stock/1")));
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "60s", "backup", "--", "true"]));
-    browser.until(&format!("return {row}.innerText.includes('1 waiting')")).await;
+    browser.until(&format!("return {row}.innerText.includes('1 waiting')"));
     drop(other);
-    browser.until(&format!("return {} === undefined", rows("stock/1"))).await;
+    browser.until(&format!("return {} === undefined", rows("stock/1")));
     // The holder is evicted after a question that names it.
-    browser.ask(&format!("{row}.querySelector('a[href^=\"/evict\"]').click()")).await;
-    browser.until("return document.querySelector('input[name=reason]') !== null").await;
-    let question = browser.text().await;
+    browser.ask(&format!("{row}.querySelector('a[href^=\"/evict\"]').click()"));
+    browser.until("return document.querySelector('input[name=reason]') !== null");
+    let question = browser.text();
     assert!(question.contains("backup") && question.contains(&held["token"].to_string()), "{question}");
     assert!(holder.pipe.is_open(), "nothing happens before the answer");
-    browser.write("input[name=reason]", "deploy of tonight").await;
-    browser.click("form button").await;
+    browser.write("input[name=reason]", "deploy of tonight");
+    browser.click("form button");
     holder.pipe.closed(LONG);
     holder.kid.said().expect(76).complains(&["evicted", "deploy of tonight"]);
     waiter.said().expect(0);
     // The page of the lock has what happened.
-    browser.until("return document.querySelector('#recent')?.innerText.includes('evicted')").await;
-    browser.until("return document.querySelector('#runs')?.innerText.includes('exited')").await;
+    browser.until("return document.querySelector('#recent')?.innerText.includes('evicted')");
+    browser.until("return document.querySelector('#runs')?.innerText.includes('exited')");
 }
 
-#[tokio::test]
-async fn hostile_texts_are_shown_as_text() {
+#[test]
+fn hostile_texts_are_shown_as_text() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
     let service = Service::start(&place);
@@ -95,51 +92,51 @@ async fn hostile_texts_are_shown_as_text() {
     assert_eq!(service.post(path, &body).0, 200);
     let waits = service.send(path, &json!({ "wait": "1m", "holder": hostile }));
     place.waiters(hostile, 1);
-    let browser = Browser::start().await;
+    let browser = Browser::start();
     for path in [
         "/",
         "/?search=%3Cimg",
         "/?name=%3Cimg%20src%3Dx%20onerror%3Dwindow.hit%3D1%3E%E2%80%AE%E2%80%8B%22'",
     ] {
-        browser.open(&url(&service, path)).await;
-        browser.until("return document.getElementById('live').textContent === 'Live'").await;
-        browser.until(&format!("return {} !== undefined", rows(hostile))).await;
-        assert_eq!(browser.ask("return window.hit ?? document.images.length").await, 0, "{path}");
-        let text = browser.text().await;
+        browser.open(&url(&service, path));
+        browser.until("return document.getElementById('live').textContent === 'Live'");
+        browser.until(&format!("return {} !== undefined", rows(hostile)));
+        assert_eq!(browser.ask("return window.hit ?? document.images.length"), 0, "{path}");
+        let text = browser.text();
         assert!(text.contains("<img src=x") && text.contains("\\u{202e}\\u{200b}"), "{text}");
         assert!(!text.contains(['\u{202e}', '\u{200b}']), "{text}");
     }
     // The name is sent back as it is.
-    browser.click("a[href^='/evict']").await;
-    browser.until("return document.querySelector('input[name=reason]') !== null").await;
-    assert_eq!(browser.ask("return document.querySelector('input[name=name]').value").await, hostile);
-    browser.write("input[name=reason]", "hostile").await;
-    browser.click("form button").await;
-    browser.until("return document.body.innerText.includes('evicted')").await;
+    browser.click("a[href^='/evict']");
+    browser.until("return document.querySelector('input[name=reason]') !== null");
+    assert_eq!(browser.ask("return document.querySelector('input[name=name]').value"), hostile);
+    browser.write("input[name=reason]", "hostile");
+    browser.click("form button");
+    browser.until("return document.body.innerText.includes('evicted')");
     drop(waits);
 }
 
-#[tokio::test]
-async fn the_page_works_without_javascript() {
+#[test]
+fn the_page_works_without_javascript() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
     let mut holder = place.running(&["--ttl", "3s"], "stock/1", HOLD);
-    let (service, browser) = (Service::start(&place), Browser::start().await);
+    let (service, browser) = (Service::start(&place), Browser::start());
     assert_eq!(service.post("/v1/locks/nightly/acquire", &json!({ "ttl": "5m", "holder": "job 7" })).0, 200);
-    browser.tools("Emulation.setScriptExecutionDisabled", json!({ "value": true })).await;
-    browser.open(&url(&service, "/")).await;
-    let text = browser.page.find(By::Css("body")).await.unwrap().text().await.unwrap();
+    browser.tools("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
+    browser.open(&url(&service, "/"));
+    let text = browser.text();
     for part in ["Reload the page", "stock/1", "job 7", "2 locks"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    browser.write("input[name=search]", "stock\n").await;
-    browser.at("search=stock").await;
-    let found = async || browser.page.find(By::Css("tbody[data-lock]")).await.unwrap().text().await.unwrap();
-    assert!(found().await.contains("stock/1"));
-    browser.click("a[href^='/evict']").await;
-    browser.at("/evict").await;
-    browser.write("input[name=reason]", "no script").await;
-    browser.click("form button").await;
+    browser.write("input[name=search]", "stock\n");
+    browser.at("search=stock");
+    let found = || browser.text_of("tbody[data-lock]");
+    assert!(found().contains("stock/1"));
+    browser.click("a[href^='/evict']");
+    browser.at("/evict");
+    browser.write("input[name=reason]", "no script");
+    browser.click("form button");
     holder.pipe.closed(LONG);
     holder.kid.said().expect(76).complains(&["no script"]);
 }
@@ -173,8 +170,8 @@ const FAULTS: &str = "
     }
     return faults";
 
-#[tokio::test]
-async fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
+#[test]
+fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
     let _holder = place.running(
@@ -190,40 +187,40 @@ async fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
         "--",
         "true",
     ]));
-    let (service, browser) = (Service::start(&place), Browser::start().await);
+    let (service, browser) = (Service::start(&place), Browser::start());
     service.post("/v1/locks/b/acquire", &json!({ "mode": "permits", "permits": 3, "ttl": "5m" }));
     place.waiters("a-lock/with-a-rather-long-name/0123456789", 1);
-    browser.open(&url(&service, "/")).await;
-    browser.until("return document.getElementById('live').textContent === 'Live'").await;
-    browser.click("#doctor button").await;
-    browser.until("return document.querySelector('#doctor')?.innerText.includes('Examined at')").await;
+    browser.open(&url(&service, "/"));
+    browser.until("return document.getElementById('live').textContent === 'Live'");
+    browser.click("#doctor button");
+    browser.until("return document.querySelector('#doctor')?.innerText.includes('Examined at')");
     let mut grounds = Vec::new();
     for scheme in ["dark", "light"] {
-        browser.scheme(scheme).await;
+        browser.scheme(scheme);
         for (width, height) in [(1200, 900), (360, 740)] {
-            browser.size(width, height).await;
-            assert_eq!(browser.ask(FAULTS).await, json!([]), "{scheme}, {width} pixels");
+            browser.size(width, height);
+            assert_eq!(browser.ask(FAULTS), json!([]), "{scheme}, {width} pixels");
         }
-        grounds.push(browser.ask("return getComputedStyle(document.body).backgroundColor").await);
+        grounds.push(browser.ask("return getComputedStyle(document.body).backgroundColor"));
     }
     assert_ne!(grounds[0], grounds[1]);
     // The first key leads past the head of the page. A row that is replaced keeps the focus.
-    browser.size(1200, 900).await;
-    browser.open(&url(&service, "/")).await;
-    browser.write("body", "\u{e004}").await;
-    assert_eq!(browser.ask("return document.activeElement.className").await, "skip");
-    browser.until("return document.getElementById('live').textContent === 'Live'").await;
+    browser.size(1200, 900);
+    browser.open(&url(&service, "/"));
+    browser.write("body", "\u{e004}");
+    assert_eq!(browser.ask("return document.activeElement.className"), "skip");
+    browser.until("return document.getElementById('live').textContent === 'Live'");
     // Through the service, so that its lease is renewed.
     let through = Place::at(&url(&service, ""));
     let _renewed = through.running(&["--ttl", "3s"], "c", HOLD);
-    browser.until(&format!("return {} !== undefined", rows("c"))).await;
+    browser.until(&format!("return {} !== undefined", rows("c")));
     let link = "document.querySelector('tbody[data-lock=c] a[data-key^=evict]')";
-    browser.ask(&format!("{link}.focus(); window.before = {link}")).await;
-    browser.until(&format!("return {link} !== window.before")).await;
-    assert_eq!(browser.ask(&format!("return document.activeElement === {link}")).await, true);
+    browser.ask(&format!("{link}.focus(); window.before = {link}"));
+    browser.until(&format!("return {link} !== window.before"));
+    assert_eq!(browser.ask(&format!("return document.activeElement === {link}")), true);
     for path in ["/?name=b", "/evict?name=b&token=1"] {
-        browser.open(&url(&service, path)).await;
-        assert_eq!(browser.ask(FAULTS).await, json!([]), "{path}");
+        browser.open(&url(&service, path));
+        assert_eq!(browser.ask(FAULTS), json!([]), "{path}");
     }
 }
 
@@ -252,25 +249,25 @@ fn other_origin(service: &Service, token: u64) -> String {
     format!("http://{address}/")
 }
 
-#[tokio::test]
-async fn a_page_of_another_origin_evicts_nobody() {
+#[test]
+fn a_page_of_another_origin_evicts_nobody() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
     let audit = place.path("audit");
     let service = Service::listen(&place, "127.0.0.1:0", &["--audit", audit.to_str().unwrap()]);
     let (_, held) = service.post("/v1/locks/a/acquire", &json!({ "ttl": "5m" }));
-    let browser = Browser::start().await;
-    browser.open(&other_origin(&service, held["token"].as_u64().unwrap())).await;
-    browser.until("return document.title === 'sent'").await;
+    let browser = Browser::start();
+    browser.open(&other_origin(&service, held["token"].as_u64().unwrap()));
+    browser.until("return document.title === 'sent'");
     // The answer to the form is in the frame once it is not the empty page any more, and this page may not read it.
-    browser.until("try { return frames[0].document.URL !== 'about:blank' } catch { return true }").await;
+    browser.until("try { return frames[0].document.URL !== 'about:blank' } catch { return true }");
     assert_eq!(place.show("a")["holders"][0]["evicted"], Value::Bool(false));
     // The same form from the page itself evicts.
-    browser.open(&url(&service, "/")).await;
-    browser.click("a[href^='/evict']").await;
-    browser.at("/evict").await;
-    browser.write("input[name=reason]", "own").await;
-    browser.click("form button").await;
-    browser.until("return document.body.innerText.includes('evicted')").await;
+    browser.open(&url(&service, "/"));
+    browser.click("a[href^='/evict']");
+    browser.at("/evict");
+    browser.write("input[name=reason]", "own");
+    browser.click("form button");
+    browser.until("return document.body.innerText.includes('evicted')");
     assert_eq!(place.show("a")["holders"][0]["evicted"], Value::Bool(true));
 }
