@@ -31,8 +31,10 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<bool, String> {
         let shown = file.to_string_lossy();
         if list.contains(&format!("]({shown})")) {
             write(&source.join(&file), &relinked(&workspace.read(&shown)?, &file, &list)?)?;
-        } else if file.starts_with("docs") && file.extension().is_some_and(|kind| kind == "svg") {
-            write(&source.join(&file), &workspace.read(&shown)?)?;
+        } else if file.starts_with("docs") && is_picture(&shown) {
+            let picture =
+                fs::read(workspace.root().join(&file)).map_err(|error| format!("{shown}: {error}"))?;
+            write(&source.join(&file), &picture)?;
         }
     }
     write(&folder.join("book.toml"), SETTINGS)?;
@@ -47,7 +49,7 @@ fn relinked(page: &str, file: &Path, list: &str) -> Result<String, String> {
     let link = Regex::new(r"\]\(([^)#:\s]+)([)#])").map_err(|error| error.to_string())?;
     let text = link.replace_all(page, |found: &Captures| {
         let target = resolve(file, &found[1]);
-        if found[1].ends_with(".svg") {
+        if is_picture(&found[1]) {
             found[0].to_owned()
         } else if list.contains(&format!("]({target})")) {
             found[0].replace("README.md", "index.md")
@@ -71,7 +73,11 @@ fn resolve(file: &Path, link: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn write(file: &Path, text: &str) -> Result<(), String> {
+fn is_picture(path: &str) -> bool {
+    path.ends_with(".svg") || path.ends_with(".png")
+}
+
+fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<(), String> {
     let made = file.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(file, text)).map_err(|error| format!("{}: {error}", file.display()))
 }

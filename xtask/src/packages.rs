@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// The programs that a test starts and a bare system may lack, by name or by the path of a file, and their Debian packages.
-const NEEDED: [(&str, &str); 22] = [
+const NEEDED: [(&str, &str); 24] = [
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -32,6 +32,8 @@ const NEEDED: [(&str, &str); 22] = [
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
 ];
 
 /// Returns the packages of the programs that are not there.

@@ -125,7 +125,7 @@ async fn grant(
 async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Grant> {
     let _waits = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
     match wanted.request(wanted.wait).no_renewal().await? {
-        Some(guard) => detached(service, caller, guard).await,
+        Some(guard) => detached(service, caller, wanted, guard).await,
         None => Err(busy(&service.locks, wanted).await),
     }
 }

@@ -1,6 +1,5 @@
 //! The stream of changes.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,23 +12,23 @@ use fencepost_core::{ClaimInfo, Info};
 use futures_util::stream::Stream;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::events::{Source, Told, stream};
 use crate::problem::{Answer, Problem};
 use crate::rights::caller::Caller;
+use crate::seen::Seen;
 use crate::service::{Service, Waits};
-use crate::snapshots::Snapshot;
+use crate::snapshots::Looks;
 use crate::view::Lock;
 
 /// How often a stream says something if nothing changes.
-const BEAT: Duration = Duration::from_secs(15);
+pub(crate) const BEAT: Duration = Duration::from_secs(15);
 
 /// How exactly the beginning of a claim is known.
 const SINCE: Duration = Duration::from_millis(100);
 /// After which time a stream ends. A browser asks again, and its rights are checked again.
-const LONGEST: Duration = Duration::from_secs(600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(600);
 
 /// The query of a stream of changes.
 #[derive(Debug, Default, Deserialize)]
@@ -56,17 +55,14 @@ pub(crate) async fn changes(
     query: Result<Query<Watched>, QueryRejection>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let Query(Watched { prefix }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
-    let mut seen = service.snapshots.subscribe();
-    // The present snapshot is new to this stream.
-    seen.mark_changed();
     let mut listener = Listener {
         prefixes: service.listable(&caller, &prefix)?,
         prefix,
         ends: Instant::now() + LONGEST,
         service: service.clone(),
         caller: caller.clone(),
-        seen,
-        known: Locks::default(),
+        looks: service.snapshots.subscribe(),
+        known: Arc::default(),
         now: None,
         last: None,
         is_changed_told: false,
@@ -78,9 +74,6 @@ pub(crate) async fn changes(
     Ok(stream)
 }
 
-/// All locks at one time, by their names.
-type Locks = Arc<BTreeMap<String, Info>>;
-
 /// One stream. It has no copies of locks: each event is made when it is asked for.
 struct Listener {
     prefix: String,
@@ -89,11 +82,11 @@ struct Listener {
     ends: Instant,
     service: Service,
     caller: Caller,
-    seen: watch::Receiver<Option<Snapshot>>,
+    looks: Looks,
     /// The locks that were told.
-    known: Locks,
+    known: Arc<Seen>,
     /// The locks that are told now.
-    now: Option<Locks>,
+    now: Option<Arc<Seen>>,
     /// The name that was told last.
     last: Option<String>,
     /// The changed locks of `now` were told. The free ones are left.
@@ -115,14 +108,12 @@ impl Source for Listener {
             if let Some(event) = self.difference() {
                 return Some(event);
             }
-            match tokio::time::timeout_at(quiet_until, self.seen.changed()).await {
+            match tokio::time::timeout_at(quiet_until, self.looks.next()).await {
                 Err(_) => return Some(("unchanged", json!({}))),
-                Ok(changed) => changed.ok()?,
-            }
-            match self.seen.borrow_and_update().clone() {
-                Some(Ok(now)) => self.now = Some(now),
-                Some(Err(error)) => return Some(("unreachable", json!({ "detail": error }))),
-                None => {}
+                Ok(look) => match look? {
+                    Ok(now) => self.now = Some(now),
+                    Err(error) => return Some(("unreachable", json!({ "detail": error }))),
+                },
             }
         }
     }
@@ -135,8 +126,8 @@ impl Listener {
         let has_prefix = |name: &str| self.prefixes.iter().any(|prefix| name.starts_with(prefix));
         if !self.is_changed_told {
             let is_changed =
-                |name: &str, info| self.known.get(name).is_none_or(|before| differ(before, info));
-            let mut others = now.range::<str, _>(after(self.last.as_deref()));
+                |name: &str, info| self.known.locks.get(name).is_none_or(|before| differ(before, info));
+            let mut others = now.locks.range::<str, _>(after(self.last.as_deref()));
             if let Some((name, info)) = others.find(|(name, info)| has_prefix(name) && is_changed(name, info))
             {
                 self.last = Some(name.clone());
@@ -144,8 +135,8 @@ impl Listener {
             }
             (self.is_changed_told, self.last) = (true, None);
         }
-        let mut others = self.known.range::<str, _>(after(self.last.as_deref())).map(|(name, _)| name);
-        if let Some(name) = others.find(|name| has_prefix(name) && !now.contains_key(*name)) {
+        let mut others = self.known.locks.range::<str, _>(after(self.last.as_deref())).map(|(name, _)| name);
+        if let Some(name) = others.find(|name| has_prefix(name) && !now.locks.contains_key(*name)) {
             self.last = Some(name.clone());
             return Some(("free", json!({ "name": name })));
         }
@@ -161,7 +152,7 @@ fn after(name: Option<&str>) -> (Bound<&str>, Bound<&str>) {
 }
 
 /// Returns whether other claims hold or wait, or a holder was evicted. Ages and leases change all the time.
-fn differ(before: &Info, now: &Info) -> bool {
+pub(crate) fn differ(before: &Info, now: &Info) -> bool {
     before.claims.len() != now.claims.len()
         || before.claims.iter().zip(&now.claims).any(|(before, now)| !is_same(before, now))
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::sse::{Event, Sse};
-use fencepost_core::{Guard, Result};
+use fencepost_core::{Guard, Loss, Result};
 use futures_util::stream::Stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::events::{Events, Source, Told, stream};
+use crate::history::How;
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::request::{Body, NameParam, NamePart, body_of, name_of};
@@ -97,7 +98,9 @@ async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
         return;
     }
     let is_closed_by_caller = events.is_closed() && peer.is_none_or(|peer| peer.is_heard());
-    if !is_closed_by_caller {
+    if is_closed_by_caller {
+        held.note(How::Released);
+    } else {
         held.stop();
         held.next().await;
     }
@@ -140,8 +143,16 @@ impl Held {
                 ("refused", why.to_json())
             }
         };
+        self.note(How::Lost);
         self.stop();
         event
+    }
+
+    /// Notes how the grant ended, if there is one.
+    fn note(&self, how: How) {
+        if let Stage::Holding(guard) = &self.stage {
+            self.service.history.ended(guard.name(), guard.token(), how);
+        }
     }
 
     /// Leaves the queue. A lock is held for as long as the caller may need to stop.
@@ -174,6 +185,7 @@ impl Held {
                             return Some(self.end(&problem));
                         }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
+                        self.service.history.granted(self.wanted.granted(&guard));
                         let (granted, stop_after) = held(&guard, self.received);
                         self.stop_after = stop_after;
                         self.stage = Stage::Holding(guard);
@@ -193,6 +205,7 @@ impl Held {
                 };
                 let detail = guard.loss_detail().as_deref().map(str::to_owned);
                 let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
+                self.note(if why == Loss::Evicted { How::Evicted } else { How::Lost });
                 self.stop();
                 Some(("lost", lost))
             }

@@ -175,7 +175,7 @@ async fn with_record(
     }
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
     match kept(service, record, wanted.ttl).await {
-        Ok(()) => detached(service, caller, guard).await.map(Some),
+        Ok(()) => detached(service, caller, wanted, guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }

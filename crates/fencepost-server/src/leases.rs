@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::eviction;
 use crate::grant::{Granted, extended};
+use crate::history::How;
 use crate::problem::{Answer, Problem};
 use crate::request::{Body, body_of, duration, lease_of};
 use crate::rights::caller::Caller;
@@ -101,6 +102,7 @@ pub(crate) async fn release(
 ) -> Answer<StatusCode> {
     let lease = leased(&service, &caller, &body_of::<Leased>(body)?.lease)?;
     service.locks.release(&lease).await?;
+    service.history.ended(lease.name(), lease.token(), How::Released);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -21,12 +21,13 @@ mod acquire;
 mod audit;
 mod body;
 mod changes;
-mod confirm;
+mod doctor;
 mod engine;
 mod events;
 mod eviction;
 mod grant;
 mod health;
+mod history;
 mod hold;
 mod keyed;
 mod leases;
@@ -45,6 +46,7 @@ mod record;
 mod request;
 mod rights;
 mod running;
+mod seen;
 mod service;
 mod snapshots;
 mod streams;
@@ -78,8 +80,10 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
     }
     let service = Service::new(locks, options);
     Ok(Router::new()
-        .route("/", get(page::locks))
-        .route("/evict", get(confirm::ask).post(confirm::evict))
+        .route("/", get(page::show))
+        .route("/live", get(page::live::live))
+        .route("/doctor", post(page::examine))
+        .route("/evict", get(page::confirm::ask).post(page::confirm::evict))
         .route("/page.js", get(page::script))
         .route("/page.css", get(page::style))
         .route("/healthz", get(health::alive))

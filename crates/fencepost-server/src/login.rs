@@ -18,6 +18,8 @@ const CHALLENGE: &str = "Basic realm=\"fencepost: the password is an access toke
 
 /// Answers a request with the caller that its access token names.
 pub(crate) async fn login(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    // For the history.
+    service.snapshots.start();
     let peer = request.extensions().get::<Peer>().cloned();
     let mut caller = match &service.tokens {
         None => Caller::of_this_machine(),

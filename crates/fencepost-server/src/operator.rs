@@ -183,6 +183,7 @@ async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) 
         }
         return Err(error.into());
     }
+    service.history.evicted(name, token);
     tracing::info!(lock = %name, token = body.token, now = body.now, "evicted over HTTP");
     Ok(())
 }

@@ -7,6 +7,8 @@ use fencepost_core::{Client, Name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
+use crate::doctor::Doctor;
+use crate::history::History;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
 use crate::prometheus::Metrics;
@@ -40,6 +42,8 @@ pub(crate) struct Service {
     /// The requests with a key that are under way.
     pub(crate) keyed: Running,
     pub(crate) snapshots: Snapshots,
+    pub(crate) history: History,
+    pub(crate) doctor: Doctor,
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) audit: Audit,
     pub(crate) metrics: Option<Metrics>,
@@ -56,7 +60,8 @@ pub(crate) struct Waits {
 
 impl Service {
     pub(crate) fn new(locks: Client, options: &Options) -> Service {
-        let snapshots = Snapshots::new(locks.clone());
+        let history = History::default();
+        let snapshots = Snapshots::new(locks.clone(), history.clone());
         Service {
             locks,
             waiting: Arc::new(Semaphore::new(WAITING)),
@@ -64,6 +69,8 @@ impl Service {
             on_the_way: Arc::new(Semaphore::new(ON_THE_WAY)),
             keyed: Running::default(),
             snapshots,
+            history,
+            doctor: Doctor::default(),
             tokens: options.tokens.clone(),
             audit: options.audit.clone(),
             metrics: options.metrics.clone(),

@@ -1,88 +1,150 @@
 //! Looks at all locks of the engine, by one task for all who listen.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
-use fencepost_core::{Client, Info};
-use tokio::sync::watch;
+use fencepost_core::Client;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
+use crate::history::History;
 use crate::record;
+use crate::seen::{Seen, now_micros};
 
 /// How often the task looks while somebody listens.
 const EVERY: Duration = Duration::from_millis(500);
+/// How often it looks for the history alone.
+const IDLE: Duration = Duration::from_secs(10);
+/// The history alone takes at most one part in this number of the engine's time.
+const IDLE_PART: u32 = 20;
 
 /// All locks at one time, or why they are not known.
-pub(crate) type Snapshot = Result<Arc<BTreeMap<String, Info>>, &'static str>;
+pub(crate) type Snapshot = Result<Arc<Seen>, &'static str>;
 /// Why they are not known. The engine's own text is for the log.
 const AWAY: &str = "the engine does not list its locks; the log of the service has the cause";
 
-/// The task that looks, and those who listen to it.
+/// A look at the engine.
 #[derive(Clone)]
-pub(crate) struct Snapshots {
+struct Look {
+    began: Instant,
+    snapshot: Snapshot,
+}
+
+/// The task that looks, and those who listen to it. The task ends soon after the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Snapshots(Arc<Shared>);
+
+struct Shared {
     locks: Client,
-    seen: watch::Sender<Option<Snapshot>>,
-    is_looking: Arc<Mutex<bool>>,
+    history: History,
+    seen: watch::Sender<Option<Look>>,
+    is_looking: AtomicBool,
+    /// Asks for a look at once.
+    wake: Arc<Notify>,
+}
+
+/// The looks that began after the listener came.
+pub(crate) struct Looks {
+    seen: watch::Receiver<Option<Look>>,
+    since: Instant,
+}
+
+impl Looks {
+    /// Waits for the next look. `None`: the service has ended.
+    ///
+    /// # Cancel safety
+    /// Safe: the look is returned by the next call.
+    pub(crate) async fn next(&mut self) -> Option<Snapshot> {
+        loop {
+            self.seen.changed().await.ok()?;
+            let look = self.seen.borrow_and_update().clone();
+            if let Some(look) = look.filter(|look| look.began >= self.since) {
+                return Some(look.snapshot);
+            }
+        }
+    }
 }
 
 impl Snapshots {
-    pub(crate) fn new(locks: Client) -> Snapshots {
-        Snapshots { locks, seen: watch::Sender::new(None), is_looking: Arc::default() }
+    pub(crate) fn new(locks: Client, history: History) -> Snapshots {
+        let seen = watch::Sender::new(None);
+        let wake = Arc::default();
+        Snapshots(Arc::new(Shared { locks, history, seen, is_looking: AtomicBool::new(false), wake }))
     }
 
-    /// Looks at the engine for as long as the receiver lives.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Snapshot>> {
-        let mut is_looking = self.is_looking.lock();
-        let receiver = self.seen.subscribe();
-        if !*is_looking {
-            *is_looking = true;
-            self.seen.send_replace(None);
-            let looking = Looking(self.clone());
-            tokio::spawn(async move { looking.0.look().await });
-        }
-        receiver
-    }
-
-    async fn look(&self) {
-        loop {
-            let snapshot = self.all().await.map(Arc::new);
-            let was_away = self.seen.borrow().as_ref().is_some_and(Result::is_err);
-            if let (Err(error), false) = (&snapshot, was_away) {
-                tracing::warn!(%error, "the locks cannot be listed");
-            }
-            self.seen.send_replace(Some(snapshot.map_err(|_| AWAY)));
-            tokio::time::sleep(EVERY).await;
-            let mut is_looking = self.is_looking.lock();
-            if self.seen.receiver_count() == 0 {
-                *is_looking = false;
-                // The last snapshot takes memory.
-                self.seen.send_replace(None);
-                return;
-            }
+    /// Starts the task, unless it runs.
+    pub(crate) fn start(&self) {
+        if !self.0.is_looking.swap(true, Ordering::SeqCst) {
+            self.0.history.begin();
+            let (looking, wake) = (Looking(Arc::downgrade(&self.0)), Arc::clone(&self.0.wake));
+            tokio::spawn(async move { looking.look(&wake).await });
         }
     }
 
-    async fn all(&self) -> fencepost_core::Result<BTreeMap<String, Info>> {
-        let (mut listing, mut all) = (self.locks.list_all(""), BTreeMap::new());
+    /// Looks at the engine at once, and every [`EVERY`] for as long as the listener lives.
+    pub(crate) fn subscribe(&self) -> Looks {
+        let looks = Looks { seen: self.0.seen.subscribe(), since: Instant::now() };
+        self.start();
+        self.0.wake.notify_one();
+        looks
+    }
+}
+
+impl Shared {
+    async fn look(&self, began: Instant) {
+        let seen = self.all().await.map(Arc::new);
+        match &seen {
+            Ok(seen) => self.history.observe(seen),
+            Err(error) => {
+                let was_away = self.seen.borrow().as_ref().is_some_and(|look| look.snapshot.is_err());
+                if !was_away && !error.is_closed() {
+                    tracing::warn!(%error, "the locks cannot be listed");
+                }
+            }
+        }
+        self.seen.send_replace(Some(Look { began, snapshot: seen.map_err(|_| AWAY) }));
+    }
+
+    async fn all(&self) -> fencepost_core::Result<Seen> {
+        let (mut listing, mut locks) = (self.locks.list_all(""), BTreeMap::new());
         while let Some(info) = listing.next().await {
             let info = info?;
             if !record::is_record(info.name.as_str()) {
-                all.insert(info.name.as_str().to_owned(), info);
+                locks.insert(info.name.as_str().to_owned(), info);
             }
         }
-        Ok(all)
+        Ok(Seen { at_micros: now_micros(), locks })
     }
 }
 
 /// The task that looks. After a panic the next listener starts another one.
-struct Looking(Snapshots);
+struct Looking(Weak<Shared>);
+
+impl Looking {
+    async fn look(&self, wake: &Notify) {
+        while let Some(shared) = self.0.upgrade() {
+            let began = Instant::now();
+            shared.look(began).await;
+            let took = began.elapsed();
+            let pause = if shared.seen.receiver_count() > 0 { EVERY } else { IDLE.max(took * IDLE_PART) };
+            drop(shared);
+            // A slow engine has half of the time for others.
+            tokio::time::sleep(took.min(EVERY)).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(began + pause) => {}
+                () = wake.notified() => {}
+            }
+        }
+    }
+}
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            *self.0.is_looking.lock() = false;
-            self.0.seen.send_replace(Some(Err(AWAY)));
+        if let Some(shared) = self.0.upgrade().filter(|_| std::thread::panicking()) {
+            shared.is_looking.store(false, Ordering::SeqCst);
+            shared.seen.send_replace(Some(Look { began: Instant::now(), snapshot: Err(AWAY) }));
         }
     }
 }

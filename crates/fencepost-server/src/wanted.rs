@@ -3,17 +3,19 @@
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Guard, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
+use fencepost_core::{Client, Guard, HolderInfo, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::grant::Grant;
+use crate::history;
 use crate::problem::{Answer, Problem};
 use crate::process::Process;
 use crate::request::duration;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
+use crate::seen::now_micros;
 use crate::service::Service;
 use crate::view::Claim;
 
@@ -67,6 +69,8 @@ pub(crate) struct Wanted {
     pub(crate) name: Name,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
+    /// When the request came.
+    began: Instant,
     /// The caller may know who holds the lock.
     may_read: bool,
     lock: Lock,
@@ -124,6 +128,7 @@ impl Wanted {
             name,
             ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
             wait,
+            began: Instant::now(),
             lock,
             holder: caller.label(body.holder.as_deref()),
             process: body.process.clone(),
@@ -166,12 +171,39 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// Describes the grant for the history.
+    pub(crate) fn granted(&self, guard: &Guard) -> history::Grant {
+        let own = self.process.as_ref().map(|process| process.holder(self.holder.as_deref()));
+        let mut holder = own.unwrap_or_else(HolderInfo::this_process);
+        if let Some(label) = &self.holder {
+            holder.label.clone_from(label);
+        }
+        history::Grant {
+            name: self.name.clone(),
+            token: guard.token(),
+            holder,
+            reason: self.reason.clone(),
+            since_micros: now_micros(),
+            waited: Some(self.began.elapsed()),
+            is_evicted: false,
+            end: None,
+        }
+    }
+}
+
 /// Detaches the grant from this process, if the caller may still have it.
-pub(crate) async fn detached(service: &Service, caller: &Caller, guard: Guard) -> Answer<Grant> {
+pub(crate) async fn detached(
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
+    guard: Guard,
+) -> Answer<Grant> {
     // Dropped, the guard is released.
     service.check_again(caller, Verb::Acquire, guard.name())?;
     // Now, because the caller of a key may have gone.
     service.audit.acquired(caller, guard.name(), Ok(guard.token()));
+    service.history.granted(wanted.granted(&guard));
     // The lease counts from before the engine was asked.
     let until = Instant::now() + guard.remaining();
     Ok(Grant { lease: guard.detach().await?, until })

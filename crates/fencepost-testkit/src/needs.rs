@@ -63,6 +63,11 @@ pub const OPENSSL: Program = Program { file: "openssl", package: "openssl", vari
 pub const SYSTEMD: Program = Program { file: "systemd-analyze", package: "systemd", variable: None };
 /// kazoo and small programs of the tests run in it.
 pub const PYTHON: Program = Program { file: "python3", package: "python3-venv", variable: None };
+/// A browser.
+pub const CHROMIUM: Program = Program { file: "chromium", package: "chromium", variable: None };
+/// The program that drives it.
+pub const CHROMEDRIVER: Program =
+    Program { file: "chromedriver", package: "chromium-driver", variable: None };
 
 impl Program {
     /// Returns the folder that the server's variable names.

@@ -1,6 +1,7 @@
 //! The command, seen from outside: real processes, each test with its own state folder.
 
 mod basics;
+mod browser;
 mod busy;
 mod chain;
 mod cron;

@@ -46,7 +46,7 @@ impl Service {
         Service { child, address }
     }
 
-    fn send(&self, path: &str, body: &Value) -> TcpStream {
+    pub(crate) fn send(&self, path: &str, body: &Value) -> TcpStream {
         self.send_with("", path, body)
     }
 
@@ -63,7 +63,7 @@ impl Service {
     }
 
     /// Sends a request, and returns the status and the body.
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         Service::answer(self.send(path, body))
     }
 

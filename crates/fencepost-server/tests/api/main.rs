@@ -4,6 +4,7 @@ mod ends;
 mod keys;
 mod kit;
 mod limits;
+mod live;
 mod locks;
 mod network;
 mod page;

@@ -7,7 +7,8 @@ use axum::response::{Html, Redirect};
 use serde::Deserialize;
 
 use crate::operator::{Evict, evict_holder};
-use crate::page::{escaped, holder, text};
+use crate::page::frame;
+use crate::page::html::{encoded, escaped, holder, text};
 use crate::problem::{Answer, Problem};
 use crate::request::lock_name;
 use crate::rights::caller::Caller;
@@ -39,38 +40,46 @@ pub(crate) async fn ask(
         let claim = info.holders().find(|claim| claim.token.is_some_and(|token| token.get() == chosen.token));
         held_by = claim.map_or_else(
             || "<p>It is no longer held with this token.</p>".to_owned(),
-            |claim| format!("<p>Held by {}</p>", holder(claim)),
+            |claim| format!("<p>Held by {}</p>", holder(&claim.into())),
         );
     }
-    Ok(Html(format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>fencepost: evict</title><link rel=\"stylesheet\" href=\"/page.css\"></head><body><header><h1>Evict the holder of \
-         {name}?</h1></header><main>{held_by}<p>Token {token}. The holder is told with its next renewal, and then the next \
-         waiter gets the lock.</p><form method=\"post\" action=\"/evict\"><input type=\"hidden\" name=\"name\" value=\"{value}\">\
-         <input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason <input name=\"reason\" maxlength=\"200\" \
-         required autofocus></label> <button>Evict</button> <a href=\"/\">Cancel</a></form></main></body></html>",
+    let body = format!(
+        "<header><h1>Evict the holder of <bdi>{name}</bdi>?</h1></header><main id=\"main\">{held_by}<p>Token {token}. The holder is \
+         told with its next renewal, and then the next waiter gets the lock.</p><form method=\"post\" action=\"/evict\"><input \
+         type=\"hidden\" name=\"name\" value=\"{value}\"><input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason \
+         <input name=\"reason\" maxlength=\"200\" required autofocus></label> <button>Evict</button> <a \
+         href=\"/\">Cancel</a></form></main>",
         name = text(name.as_str()),
         value = escaped(name.as_str()),
         token = chosen.token,
-    )))
+    );
+    Ok(Html(frame("fencepost: evict", "", &body)))
 }
 
-/// Evicts the holder, and shows the locks again.
+/// Refuses a form without an origin. The origin was compared with this service before. A browser that names none could send a form of
+/// another site.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Answer<()> {
+    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+        return Ok(());
+    }
+    let detail = "a form needs the header Origin; a program uses POST /v1/locks/NAME/evict";
+    Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail))
+}
+
+/// Evicts the holder, and shows the lock.
 pub(crate) async fn evict(
     State(service): State<Service>,
     caller: Caller,
     headers: HeaderMap,
     form: Result<Form<Chosen>, FormRejection>,
 ) -> Answer<Redirect> {
-    // The origin was compared with this service before. A browser that names none could send a form of another site.
-    let names_origin = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
-    if !names_origin {
-        let detail = "a form needs the header Origin; a program uses POST /v1/locks/NAME/evict";
-        return Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail));
-    }
+    check_origin(&headers)?;
     let Form(chosen) = form.map_err(|error| Problem::invalid(error.body_text()))?;
     let name = lock_name(&chosen.name)?;
     let reason = Some(chosen.reason).filter(|reason| !reason.is_empty());
     evict_holder(&service, &caller, &name, &Evict { token: chosen.token, reason, now: false }).await?;
-    Ok(Redirect::to("/"))
+    Ok(Redirect::to(&match caller.may(Verb::Read, &name) {
+        true => format!("/?name={}", encoded(name.as_str())),
+        false => "/".to_owned(),
+    }))
 }

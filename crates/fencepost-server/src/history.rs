@@ -1,0 +1,353 @@
+//! Recent grants, as this copy of the service has seen them: in its looks at the engine, and of its own callers.
+//!
+//! Nothing decides by them. They are lost with the process.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{ClaimInfo, HolderInfo, Info, Name, Token};
+
+use crate::seen::{Seen, now_micros};
+
+/// The most grants of one lock.
+const OF_LOCK: usize = 100;
+/// The most grants of all locks.
+const OF_ALL: usize = 10_000;
+/// Over how many microseconds the handoffs of a lock are counted.
+const WINDOW: u64 = 60_000_000;
+
+/// The recent grants. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct History(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The oldest first.
+    grants: BTreeMap<u64, Grant>,
+    /// The keys of a lock's grants, the oldest first.
+    of_lock: HashMap<Name, VecDeque<u64>>,
+    next: u64,
+    /// The last look.
+    seen: Option<Arc<Seen>>,
+    since_micros: Option<u64>,
+}
+
+/// A grant.
+#[derive(Debug, Clone)]
+pub(crate) struct Grant {
+    pub(crate) name: Name,
+    pub(crate) token: Token,
+    pub(crate) holder: HolderInfo,
+    pub(crate) reason: Option<String>,
+    /// When it was granted, in microseconds since 1970 by the clock of this host.
+    pub(crate) since_micros: u64,
+    /// How long it waited, where that is known.
+    pub(crate) waited: Option<Duration>,
+    pub(crate) is_evicted: bool,
+    pub(crate) end: Option<End>,
+}
+
+/// The end of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) at_micros: u64,
+    pub(crate) how: How,
+    /// It ended at this time, and not before it.
+    pub(crate) is_exact: bool,
+}
+
+/// How a grant ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Before its lease did. The engine may have freed it because its process died.
+    Released,
+    /// With its lease.
+    Expired,
+    Evicted,
+    /// Its holder was told that it is lost.
+    Lost,
+}
+
+impl How {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            How::Released => "released",
+            How::Expired => "expired",
+            How::Evicted => "evicted",
+            How::Lost => "lost",
+        }
+    }
+}
+
+/// A lock with many handoffs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Hot {
+    pub(crate) name: Name,
+    /// The handoffs a second.
+    pub(crate) rate: f64,
+    /// The median and the 99th percentile of the waiting times, where some are known.
+    pub(crate) waited: Option<[Duration; 2]>,
+}
+
+impl History {
+    /// Notes that the looks begin.
+    pub(crate) fn begin(&self) {
+        self.0.lock().since_micros.get_or_insert_with(now_micros);
+    }
+
+    /// Notes a grant that this copy of the service has made.
+    pub(crate) fn granted(&self, grant: Grant) {
+        self.0.lock().add(grant);
+    }
+
+    /// Notes that a holder was evicted. Its grant goes on until it ends.
+    pub(crate) fn evicted(&self, name: &Name, token: Token) {
+        let mut state = self.0.lock();
+        let seen = state.seen.clone();
+        let seen = seen.as_ref().and_then(|seen| {
+            let claim = holder_of(seen.locks.get(name.as_str())?, token)?;
+            Some(Grant::of(name, claim, token, seen.at_micros))
+        });
+        if let Some(grant) = seen {
+            state.add(grant);
+        }
+        if let Some(grant) = state.grant(name, token) {
+            grant.is_evicted = true;
+        }
+    }
+
+    /// Notes the end of a grant.
+    pub(crate) fn ended(&self, name: &Name, token: Token, how: How) {
+        if let Some(grant) = self.0.lock().grant(name, token) {
+            grant.end(End { at_micros: now_micros(), how, is_exact: true });
+        }
+    }
+
+    /// Compares a look with the last one.
+    pub(crate) fn observe(&self, now: &Arc<Seen>) {
+        let mut state = self.0.lock();
+        let Some(before) = state.seen.replace(Arc::clone(now)) else { return };
+        for (name, info) in &before.locks {
+            let later = now.locks.get(name);
+            for (claim, token) in holders(info) {
+                if later.is_none_or(|later| holder_of(later, token).is_none()) {
+                    state.add(Grant::of(&info.name, claim, token, before.at_micros));
+                    let Some(grant) = state.grant(&info.name, token) else { continue };
+                    let passed = Duration::from_micros(now.at_micros.saturating_sub(before.at_micros));
+                    let how = match claim.expires_in {
+                        _ if claim.evicted => How::Evicted,
+                        Some(left) if left <= passed => How::Expired,
+                        _ => How::Released,
+                    };
+                    grant.end(End { at_micros: now.at_micros, how, is_exact: false });
+                }
+            }
+        }
+        for (name, info) in &now.locks {
+            let earlier = before.locks.get(name);
+            for (claim, token) in holders(info) {
+                if earlier.is_none_or(|earlier| holder_of(earlier, token).is_none()) {
+                    let mut grant = Grant::of(&info.name, claim, token, now.at_micros);
+                    grant.waited = earlier.and_then(|earlier| {
+                        let waiter = earlier.waiters().find(|waiter| waiter.holder == claim.holder)?;
+                        let arrived = before.at_micros.saturating_sub(micros(waiter.age));
+                        Some(Duration::from_micros(grant.since_micros.saturating_sub(arrived)))
+                    });
+                    state.add(grant);
+                }
+            }
+        }
+    }
+
+    /// Returns since when this copy of the service looks, in microseconds since 1970.
+    pub(crate) fn since_micros(&self) -> Option<u64> {
+        self.0.lock().since_micros
+    }
+
+    /// Returns the last grants that are shown, the latest first.
+    pub(crate) fn recent(&self, limit: usize, is_shown: impl Fn(&Grant) -> bool) -> Vec<Grant> {
+        let state = self.0.lock();
+        state.grants.values().rev().filter(|grant| is_shown(grant)).take(limit).cloned().collect()
+    }
+
+    /// Returns the last grants of a lock, the latest first.
+    pub(crate) fn of_lock(&self, name: &Name, limit: usize) -> Vec<Grant> {
+        let state = self.0.lock();
+        let keys = state.of_lock.get(name).into_iter().flatten().rev();
+        keys.filter_map(|key| state.grants.get(key)).take(limit).cloned().collect()
+    }
+
+    /// Returns the locks with the most handoffs in the last minute, of those that are shown. A lock with a single grant had no handoff.
+    pub(crate) fn hot(&self, limit: usize, is_shown: impl Fn(&Name) -> bool) -> Vec<Hot> {
+        let state = self.0.lock();
+        let now = now_micros();
+        let shown = state.of_lock.iter().filter(|(name, keys)| keys.len() > 1 && is_shown(name));
+        let mut hot: Vec<Hot> = shown.filter_map(|(name, keys)| state.hot(name, keys, now)).collect();
+        hot.sort_by(|one, other| other.rate.total_cmp(&one.rate).then_with(|| one.name.cmp(&other.name)));
+        hot.truncate(limit);
+        hot
+    }
+}
+
+impl Grant {
+    /// The grant of a holder that a look has seen.
+    fn of(name: &Name, claim: &ClaimInfo, token: Token, at_micros: u64) -> Grant {
+        let age = if claim.from_arrival { 0 } else { micros(claim.age) };
+        Grant {
+            name: name.clone(),
+            token,
+            holder: claim.holder.clone(),
+            reason: claim.reason.clone(),
+            since_micros: at_micros.saturating_sub(age),
+            waited: None,
+            is_evicted: claim.evicted,
+            end: None,
+        }
+    }
+
+    /// The first news of its end counts.
+    fn end(&mut self, end: End) {
+        let how = if self.is_evicted { How::Evicted } else { end.how };
+        self.end.get_or_insert(End { how, ..end });
+    }
+}
+
+impl State {
+    /// Adds a grant, unless it is known. The oldest ones go.
+    fn add(&mut self, grant: Grant) {
+        if self.grant(&grant.name, grant.token).is_some() {
+            return;
+        }
+        let keys = self.of_lock.entry(grant.name.clone()).or_default();
+        keys.push_back(self.next);
+        self.grants.insert(self.next, grant);
+        self.next += 1;
+        let oldest = if keys.len() > OF_LOCK { keys.front().copied() } else { None };
+        let oldest =
+            oldest.or_else(|| self.grants.keys().next().copied().filter(|_| self.grants.len() > OF_ALL));
+        let Some(oldest) = oldest.and_then(|key| self.grants.remove(&key)) else { return };
+        if let Some(keys) = self.of_lock.get_mut(&oldest.name) {
+            keys.pop_front();
+            if keys.is_empty() {
+                self.of_lock.remove(&oldest.name);
+            }
+        }
+    }
+
+    fn grant(&mut self, name: &Name, token: Token) -> Option<&mut Grant> {
+        let keys = self.of_lock.get(name)?;
+        let key =
+            keys.iter().rev().find(|key| self.grants.get(key).is_some_and(|grant| grant.token == token))?;
+        self.grants.get_mut(key)
+    }
+
+    /// `None`: it had fewer than two grants lately.
+    fn hot(&self, name: &Name, keys: &VecDeque<u64>, now: u64) -> Option<Hot> {
+        let begin = now.saturating_sub(WINDOW).max(self.since_micros.unwrap_or(0));
+        let grants = keys.iter().filter_map(|key| self.grants.get(key));
+        let recent: Vec<&Grant> = grants.filter(|grant| grant.since_micros >= begin).collect();
+        let first = recent.iter().map(|grant| grant.since_micros).min().filter(|_| recent.len() > 1)?;
+        // Of a very hot lock the last grants alone are kept.
+        let begin = if recent.len() >= OF_LOCK { first } else { begin };
+        let seconds = Duration::from_micros(now.saturating_sub(begin)).as_secs_f64().max(1.0);
+        let mut waited: Vec<Duration> = recent.iter().filter_map(|grant| grant.waited).collect();
+        waited.sort_unstable();
+        let part =
+            |percent: usize| waited.get((waited.len() * percent).div_ceil(100).saturating_sub(1)).copied();
+        let waited = part(50).zip(part(99)).map(|(median, most)| [median, most]);
+        Some(Hot { name: name.clone(), rate: recent.len() as f64 / seconds, waited })
+    }
+}
+
+fn holders(info: &Info) -> impl Iterator<Item = (&ClaimInfo, Token)> {
+    info.holders().filter_map(|claim| Some((claim, claim.token?)))
+}
+
+fn holder_of(info: &Info, token: Token) -> Option<&ClaimInfo> {
+    info.holders().find(|claim| claim.token == Some(token))
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(name: &str, token: u64) -> Grant {
+        let claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), fencepost_core::Mode::Exclusive);
+        Grant::of(&Name::new(name).unwrap(), &claim, Token::new(token), now_micros())
+    }
+
+    #[test]
+    fn the_oldest_grants_go() {
+        let history = History::default();
+        for token in 0..500 {
+            history.granted(grant("hot", token));
+        }
+        let hot = Name::new("hot").unwrap();
+        assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
+        for lock in 0..OF_ALL - OF_LOCK {
+            history.granted(grant(&format!("lock/{lock}"), 1));
+        }
+        assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
+        history.granted(grant("one/more", 1));
+        let left = history.of_lock(&hot, 1000);
+        assert_eq!((left.len(), left[0].token), (OF_LOCK - 1, Token::new(499)));
+        let state = history.0.lock();
+        assert_eq!(state.grants.len(), state.of_lock.values().map(VecDeque::len).sum::<usize>());
+    }
+
+    #[test]
+    fn a_grant_is_added_once_and_ends_once() {
+        let (history, name) = (History::default(), Name::new("a").unwrap());
+        history.granted(grant("a", 1));
+        history.granted(grant("a", 1));
+        history.evicted(&name, Token::new(1));
+        history.ended(&name, Token::new(1), How::Released);
+        history.ended(&name, Token::new(1), How::Lost);
+        history.ended(&name, Token::new(2), How::Lost);
+        let grants = history.of_lock(&name, 9);
+        assert_eq!(grants.len(), 1);
+        assert_eq!(grants[0].end.map(|end| end.how), Some(How::Evicted));
+    }
+
+    #[test]
+    fn looks_are_compared() {
+        let (history, name) = (History::default(), Name::new("a").unwrap());
+        let claim = |label: &str, token: Option<u64>, left: u64| {
+            let mut claim = ClaimInfo::new(HolderInfo::new(label, "h", 7), fencepost_core::Mode::Exclusive);
+            claim.token = token.map(Token::new);
+            claim.expires_in = token.map(|_| Duration::from_secs(left));
+            claim.age = Duration::from_secs(if token.is_some() { 0 } else { 2 });
+            claim
+        };
+        let start = now_micros() - 10_000_000;
+        let look = |second: u64, claims: Vec<ClaimInfo>| {
+            let locks = match claims.is_empty() {
+                true => BTreeMap::new(),
+                false => BTreeMap::from([("a".to_owned(), Info::new(name.clone(), None, claims))]),
+            };
+            history.observe(&Arc::new(Seen { at_micros: start + second * 1_000_000, locks }));
+        };
+        look(0, vec![claim("first", Some(1), 30)]);
+        assert!(history.of_lock(&name, 9).is_empty(), "it was granted before");
+        look(1, vec![claim("first", Some(1), 30), claim("second", None, 0)]);
+        look(2, vec![claim("second", Some(2), 1)]);
+        look(4, vec![claim("third", Some(3), 30)]);
+        let mut evicted = claim("third", Some(3), 30);
+        evicted.evicted = true;
+        look(5, vec![evicted]);
+        look(6, vec![]);
+        let grants = history.of_lock(&name, 9);
+        let how: Vec<_> = grants.iter().map(|grant| (grant.token.get(), grant.end.unwrap().how)).collect();
+        assert_eq!(how, [(3, How::Evicted), (2, How::Expired), (1, How::Released)]);
+        assert_eq!(grants[1].waited, Some(Duration::from_secs(3)));
+        let hot = history.hot(9, |_| true);
+        assert_eq!((hot.len(), hot[0].waited), (1, Some([Duration::from_secs(3); 2])));
+        assert!(history.hot(9, |_| false).is_empty());
+    }
+}

@@ -1,0 +1,121 @@
+//! Parts of HTML. Each text that others chose passes here.
+
+use std::fmt::{Display, Write as _};
+use std::time::{Duration, SystemTime};
+
+use fencepost_core::visible;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::view::Claim;
+
+/// Returns an untrusted text for HTML. Characters that hide or turn text are shown as such.
+pub(crate) fn text(text: &str) -> String {
+    escaped(&visible(text))
+}
+
+/// Returns a text for HTML as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// Returns a text for the query of a link.
+pub(crate) fn encoded(part: &str) -> impl Display {
+    utf8_percent_encode(part, NON_ALPHANUMERIC)
+}
+
+/// Returns a link to the page of a lock.
+pub(crate) fn link(name: &str) -> String {
+    format!("<a href=\"/?name={}\" data-key=\"name\"><bdi>{}</bdi></a>", encoded(name), text(name))
+}
+
+/// Returns a holder or waiter.
+pub(crate) fn holder(claim: &Claim) -> String {
+    let how = if claim.detached { "lease" } else { "process" };
+    let (label, host) = (text(&claim.holder), text(&claim.host));
+    format!("<bdi>{label}</bdi> <small>{how} of pid {} on <bdi>{host}</bdi></small>", claim.pid)
+}
+
+/// Returns a time that passes, for the script to count on.
+pub(crate) fn passing(at_micros: u64, age: Duration) -> String {
+    let since = (at_micros / 1000).saturating_sub(millis(age));
+    format!("<span data-since=\"{since}\">{}</span>", shown(age))
+}
+
+/// Returns the time that is left of a lease. The script shows a bar that runs down.
+pub(crate) fn left(at_micros: u64, left: Duration, token: Option<u64>) -> String {
+    let until = at_micros / 1000 + millis(left);
+    let token = token.unwrap_or_default();
+    format!(
+        "<span data-until=\"{until}\">{}</span><progress data-token=\"{token}\" aria-hidden=\"true\" hidden></progress>",
+        shown(left)
+    )
+}
+
+/// Returns a duration for people. The script does the same.
+pub(crate) fn shown(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..172_800 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// Returns a time of the wall clock.
+pub(crate) fn clock(micros: u64) -> String {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
+    let time = humantime::format_rfc3339_seconds(time).to_string();
+    format!("<time datetime=\"{time}\">{} UTC</time>", time.replace('T', " ").trim_end_matches('Z'))
+}
+
+/// Returns a table, or nothing without rows.
+pub(crate) fn table(caption: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut body = String::new();
+    for cells in rows {
+        body.push_str("<tr>");
+        for (cell, column) in cells.iter().zip(columns) {
+            let _ = write!(body, "<td data-label=\"{column}\">{cell}</td>");
+        }
+        body.push_str("</tr>");
+    }
+    if body.is_empty() {
+        return body;
+    }
+    let head: String = columns.iter().map(|column| format!("<th scope=\"col\">{column}</th>")).collect();
+    format!("<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+}
+
+fn millis(time: Duration) -> u64 {
+    crate::view::millis(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untrusted_texts_are_texts() {
+        assert_eq!(text("<b onclick='x'>&\"</b>"), "&lt;b onclick=&#39;x&#39;&gt;&amp;&quot;&lt;/b&gt;");
+        assert!(!text("a\u{202e}b").contains('\u{202e}'));
+    }
+
+    #[test]
+    fn durations_are_short() {
+        let shown = |seconds| shown(Duration::from_secs(seconds));
+        assert_eq!([shown(7), shown(125), shown(7_500)], ["7.0 s", "2 min 5 s", "2 h 5 min"]);
+        assert_eq!(shown(180_000), "2 d 2 h");
+        assert!(clock(0).contains(">1970-01-01 00:00:00 UTC<"));
+    }
+}
