@@ -107,6 +107,11 @@ fn unknown(error: &Error, verb: Option<&str>, command: &clap::Command, arguments
 
 fn subcommand(error: &Error) -> Option<String> {
     let verb = text(error, ContextKind::InvalidSubcommand)?;
+    #[cfg(not(feature = "serve"))]
+    if verb == "serve" {
+        let build = "cargo run -p fencepost-cli --no-default-features --features redis,serve -- serve";
+        return Some(format!("this build has no command 'serve': it needs the feature serve, as in {build}"));
+    }
     let known =
         VERBS.iter().find(|(names, _)| names.contains(&&*verb)).map(|(_, advice)| (*advice).to_owned());
     let similar = || {

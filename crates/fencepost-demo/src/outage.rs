@@ -194,12 +194,12 @@ fn end(group: Group, stage: &Stage, (away, back): (Instant, Instant)) -> Facts {
         first_after_seconds: seconds(group.first(Phase::Outage, false), away),
         back_after_seconds: seconds(group.first(Phase::After, true), back),
     };
-    let from = facts.first_after_seconds.map(|first| format!(", from {first:.1} s on"));
+    let from = facts.first_after_seconds.map(|first| format!(", the first after {first:.1} s;"));
     let back = facts.back_after_seconds.map_or("never".to_owned(), |back| format!("after {back:.1} s"));
     let text = format!(
-        "{:>4} works in the outage{:<15} at most {} at once; the engine grants again {back}",
+        "{:>4} works in the outage{:<24} at most {} at once; the engine grants again {back}",
         facts.during,
-        from.unwrap_or_default(),
+        from.unwrap_or_else(|| ";".to_owned()),
         facts.holders_at_once,
     );
     stage.picture.end(group.row, &text, &facts);

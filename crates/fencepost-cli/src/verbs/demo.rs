@@ -1,6 +1,6 @@
 //! `fencepost demo`: the demos of the crate fencepost-demo.
 
-use fencepost_demo::{DEMOS, Options};
+use fencepost_demo::{DEMOS, MISSING, Options};
 use serde_json::json;
 
 use crate::args::OUTPUT;
@@ -45,6 +45,9 @@ pub(crate) fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
                 true => json!({"demo": demo.name, "summary": demo.summary}).to_string(),
                 false => format!("{:<10} {}", demo.name, demo.summary),
             })?;
+        }
+        if !MISSING.is_empty() && !args.json {
+            show::line(&format!("\nThese need a build with the feature redis: {}", MISSING.join(", ")))?;
         }
         return Ok(0);
     };
