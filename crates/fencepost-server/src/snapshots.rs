@@ -119,7 +119,7 @@ impl Shared {
     }
 }
 
-/// The task that looks. After a panic the next listener starts another one.
+/// The task that looks. After its end the next request starts another one.
 struct Looking(Weak<Shared>);
 
 impl Looking {
@@ -142,8 +142,9 @@ impl Looking {
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade().filter(|_| std::thread::panicking()) {
-            shared.is_looking.store(false, Ordering::SeqCst);
+        let Some(shared) = self.0.upgrade() else { return };
+        shared.is_looking.store(false, Ordering::SeqCst);
+        if std::thread::panicking() {
             shared.seen.send_replace(Some(Look { began: Instant::now(), snapshot: Err(AWAY) }));
         }
     }

@@ -96,7 +96,8 @@ impl Shown {
             (Some(before), Some(now)) => !is_changed((before, self.seen.at_micros), (now, seen.at_micros)),
             (before, now) => before.is_none() && now.is_none(),
         };
-        if self.asked.name.as_deref().is_some_and(|name| self.runs.is_none() || !is_same(name)) {
+        let is_first = self.sections.is_empty();
+        if self.asked.name.as_deref().is_some_and(|name| is_first || !is_same(name)) {
             // A look that fails leaves the runs as they are.
             self.runs = runs(&self.service, &self.asked).await.ok().flatten().or(self.runs.take());
         }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Info};
+use fencepost_core::{ClaimInfo, Info, Mode};
 
 use crate::changes::differ;
-use crate::page::html::{encoded, holder, left, link, passing, text};
+use crate::page::html::{encoded, escaped, holder, left, link, passing, shown, table, text};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::view::Claim;
@@ -42,7 +42,7 @@ pub(crate) fn rows(caller: &Caller, info: &Info, at_micros: u64, queue: usize) -
     let holders: Vec<&ClaimInfo> = info.holders().collect();
     let name = info.name.as_str();
     let span = holders.len().clamp(1, HOLDERS);
-    let mut rows = format!("<tbody data-lock=\"{}\">", crate::page::html::escaped(name));
+    let mut rows = format!("<tbody data-lock=\"{}\">", escaped(name));
     let head = format!("<th scope=\"rowgroup\" rowspan=\"{span}\">{}</th>", link(name));
     let waiting = format!(
         "<td data-label=\"Queue\" rowspan=\"{span}\">{}{}</td>",
@@ -86,11 +86,11 @@ fn cells(claim: &ClaimInfo, at_micros: u64) -> String {
         badge(&mut held, "evicted");
     }
     if let Some(limit) = claim.max_hold {
-        let _ = write!(held, " <small>limit {}</small>", super::html::shown(limit));
+        let _ = write!(held, " <small>limit {}</small>", shown(limit));
     }
     let seen = Claim::from(claim);
     let mode = match claim.mode {
-        fencepost_core::Mode::Exclusive => String::new(),
+        Mode::Exclusive => String::new(),
         mode => format!(" <small>{mode}</small>"),
     };
     format!(
@@ -139,7 +139,7 @@ pub(crate) fn overdue<'a>(locks: impl Iterator<Item = &'a Info>, at_micros: u64,
     let rows = overdue.map(|(info, claim)| {
         let limit = claim.max_hold.unwrap_or(Duration::ZERO);
         let held = passing(at_micros, claim.age);
-        vec![link(info.name.as_str()), holder(&Claim::from(claim)), held, super::html::shown(limit)]
+        vec![link(info.name.as_str()), holder(&Claim::from(claim)), held, shown(limit)]
     });
-    super::html::table("Overdue holders", &["Lock", "Holder", "Held for", "Limit"], rows)
+    table("Overdue holders", &["Lock", "Holder", "Held for", "Limit"], rows)
 }
