@@ -58,7 +58,7 @@ pub(crate) fn findings(examples: usize) -> Measured {
             Some(1) => text.matches("Test Case ID:").count().max(1),
             _ => return missing(format!("schemathesis fails: {}", String::from_utf8_lossy(&outcome.stderr))),
         };
-        let cases = text.lines().find(|line| line.contains(" generated")).unwrap_or_default().trim();
+        let cases = text.lines().find(|line| line.contains(" generated,")).unwrap_or_default().trim();
         notes.push(format!("{which}: {cases}"));
         findings += found as f64;
     }
