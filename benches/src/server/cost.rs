@@ -18,7 +18,7 @@ const SPAN: Duration = Duration::from_millis(500);
 /// As long as a request to acquire.
 const BODY: &str = "{\"ttl\":\"30s\"}";
 
-/// Measures the time that the service adds to the engine's own cycle, as a multiple of two echo requests.
+/// Returns what the service adds to the engine's own cycle, as a multiple of two echo requests.
 pub(crate) fn alone(engine: &str) -> Measured {
     let place = Place::new("service");
     let server = (engine == "redis").then(redis::start);

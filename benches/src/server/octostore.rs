@@ -15,6 +15,8 @@ use std::time::Instant;
 /// The crate.
 const PACKAGE: &str = "octostore@0.9.0";
 const ROUNDS: usize = 5;
+/// The beginning of the names of its locks.
+const NAMESPACE: &str = "bench";
 /// Those that want one lock, and how often each gets it in a round.
 const WAITERS: usize = 16;
 const TURNS: usize = 20;
@@ -33,7 +35,7 @@ pub(crate) fn ahead() -> Measured {
     let (mut theirs, mut ours) = runtime.block_on(async {
         let mut theirs = callers(CALLERS, address).await;
         for (number, caller) in theirs.iter_mut().enumerate() {
-            caller.headers = format!("Authorization: Bearer {}\r\n", token(number));
+            register(caller, number).await;
         }
         (theirs, callers(CALLERS, service.address).await)
     });
@@ -56,7 +58,12 @@ pub(crate) fn ahead() -> Measured {
     let handoffs = Rounds::run(ROUNDS, 2, |way| {
         runtime.block_on(async {
             match way {
-                0 => turns(&mut theirs[..WAITERS], async |caller| take(caller, "hot").await).await,
+                0 => {
+                    turns(&mut theirs[..WAITERS], async |caller| {
+                        take(caller, &format!("{NAMESPACE}.hot")).await
+                    })
+                    .await
+                }
                 _ => turns(&mut ours[..WAITERS], our_turn).await,
             }
         })
@@ -89,26 +96,29 @@ fn installed() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Starts it with a token for each caller. It needs no login provider then.
+/// Starts it. Without a login provider it registers its callers itself.
 fn start(program: PathBuf, place: &Place) -> (Wrapper, SocketAddr) {
     let free =
         TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    let tokens: Vec<String> = (0..CALLERS).map(|number| format!("user{number}:{}", token(number))).collect();
     let mut command = Command::new(program);
     command.env("BIND_ADDR", free.to_string()).env("DATABASE_URL", place.file("octostore.db"));
-    command.env("STATIC_TOKENS", tokens.join(",")).env("RUST_LOG", "error");
-    command.current_dir(place.file("")).stdin(Stdio::null()).stderr(Stdio::null());
+    command.env("RUST_LOG", "error").current_dir(place.file("")).stdin(Stdio::null()).stderr(Stdio::null());
     let process = Wrapper::start(command);
     crate::crowd::wait_until("it listened", || TcpStream::connect(free).is_ok());
     (process, free)
 }
 
-fn token(number: usize) -> String {
-    format!("token-of-caller-{number:04}-0123456789abcdef")
+/// Gets a token for this caller. All share a namespace: this version fails for callers without one.
+async fn register(caller: &mut Caller, number: usize) {
+    let body = json!({ "username": format!("user{number}"), "namespace": NAMESPACE }).to_string();
+    let (status, answer) = caller.ask("/auth/register", &body).await;
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    caller.headers = format!("Authorization: Bearer {}\r\n", answer["token"].as_str().expect("a token"));
 }
 
 async fn cycle(caller: &mut Caller, number: usize) {
-    take(caller, &format!("lock-{number}")).await;
+    take(caller, &format!("{NAMESPACE}.{number}")).await;
 }
 
 /// Asks until it has the lock, and releases it.

@@ -54,7 +54,7 @@ pub(crate) fn tokens(samples: usize) -> Measured {
             assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
         }
     });
-    let [near, far] = times.map(|times| Class::of(times));
+    let [near, far] = times.map(Class::of);
     let t = (near.mean - far.mean) / (near.variance / near.count + far.variance / far.count).sqrt();
     let note = format!(
         "{samples} refusals: {:.2} µs if one character is wrong, {:.2} µs if all are (means of the fastest {:.0} %)",

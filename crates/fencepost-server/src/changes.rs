@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::events::{Source, Told, stream};
+use crate::events::{SentEvent, Source, Told, stream};
 use crate::problem::{Answer, Problem};
 use crate::rights::caller::Caller;
 use crate::seen::Seen;
@@ -45,7 +45,7 @@ pub(crate) struct Watched {
     params(("prefix" = Option<String>, Query, description = "The beginning of the names")),
     responses(
         (status = 200, description = "The events changed, free, complete, unchanged and unreachable",
-            body = String, content_type = "text/event-stream"),
+            body = SentEvent, content_type = "text/event-stream"),
         Problem,
     )
 )]

@@ -7,9 +7,19 @@ use axum::response::sse::{Event, Sse};
 use futures_util::stream::{Stream, unfold};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use utoipa::ToSchema;
 
 /// How long a caller may leave an event unread. Then its stream ends.
 pub(crate) const UNREAD: Duration = Duration::from_secs(10);
+
+/// An event of a stream.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it describes the events that `stream` sends")]
+pub(crate) struct SentEvent {
+    event: String,
+    /// A JSON object.
+    data: String,
+}
 
 /// An event: its name and its data.
 pub(crate) type Told = (&'static str, Value);

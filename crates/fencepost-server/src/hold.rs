@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::events::{Events, Source, Told, stream};
+use crate::events::{Events, SentEvent, Source, Told, stream};
 use crate::history::How;
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
@@ -66,7 +66,7 @@ enum Stage {
     request_body = Acquire,
     responses(
         (status = 200, description = "The events waiting, granted, held, lost and refused",
-            body = String, content_type = "text/event-stream"),
+            body = SentEvent, content_type = "text/event-stream"),
         Problem,
     )
 )]

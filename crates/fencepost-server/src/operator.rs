@@ -28,6 +28,7 @@ const LOOKS: usize = 20;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evict {
     /// That of the holder: a later holder is not evicted in its place.
+    #[schema(format = "uint64")]
     pub(crate) token: u64,
     pub(crate) reason: Option<String>,
     #[serde(default)]

@@ -18,10 +18,13 @@ pub(crate) struct Process {
     /// The name of its host.
     #[schema(max_length = 255, pattern = r"^[^\s]*$")]
     host: String,
+    #[schema(value_type = u64, maximum = 4294967295_u64)]
     pid: u32,
     /// The longest time, in milliseconds, for which the process keeps the lock, as others see it. The process itself ends it then.
+    #[schema(format = "uint64")]
     max_hold_ms: Option<u64>,
     /// How long, in milliseconds, the process waits for the lock at most, as others see it.
+    #[schema(format = "uint64")]
     max_wait_ms: Option<u64>,
 }
 

@@ -30,10 +30,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub(crate) struct Acquire {
     mode: ModeName,
     /// How many permits there are.
-    #[schema(minimum = 1)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 4294967295_u64)]
     permits: Option<u32>,
     /// How many of them the request takes. By default it takes one.
-    #[schema(minimum = 1)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 4294967295_u64)]
     take: Option<u32>,
     /// How long the lease is: a duration such as `30s`, which is the default.
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
@@ -110,6 +110,11 @@ impl Wanted {
         let take = body.take.unwrap_or(1);
         if body.take.is_some() && body.mode != ModeName::Permits {
             return Err(Problem::invalid("take goes with \"mode\": \"permits\""));
+        }
+        let is_long =
+            |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > HolderInfo::MAX_BYTES);
+        if is_long(&body.holder) || is_long(&body.reason) {
+            return Err(Problem::invalid("holder and reason have at most 1024 bytes"));
         }
         if body.process.as_ref().is_some_and(|process| !process.is_plain()) {
             return Err(Problem::invalid("the host of a process has at most 255 bytes, and no spaces"));

@@ -187,6 +187,8 @@ async fn a_request_is_withdrawn_by_its_key() {
     };
     let nothing = (StatusCode::OK, json!({ "withdrawn": "nothing" }));
     assert_eq!(withdraw(&router, "a-key-without-work", &json!({})).await, nothing);
+    let long = json!({ "reason": "x".repeat(1025) });
+    assert_eq!(withdraw(&router, "a-key-without-work", &long).await.0, StatusCode::BAD_REQUEST);
     // A grant, at another copy of the service.
     let (status, _) = acquire_with(&router, KEY, "a", &json!({})).await;
     assert_eq!(status, StatusCode::OK);
