@@ -20,8 +20,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
-    LocalQueue, Mode, Moment, Name, Page, Reply, Report, Result, Token, Validity, jitter,
+    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
+    Moment, Name, Page, Reply, Report, Result, Token, Validity, jitter,
 };
 
 use entry::QuorumEntry;
@@ -86,11 +86,7 @@ impl Quorum {
         if nodes.is_empty() {
             return Err(Error::invalid("a quorum has at least one node"));
         }
-        let gated = |node: Arc<dyn Backend>| match node.capabilities().identity {
-            Identity::Claim => node,
-            Identity::Process => Arc::new(LocalQueue::new(node)),
-        };
-        let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(gated(node)))).collect();
+        let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
         Ok(Quorum(Arc::new(Shared {
             engine,
             need: nodes.len() / 2 + 1,

@@ -41,9 +41,6 @@ fn every_engine_and_layer_is_under_the_suite() {
         for engine in engines(&krate) {
             seen += 1;
             let covered = match engine.as_str() {
-                // Core puts this layer before each engine whose identity is the process. The suite does so
-                // with this engine.
-                "LocalQueue" => own.contains("Memory::with_process_identity"),
                 // Layers of the suite itself: every case uses the first, and one case uses the second.
                 "Witness" | "Deaf" => name == "fencepost-testkit",
                 // It needs an engine's driver: PostgreSQL's mode=table puts it under the suite.

@@ -63,9 +63,9 @@ pub use fencepost_zookeeper as zookeeper;
 pub use fencepost_core::{
     Acquire, AcquireAll, AcquireAny, AcquireReentrant, AnyLock, Barrier, Begin, Capabilities, ClaimInfo,
     Degrade, Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, Guard,
-    GuardView, Holder, HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing,
-    Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run,
-    RunEnd, Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
+    GuardView, Holder, HolderInfo, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode,
+    Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd,
+    Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
     TryAcquireAny, TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
 };
 

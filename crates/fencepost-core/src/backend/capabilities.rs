@@ -10,8 +10,6 @@ use std::time::Duration;
 pub struct Capabilities {
     /// The engine's name, as in its URLs and errors.
     pub engine: &'static str,
-    /// The unit that queues at the engine.
-    pub identity: Identity,
     /// Grants follow the order of arrival.
     pub fair: bool,
     /// Grants of permits do so, too.
@@ -52,15 +50,6 @@ pub struct Capabilities {
     pub max_ttl: Duration,
 }
 
-/// The unit that queues at the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Identity {
-    /// Every claim for itself.
-    Claim,
-    /// The process: two claims of one process are the same to the engine, so core's local gate keeps them apart.
-    Process,
-}
-
 /// The class of an engine's tokens: what they outlive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
@@ -93,7 +82,6 @@ impl Capabilities {
     pub const fn full(engine: &'static str) -> Capabilities {
         Capabilities {
             engine,
-            identity: Identity::Claim,
             fair: true,
             fair_permits: true,
             barging: true,

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Backend;
 use crate::backend::admission::Mode;
-use crate::backend::capabilities::{Identity, Tokens};
+use crate::backend::capabilities::Tokens;
 use crate::client::Client;
 use crate::client::connect;
 use crate::client::handle::Handle;
@@ -297,10 +297,6 @@ impl ClientBuilder {
 
     fn finish(self, backend: Arc<dyn Backend>, runtime: Runtime, thread: Option<Thread>) -> Result<Client> {
         let capabilities = backend.capabilities();
-        let backend = match capabilities.identity {
-            Identity::Claim => backend,
-            Identity::Process => Arc::new(crate::backend::local_queue::LocalQueue::new(backend)),
-        };
         let holder = match &self.holder {
             Some(label) => HolderInfo::labelled(label),
             None => Arc::new(HolderInfo::this_process()),

@@ -9,7 +9,7 @@ use super::held::AllHeld;
 use super::info::{joined, joined_pages, tokens_of_one_claim};
 use super::join::both;
 use super::policy::Degrade;
-use super::primary::{Needs, Opener, Primary, gated};
+use super::primary::{Needs, Opener, Primary};
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Reply};
@@ -61,13 +61,9 @@ impl DegradeLayer {
             return Err(Error::invalid(message));
         }
         let needs = Needs { max_ttl, has_fallback };
-        let stand = match stand {
-            Stand::Fallback(engine) => {
-                needs.check(&*engine)?;
-                Stand::Fallback(gated(engine))
-            }
-            other => other,
-        };
+        if let Stand::Fallback(engine) = &stand {
+            needs.check(&**engine)?;
+        }
         let primary = match primary {
             Ok(engine) => Primary::opened(engine, needs)?,
             Err((name, opener)) => Primary::away(name, opener, needs),

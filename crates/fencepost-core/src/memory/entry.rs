@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 
 use super::engine::Memory;
 use super::queue::Queue;
-use super::rules::Kind;
 use super::runs::End;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
@@ -149,7 +148,7 @@ impl Entry for MemoryEntry {
 
     fn renewal(&self) -> Option<Renewal> {
         // A node in queue lives as long as the process, and needs nothing.
-        if self.memory.rules.kind == Kind::Turns || !self.claim.validity.is_confirmed() {
+        if !self.claim.validity.is_confirmed() {
             return None;
         }
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })

@@ -26,7 +26,7 @@ impl Queue {
         if self.held.fits(claim.want().mode) {
             self.voters.forget(claim.id);
             let token = self.draw(claim, rules);
-            let key = self.hold(claim, token, now, rules);
+            let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));
         }
         let oldest = self.keys(self.holders).map(|key| order(&self.nodes[key].claim)).min();
