@@ -1,6 +1,5 @@
 //! A lock of any kind, chosen at run time.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
@@ -103,10 +102,12 @@ enum Request<One, All> {
 }
 
 /// A request for an [`AnyLock`] that waits: await it, or set options first.
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireAny<'a>(Request<Acquire<'a>, AcquireAll<'a>>);
 
 /// A request for an [`AnyLock`] that answers `None` when it is busy: await it, or set options first.
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquireAny<'a>(Request<TryAcquire<'a>, TryAcquireAll<'a>>);
 
@@ -121,12 +122,6 @@ macro_rules! options {
                 })
             }
         )*}
-
-        impl fmt::Debug for $request<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
     };
     ($($request:ident)*) => {$(
         options! {

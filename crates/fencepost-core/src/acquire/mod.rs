@@ -37,11 +37,13 @@ use crate::token::Token;
 use crate::validity::{State, Validity};
 
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Acquire<'a>(pub(crate) Request<'a>);
 
 /// A request that answers `None` when the lock is busy: await it, or set options first. See
 /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquire<'a>(pub(crate) Request<'a>);
 

@@ -1,5 +1,6 @@
 //! Requests for a lock and their options.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,17 @@ pub(crate) struct Request<'a> {
     /// The longest hold and wait as operators see them. `None`: those of the request.
     pub(crate) shown_limits: Option<(Option<Duration>, Option<Duration>)>,
     pub(crate) reason: Option<Arc<str>>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut request = f.debug_struct("Request");
+        request
+            .field("name", self.name)
+            .field("wait", &self.wait)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {
@@ -287,15 +299,6 @@ macro_rules! options {
             pub fn reason(mut self, reason: &str) -> Self {
                 self.0.reason = Some(reason.into());
                 self
-            }
-        }
-
-        impl std::fmt::Debug for $type<'_> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($type))
-                    .field("wait", &self.0.wait)
-                    .field("ttl", &self.0.ttl)
-                    .finish_non_exhaustive()
             }
         }
     };

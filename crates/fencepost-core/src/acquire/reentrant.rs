@@ -1,6 +1,5 @@
 //! Requests of a [`Holder`], which may call itself.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,10 +14,12 @@ use crate::guard::holder::{Grants, Holder, ReentrantGuard};
 use crate::time::Moment;
 
 /// A request that waits, and that re-enters what its [`Holder`] has: see [`Acquire::reentrant`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireReentrant<'a>(pub(crate) Request<'a>);
 
 /// A request that answers `None` when the lock is busy, and that re-enters what its [`Holder`] has: see [`TryAcquire::reentrant`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquireReentrant<'a>(pub(crate) Request<'a>);
 
@@ -174,17 +175,5 @@ impl Request<'_> {
     /// Adds the name and the engine to an error.
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
-    }
-}
-
-impl fmt::Debug for AcquireReentrant<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TryAcquireReentrant<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryAcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
     }
 }

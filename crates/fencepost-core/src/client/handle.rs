@@ -1,5 +1,6 @@
 //! The handle of a client. Its last drop waits for the releases that are under way.
 
+use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::pin;
@@ -31,6 +32,13 @@ impl Deref for Handle {
 
     fn deref(&self) -> &Arc<ClientShared> {
         &self.0.0
+    }
+}
+
+/// Shows the engine.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.engine())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Read locks that become write locks, and write locks that become read locks.
 
-use std::fmt;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::telemetry;
 use crate::time::Moment;
 
 /// A request to make a read lock a write lock: await it, or set its waiting time first. See [`Guard::upgrade`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Upgrade<'a> {
     guard: &'a mut Guard,
@@ -28,6 +28,7 @@ pub struct Upgrade<'a> {
 }
 
 /// A request to make a read lock a write lock if nobody else reads: await it. See [`Guard::try_upgrade`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryUpgrade<'a>(&'a mut Guard);
 
@@ -284,20 +285,5 @@ impl<'a> IntoFuture for TryUpgrade<'a> {
         let span = tracing::debug_span!("try_upgrade", name = %self.0.name());
         let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false, false).await };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
-    }
-}
-
-impl fmt::Debug for Upgrade<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgrade")
-            .field("guard", &self.guard)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TryUpgrade<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TryUpgrade").field(&self.0).finish()
     }
 }

@@ -1,6 +1,5 @@
 //! A group that begins and ends its work together.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
@@ -36,7 +35,7 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// - A member that was paused past its lease may work on after the others have left. Its [guard](Inside::guard) says that it is lost.
 /// - Members see a change up to one interval late.
 /// - All users of a name and generation give the same number of members.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("DistributedDoubleBarrier", "DistributedBarrier", "CyclicBarrier"))]
 pub struct Barrier {
     client: Handle,
@@ -260,14 +259,4 @@ fn names_of(name: &Name, generation: u64) -> Result<(Name, Name)> {
 fn members(info: &Info) -> (u32, Token) {
     let tokens = info.holders().filter_map(|claim| claim.token);
     tokens.fold((0, Token::default()), |(count, last), token| (count + 1, last.max(token)))
-}
-
-impl fmt::Debug for Barrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier")
-            .field("name", &self.name)
-            .field("inside", &self.inside)
-            .field("members", &self.members)
-            .finish_non_exhaustive()
-    }
 }

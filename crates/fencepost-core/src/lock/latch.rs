@@ -1,6 +1,5 @@
 //! A count that many wait for.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
@@ -31,7 +30,7 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// - A count is forgotten `keep` after it was made: see [`keep`](Latch::keep). From then on the latch is closed.
 /// - A waiter sees the last count up to one interval late.
 /// - All users of a name and generation give the same `count`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("CountDownLatch", "RCountDownLatch", "countDown"))]
 pub struct Latch {
     client: Handle,
@@ -201,14 +200,4 @@ fn counted(info: &Info) -> u32 {
         Mode::Exclusive | Mode::Shared => 0,
     });
     counts.sum()
-}
-
-impl fmt::Debug for Latch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch")
-            .field("name", &self.name)
-            .field("counts", &self.counts)
-            .field("count", &self.count)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::time::Moment;
 /// granted are released.
 ///
 /// [`Client::multi`](crate::Client::multi) locks names of one engine, [`across`](MultiLock::across) those of several.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
     names: Vec<Name>,
@@ -29,7 +28,7 @@ pub struct MultiLock {
 }
 
 /// Where and how one name is locked.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Part {
     client: Handle,
     kind: Kind,
@@ -187,19 +186,15 @@ impl MultiLock {
     }
 }
 
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MultiLock").field("names", &self.names).finish_non_exhaustive()
-    }
-}
-
 const NO_NAME: &str = "a multi-lock has at least one name";
 
 /// A request for several locks that waits: see [`MultiLock::lock`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireAll<'a>(Options<'a>);
 
 /// A request for several locks that returns `None` if one is busy: see [`MultiLock::try_lock`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquireAll<'a>(Options<'a>);
 
@@ -209,7 +204,7 @@ options!(
 );
 options!(TryAcquireAll, "`None`");
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Options<'a> {
     lock: &'a MultiLock,
     /// `None`: the `ttl` of each client.

@@ -1,6 +1,5 @@
 //! A firing that runs once, although several hosts start it.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
@@ -40,7 +39,7 @@ const DECISION: &str = "#once";
 /// - A run that begins more than half a window late, because it waited for the run before, takes the place of the next firing.
 /// - Runs that lock the name by other means count as firings if the engine keeps them
 ///   ([`history`](crate::ClientBuilder::history)).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("ShedLock", "SchedulerLock", "lockAtLeastFor"))]
 pub struct Once {
     client: Handle,
@@ -126,13 +125,8 @@ impl Once {
     }
 }
 
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("name", &self.name).field("window", &self.window).finish_non_exhaustive()
-    }
-}
-
 /// A start of a firing: await it, or set options first. See [`Once::begin`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Begin<'a>(Request<'a>, &'a Once);
 

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
@@ -7,7 +5,7 @@ use crate::name::Name;
 
 /// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
 /// nobody starves.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("RReadWriteLock", "InterProcessReadWriteLock", "ReadLock", "WriteLock"))]
 pub struct RwLock {
     client: Handle,
@@ -67,11 +65,5 @@ impl RwLock {
         let mut asked = TryAcquire::new(&self.client, &self.name, Mode::Exclusive);
         asked.0.paired = true;
         asked
-    }
-}
-
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock").field("name", &self.name).finish_non_exhaustive()
     }
 }

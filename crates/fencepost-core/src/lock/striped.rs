@@ -1,7 +1,6 @@
 //! One resource in several segments, each with a lock of its own.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +21,7 @@ use crate::random;
 /// # What is not
 /// - A segment's lock excludes neither the other segments nor a lock of the resource's own name.
 /// - All users give the same `n`. By another one, [`of_key`](StripedLock::of_key) finds other segments.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StripedLock {
     client: Handle,
     name: Name,
@@ -30,7 +29,7 @@ pub struct StripedLock {
     counts: Arc<Counts>,
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Counts {
     granted: AtomicU64,
     busy: AtomicU64,
@@ -122,15 +121,6 @@ impl StripedLock {
         let [granted, busy] =
             [&self.counts.granted, &self.counts.busy].map(|count| count.load(Ordering::Relaxed));
         Usage { granted, busy }
-    }
-}
-
-impl fmt::Debug for StripedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StripedLock")
-            .field("name", &self.name)
-            .field("segments", &self.segments.len())
-            .finish_non_exhaustive()
     }
 }
 
