@@ -141,10 +141,10 @@ impl Request<'_> {
     async fn acquire(&self, start: Moment) -> Result<Outcome> {
         let client = self.client;
         client.check_open()?;
-        client.check_ttl(self.ttl)?;
+        client.check_ttl(self.ttl())?;
         self.check_limits()?;
         self.check_evict_overdue()?;
-        client.check_replicas(self.replicas)?;
+        client.check_replicas(self.replicas())?;
         ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
         client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
         if let Mode::Permits { n, of } = self.mode
@@ -203,12 +203,12 @@ impl Request<'_> {
         let want = Want { name: self.name.clone(), mode: self.mode };
         let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
         let id = self.id.unwrap_or_else(|| runtime.fresh_id());
-        let mut claim = Claim::new(id, want, self.ttl, Arc::clone(holder), runtime);
+        let mut claim = Claim::new(id, want, self.ttl(), Arc::clone(holder), runtime);
         claim.join = self.join;
         claim.barges = self.unfair;
         claim.paired = self.paired;
-        claim.renewed = self.renewed;
-        claim.replicas = self.replicas;
+        claim.renewed = !self.fixed;
+        claim.replicas = self.replicas();
         (claim.history, claim.needs_run) = (self.history, self.needs_run);
         claim.reason.clone_from(&self.reason);
         (claim.max_hold, claim.max_wait) = self.shown_limits();

@@ -157,8 +157,8 @@ impl Guard {
         self.check_upgrade("way to upgrade a read lock")?;
         let client = Arc::clone(&self.owned.client);
         let (name, clock) = (self.name().clone(), client.runtime.clock());
-        let request = Request::new(&client, &name, Mode::Exclusive, join);
-        let request = Request { wait, evict_overdue, ..request };
+        let mut request = Request::new(&client, &name, Mode::Exclusive, join);
+        (request.options.wait, request.options.evict_overdue) = (wait, evict_overdue);
         let able = request.check_evict_overdue();
         able.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let (deadline, first) = request.limits(clock.now());

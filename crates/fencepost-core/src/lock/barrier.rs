@@ -141,11 +141,10 @@ impl Barrier {
         if self.opened(&mut looks).await?.is_some() {
             return Err(self.closed());
         }
-        let request = Request {
-            wait: Some(looks.left()),
-            history: None,
-            ..Request::new(&self.client, &self.inside, Mode::Permits { n: 1, of: self.members }, true)
-        };
+        let mode = Mode::Permits { n: 1, of: self.members };
+        let mut request = Request::new(&self.client, &self.inside, mode, true);
+        request.options.wait = Some(looks.left());
+        request.history = None;
         let guard = match request.run().await? {
             Outcome::Granted(guard) => guard,
             // Others are inside. All of them are members, or wait for some.
@@ -180,12 +179,10 @@ impl Barrier {
     /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
     async fn mark_open(&self, last: Token) -> Result<bool> {
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
-        let request = Request {
-            renewed: false,
-            history: None,
-            reason: Some(last.get().to_string().into()),
-            ..Request::new(&self.client, &self.open, Mode::Exclusive, false)
-        };
+        let mut request = Request::new(&self.client, &self.open, Mode::Exclusive, false);
+        request.options.fixed = true;
+        request.options.reason = Some(last.get().to_string().into());
+        request.history = None;
         match request.run().await? {
             Outcome::Granted(guard) => guard.leave_mark(self.keep).await.map(|()| true),
             Outcome::Busy => Ok(false),

@@ -118,8 +118,8 @@ impl Latch {
         self.client.check_ttl(self.keep)?;
         let mode = Mode::Permits { n: 1, of: self.count };
         // It is not renewed: a place of a process that dies here ends with this lease.
-        let request = Request::new(&self.client, &self.counts, mode, false);
-        let request = Request { renewed: false, history: None, ..request };
+        let mut request = Request::new(&self.client, &self.counts, mode, false);
+        (request.options.fixed, request.history) = (true, None);
         let mut looks = Looks::new(&self.client, self.interval, self.client.ttl);
         loop {
             // Dropped here, the place is given back. Only a detached one counts.

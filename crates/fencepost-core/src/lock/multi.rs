@@ -1,18 +1,15 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::acquire::Outcome;
-use crate::acquire::options::{Request, options};
+use crate::acquire::options::{Options, Request, options};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::guard::holder::Holder;
 use crate::guard::multi::{MultiGuard, join_all};
 use crate::lock::Kind;
 use crate::name::Name;
-use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 
 /// Locks several resources, all or none, in a fixed order and within one waiting time. If the time ends first, the locks that were
@@ -171,7 +168,7 @@ impl MultiLock {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub fn lock(&self) -> AcquireAll<'_> {
-        AcquireAll(Options::new(self, true))
+        AcquireAll(Requests { lock: self, options: Options { join: true, ..Options::default() } })
     }
 
     /// Locks all names, or returns `None` if one is busy.
@@ -182,7 +179,7 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropped at any await, the future releases what it was granted and withdraws its claims.
     pub fn try_lock(&self) -> TryAcquireAll<'_> {
-        TryAcquireAll(Options::new(self, false))
+        TryAcquireAll(Requests { lock: self, options: Options::default() })
     }
 }
 
@@ -191,12 +188,12 @@ const NO_NAME: &str = "a multi-lock has at least one name";
 /// A request for several locks that waits: see [`MultiLock::lock`].
 #[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct AcquireAll<'a>(Options<'a>);
+pub struct AcquireAll<'a>(Requests<'a>);
 
 /// A request for several locks that returns `None` if one is busy: see [`MultiLock::try_lock`].
 #[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquireAll<'a>(Options<'a>);
+pub struct TryAcquireAll<'a>(Requests<'a>);
 
 options!(
     AcquireAll,
@@ -205,48 +202,17 @@ options!(
 options!(TryAcquireAll, "`None`");
 
 #[derive(Clone, Debug)]
-struct Options<'a> {
+struct Requests<'a> {
     lock: &'a MultiLock,
-    /// `None`: the `ttl` of each client.
-    ttl: Option<Duration>,
-    renewed: bool,
-    wait: Option<Duration>,
-    join: bool,
-    unfair: bool,
-    /// `None`: the number of each client.
-    replicas: Option<u32>,
-    at_least: Option<Duration>,
-    max_hold: Option<Duration>,
-    evict_overdue: bool,
-    by: Option<Holder>,
-    holder: Option<Arc<HolderInfo>>,
-    reason: Option<Arc<str>>,
+    options: Options,
 }
 
-impl<'a> Options<'a> {
-    fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
-        Options {
-            lock,
-            ttl: None,
-            renewed: true,
-            wait: None,
-            join,
-            unfair: false,
-            replicas: None,
-            at_least: None,
-            max_hold: None,
-            evict_overdue: false,
-            by: None,
-            holder: None,
-            reason: None,
-        }
-    }
-
+impl Requests<'_> {
     async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
         // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         for (number, began) in began.iter().enumerate() {
-            let request = self.request(number, *began, self.join);
+            let request = self.request(number, *began, self.options.join);
             request.named(request.check_evict_overdue())?;
         }
         loop {
@@ -266,11 +232,11 @@ impl<'a> Options<'a> {
         // After an error, or if this future is dropped, the drop of the guards withdraws the grants.
         let mut guards = Vec::new();
         // Two calls of `try_lock` that try all names at once could each get some of the names, and both would find the set busy.
-        if self.join && began.len() > 1 {
+        if self.options.join && began.len() > 1 {
             guards = self.free_ones(began).await?;
         }
         for (number, began) in began.iter().enumerate().skip(guards.len()) {
-            match self.one(number, *began, self.join).await? {
+            match self.one(number, *began, self.options.join).await? {
                 Ok(guard) => guards.push(guard),
                 Err(other) => return Ok(Err(other)),
             }
@@ -311,23 +277,12 @@ impl<'a> Options<'a> {
     /// Returns the request for one of the names.
     fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
         let Part { client, kind } = &self.lock.parts[number];
-        Request {
-            ttl: self.ttl.unwrap_or(client.ttl),
-            renewed: self.renewed,
-            wait: self.wait,
-            began: Some(began),
-            unfair: self.unfair,
-            paired: *kind == Kind::Write,
-            replicas: self.replicas.unwrap_or(client.replicas),
-            at_least: self.at_least,
-            max_hold: self.max_hold,
-            // The tries of a request that waits do not wait themselves.
-            evict_overdue: self.evict_overdue && join == self.join,
-            by: self.by.clone(),
-            holder: self.holder.clone(),
-            reason: self.reason.clone(),
-            ..Request::new(client, &self.lock.names[number], kind.mode(), join)
-        }
+        let mut options = Options { join, ..self.options.clone() };
+        // The tries of a request that waits do not wait themselves.
+        options.evict_overdue &= join == self.options.join;
+        let paired = *kind == Kind::Write;
+        let request = Request::new(client, &self.lock.names[number], kind.mode(), join);
+        Request { options, began: Some(began), paired, ..request }
     }
 }
 

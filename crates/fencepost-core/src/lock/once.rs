@@ -144,7 +144,7 @@ impl<'a> IntoFuture for Begin<'a> {
 impl Begin<'_> {
     /// Waits for as long as the lock is busy, instead of answering [`Firing::Busy`].
     pub fn wait_until_free(mut self) -> Self {
-        (self.0.wait, self.0.join) = (None, true);
+        (self.0.options.wait, self.0.options.join) = (None, true);
         self
     }
 
@@ -163,14 +163,9 @@ impl Begin<'_> {
         let until = bound.map_or(Moment::NEVER, |bound| began + bound);
         let job = Request { began: Some(began), ..request };
         // Locks that only serve the decision are held no longer than that.
-        let brief = |name| Request {
-            name,
-            history: None,
-            needs_run: false,
-            at_least: None,
-            max_hold: None,
-            ..job.clone()
-        };
+        let mut brief = Request { history: None, needs_run: false, ..job.clone() };
+        (brief.options.at_least, brief.options.max_hold) = (None, None);
+        let brief = |name| Request { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let at_first = once.runs().await?;
         let asked = at_first.now_micros;
