@@ -20,7 +20,6 @@ pub mod sync;
 pub mod testing;
 
 mod acquire;
-mod any_lock;
 mod client;
 mod degrade;
 mod error;
@@ -39,7 +38,6 @@ mod visible;
 
 pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
-pub use any_lock::{AcquireAny, AnyLock, TryAcquireAny};
 pub use backend::admission::{self, Mode, Verdict};
 pub use backend::capabilities::{Capabilities, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
@@ -67,8 +65,8 @@ pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiLock, Mutex,
-    Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+    AcquireAll, AnyLock, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiLock,
+    Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
 };
 #[cfg(feature = "planted")]
 pub use lock::{LockBug, plant};

@@ -67,7 +67,7 @@ impl<'a> IntoFuture for Acquire<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let span = tracing::debug_span!("lock", name = %self.0.name, mode = %self.0.mode);
+        let span = self.0.span();
         let work = async move {
             match self.0.run().await? {
                 Outcome::Granted(guard) => Ok(guard),
@@ -84,7 +84,7 @@ impl<'a> IntoFuture for TryAcquire<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let span = tracing::debug_span!("try_lock", name = %self.0.name, mode = %self.0.mode);
+        let span = self.0.span();
         let work = async move {
             match self.0.run().await? {
                 Outcome::Granted(guard) => Ok(Some(guard)),
@@ -105,6 +105,14 @@ pub(crate) enum Outcome {
 }
 
 impl Request<'_> {
+    /// Returns the span of the acquisition.
+    pub(crate) fn span(&self) -> tracing::Span {
+        match self.join {
+            true => tracing::debug_span!("lock", name = %self.name, mode = %self.mode),
+            false => tracing::debug_span!("try_lock", name = %self.name, mode = %self.mode),
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<Outcome> {
         match self.asker() {
             Some(holder) => self.run_as(holder).await,

@@ -1,6 +1,9 @@
+use std::borrow::Cow;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+
+use tracing::Instrument;
 
 use crate::acquire::Outcome;
 use crate::acquire::options::{Options, Request, options};
@@ -40,6 +43,10 @@ impl MultiLock {
         }
         let parts = vec![Part { client, kind: Kind::Mutex }; names.len()];
         Ok(MultiLock { names, parts })
+    }
+
+    pub(super) fn of(client: Handle, name: Name, kind: Kind) -> MultiLock {
+        MultiLock { names: vec![name], parts: vec![Part { client, kind }] }
     }
 
     /// Joins the names of several engines into one lock, all or none. Each engine has a key, which the caller chooses.
@@ -168,7 +175,7 @@ impl MultiLock {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub fn lock(&self) -> AcquireAll<'_> {
-        AcquireAll(Requests { lock: self, options: Options { join: true, ..Options::default() } })
+        AcquireAll::of(Cow::Borrowed(self))
     }
 
     /// Locks all names, or returns `None` if one is busy.
@@ -179,7 +186,7 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropped at any await, the future releases what it was granted and withdraws its claims.
     pub fn try_lock(&self) -> TryAcquireAll<'_> {
-        TryAcquireAll(Requests { lock: self, options: Options::default() })
+        TryAcquireAll::of(Cow::Borrowed(self))
     }
 }
 
@@ -203,8 +210,20 @@ options!(TryAcquireAll, "`None`");
 
 #[derive(Clone, Debug)]
 struct Requests<'a> {
-    lock: &'a MultiLock,
+    lock: Cow<'a, MultiLock>,
     options: Options,
+}
+
+impl<'a> AcquireAll<'a> {
+    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
+        AcquireAll(Requests { lock, options: Options { join: true, ..Options::default() } })
+    }
+}
+
+impl<'a> TryAcquireAll<'a> {
+    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
+        TryAcquireAll(Requests { lock, options: Options::default() })
+    }
 }
 
 impl Requests<'_> {
@@ -268,7 +287,9 @@ impl Requests<'_> {
         began: Moment,
         join: bool,
     ) -> Result<std::result::Result<Unfinished, Outcome>> {
-        Ok(match self.request(number, began, join).run().await? {
+        let request = self.request(number, began, join);
+        let span = request.span();
+        Ok(match request.run().instrument(span).await? {
             Outcome::Granted(guard) => Ok(Unfinished(Some(guard))),
             other => Err(other),
         })

@@ -19,8 +19,8 @@ use crate::name::Name;
     "Redlock"
 ))]
 pub struct Mutex {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
 }
 
 impl Mutex {

@@ -8,8 +8,8 @@ use crate::name::Name;
 #[derive(Clone, Debug)]
 #[doc(alias("RReadWriteLock", "InterProcessReadWriteLock", "ReadLock", "WriteLock"))]
 pub struct RwLock {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
 }
 
 impl RwLock {

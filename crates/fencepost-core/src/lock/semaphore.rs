@@ -13,8 +13,8 @@ use crate::name::Name;
     "InterProcessSemaphoreMutex"
 ))]
 pub struct Semaphore {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
     permits: u32,
 }
 

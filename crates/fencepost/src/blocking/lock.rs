@@ -6,10 +6,7 @@ use std::time::Duration;
 use super::drive::complete;
 use super::guard::Guard;
 use super::request::{Blocking, Request};
-use crate::{
-    Acquire, AcquireAll, AcquireAny, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll,
-    TryAcquireAny,
-};
+use crate::{Acquire, AcquireAll, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll};
 
 macro_rules! lock {
     ($($name:ident { $($call:ident($($argument:ident: $type:ty)?) -> $request:ident;)* })*) => {$(
@@ -66,8 +63,8 @@ lock! {
         try_lock() -> TryAcquireAll;
     }
     AnyLock {
-        lock() -> AcquireAny;
-        try_lock() -> TryAcquireAny;
+        lock() -> AcquireAll;
+        try_lock() -> TryAcquireAll;
     }
     StripedLock {}
     Election {
