@@ -2,14 +2,15 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::{Either, join_all, select};
+
 use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
-use super::join::{Job, all, unless};
 use super::part::Part;
 use super::session::DegradeSession;
 use crate::backend::admission::Mode;
@@ -137,9 +138,9 @@ impl DegradeEntry {
                 }
                 coming => {
                     let changed = changed(Arc::clone(&engines), plan.roles);
-                    match unless(changed, engines.watched(*role, coming)).await {
-                        Some(answer) => answer,
-                        None => return Ok(None),
+                    match select(pin!(engines.watched(*role, coming)), pin!(changed)).await {
+                        Either::Left((answer, _)) => answer,
+                        Either::Right(_) => return Ok(None),
                     }
                 }
             };
@@ -273,9 +274,7 @@ impl DegradeEntry {
     /// Asks each engine to leave nothing. Returns what each has removed.
     async fn leave_parts(&mut self, how: Cleanup) -> Vec<Result<Removed>> {
         let claim = &self.claim;
-        let jobs =
-            self.parts.iter_mut().map(|part| Box::pin(part.leave(how, claim)) as Job<'_, Result<Removed>>);
-        all(jobs.collect()).await
+        join_all(self.parts.iter_mut().map(|part| part.leave(how, claim))).await
     }
 
     async fn leave(&mut self, how: Cleanup) -> Result<Removed> {

@@ -1,11 +1,11 @@
 //! Read locks that become write locks, and write locks that become read locks.
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tracing::Instrument;
 
 use crate::acquire::Stand;
@@ -173,15 +173,10 @@ impl Guard {
         if undo.guard().owned.slot().is_none() {
             return Err(undo.guard().find_loss(first).await);
         }
-        let stand = {
-            let mut lost = pin!(validity.lost(clock));
-            let mut standing =
-                pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from }));
-            poll_fn(|cx| match lost.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(Ok(Stand::Gone)),
-                Poll::Pending => standing.as_mut().poll(cx),
-            })
-            .await
+        let standing = request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from });
+        let stand = match select(pin!(validity.lost(clock)), pin!(standing)).await {
+            Either::Left(_) => Ok(Stand::Gone),
+            Either::Right((stand, _)) => stand,
         };
         let stand = stand.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let guard = match stand {

@@ -3,6 +3,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tracing::Instrument;
 
 use crate::acquire::Outcome;
@@ -10,7 +11,7 @@ use crate::acquire::options::{Options, Request, options};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::guard::multi::{MultiGuard, join_all};
+use crate::guard::multi::MultiGuard;
 use crate::lock::Kind;
 use crate::name::Name;
 use crate::time::Moment;

@@ -8,6 +8,8 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures_util::future::{Either, select};
+
 use crate::sync::Mutex;
 use crate::time::due_queue::{DueKey, DueQueue};
 use crate::time::moment::Moment;
@@ -126,15 +128,10 @@ impl Clock {
     /// # Cancel safety
     /// That of `work`.
     pub async fn within<T>(&self, until: Moment, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        let mut sleep = self.sleep_until(until);
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(value) = work.as_mut().poll(cx) {
-                return Poll::Ready(Some(value));
-            }
-            Pin::new(&mut sleep).poll(cx).map(|()| None)
-        })
-        .await
+        match select(std::pin::pin!(work), self.sleep_until(until)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
     }
 
     /// Completes when the next item of `owner`'s queue is due; `plan` calls [`DueQueue::plan`]. Returns `None` once the owner is dropped.
