@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
+use fencepost_sql::Failure;
 use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
-use fencepost_sql::mysql_tokens::{self, MysqlTry};
-use fencepost_sql::{Failure, MysqlPermits, mysql_high};
 use futures_util::future::{try_join, try_join_all};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
@@ -18,6 +17,8 @@ use crate::conn::draws::Draws;
 use crate::conn::statements::Statements;
 use crate::error;
 use crate::keys::Key;
+use crate::schema::permits::{MysqlPermits, high};
+use crate::schema::tokens::{self, MysqlTry};
 
 /// How often permits are tried while other claims take some of the same name: each has the lock of the name for a moment.
 const GATE_ATTEMPTS: u64 = 20;
@@ -133,7 +134,7 @@ fn permits(key: &Key, of: u32) -> MysqlPermits<'_> {
 
 /// Returns two texts between which the locks of the permits lie.
 fn range(key: &Key) -> [Vec<u8>; 2] {
-    [key.permits.as_bytes().to_vec(), mysql_high(&key.permits).into_bytes()]
+    [key.permits.as_bytes().to_vec(), high(&key.permits).into_bytes()]
 }
 
 impl Session for MysqlSession {
@@ -170,7 +171,7 @@ impl Session for MysqlSession {
     fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
         Box::pin(async move {
             // Nothing is sent behind it: the server notices that a waiting client has left only if nothing is left to read.
-            let statement = mysql_tokens::wait(&key.text, &record(claim));
+            let statement = tokens::wait(&key.text, &record(claim));
             match first_number(self.query(&statement).await?) {
                 Some(1) => Ok(Some(Token::default())),
                 _ => Err(self.interrupted()),

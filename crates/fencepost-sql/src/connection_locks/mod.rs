@@ -16,7 +16,6 @@ mod attempt;
 mod backend;
 mod connection;
 mod entry;
-mod groups;
 mod held;
 mod in_queue;
 mod keys;
@@ -36,7 +35,6 @@ use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
-pub use groups::Groups;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use pool::{Exclusive, Pool};

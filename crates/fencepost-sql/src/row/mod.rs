@@ -39,8 +39,7 @@ use crate::runs::{RunStatements, TableOfRuns};
 pub use database::{Renewed, RowTransaction};
 pub use options::{LockOptions, RowLock};
 pub use server::RowServer;
-pub(crate) use statements::OldTokens;
-pub use statements::RowDialect;
+pub use statements::{OldTokens, RowDialect};
 pub use transaction::{OpenTransaction, ended_early};
 
 /// At most `MAX_QUEUED` claims of a process for a name are in its clients, of which one for each client waits at the server; the others wait
