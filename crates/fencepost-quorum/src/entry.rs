@@ -2,7 +2,7 @@
 
 use fencepost_core::sync::Mutex;
 use std::collections::hash_map;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};

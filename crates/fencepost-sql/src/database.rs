@@ -1,6 +1,5 @@
 //! The database as the lease table needs it: statements with parameters, and transactions. This module knows no driver.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 

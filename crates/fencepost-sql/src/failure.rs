@@ -1,7 +1,6 @@
 //! Failed statements and what to do about them.
 
 use std::fmt;
-use std::future::Future;
 
 use fencepost_core::{Error, ErrorKind, LaterFormat, Reply, Result};
 

@@ -13,7 +13,6 @@ use fencepost_core::{
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 

@@ -8,7 +8,7 @@ mod outage;
 mod overdue;
 pub(crate) mod reentrant;
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

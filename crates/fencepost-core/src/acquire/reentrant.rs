@@ -1,6 +1,5 @@
 //! Requests of a [`Holder`], which may call itself.
 
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 

@@ -83,7 +83,6 @@ pub(crate) mod waiters;
 pub(crate) mod withdrawal;
 
 use std::any::Any;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,7 +1,6 @@
 //! The handle of a client. Its last drop waits for the releases that are under way.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;

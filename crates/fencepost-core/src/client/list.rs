@@ -1,7 +1,6 @@
 //! A listing as a stream, over the pages of the engine.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

@@ -1,7 +1,6 @@
 //! One claim at the engines of the layer.
 
 use std::any::Any;
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};

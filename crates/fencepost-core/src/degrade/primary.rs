@@ -1,6 +1,5 @@
 //! The primary engine, which may be away when the client starts.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 

@@ -10,7 +10,6 @@ pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use std::fmt;
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

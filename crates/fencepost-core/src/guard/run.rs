@@ -1,6 +1,5 @@
 //! Work that runs only while a lock is held.
 
-use std::future::Future;
 use std::pin::pin;
 
 use futures_util::future::{Either, select};

@@ -1,6 +1,5 @@
 //! Read locks that become write locks, and write locks that become read locks.
 
-use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 use std::borrow::Cow;
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 //! A firing that runs once, although several hosts start it.
 
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 

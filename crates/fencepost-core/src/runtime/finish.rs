@@ -1,6 +1,5 @@
 //! Work that is not given up midway.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

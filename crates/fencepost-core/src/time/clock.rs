@@ -1,7 +1,6 @@
 //! The clock of a client.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};

@@ -2,7 +2,6 @@
 
 mod again;
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,5 @@
 //! The part of an engine: connections to its server, and the statements of one connection.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

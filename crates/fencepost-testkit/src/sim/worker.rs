@@ -7,7 +7,6 @@ use super::troubles::Crew;
 use crate::history::{Key, Mode, Patience, Recorder, What};
 use crate::witness::on_behalf;
 use fencepost_core::{Backend, Client, Clock, Eviction, Guard, Name, Reply, Result, margin};
-use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -1,6 +1,5 @@
 //! Requests for a lock, their options, and work under it.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use super::drive::complete;
