@@ -3,28 +3,21 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimId, Runtime};
 
 use crate::database::with;
 use crate::database::{Results, Statement};
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::row::database::RowDatabase;
 use crate::row::held::Held;
 use crate::row::server::mix;
 use crate::row::statements::RowStatements;
 use crate::turns::Turns;
 
-/// How often a statement is tried while other transactions are in its way.
-const MAX_CONFLICTS: u32 = 10;
-
 /// How often a client removes the notes that others left: with its first claim and after each so many.
 const CLEAN_EVERY: u64 = 100;
-
-/// How long a statement pauses after the first conflict. Each later pause is longer.
-const PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) struct RowClient {
     pub(crate) database: Arc<dyn RowDatabase>,
@@ -83,17 +76,7 @@ impl RowClient {
 
     /// Runs statements, each in a transaction of its own. Each can be repeated while others are in the way.
     pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
-        let clock = self.runtime.clock();
-        let mut conflicts = 0;
-        loop {
-            match self.database.run(statements.clone()).await {
-                Err(failure) if failure.conflict && conflicts < MAX_CONFLICTS => {
-                    conflicts += 1;
-                    clock.sleep_until(clock.now() + PAUSE * conflicts).await;
-                }
-                other => return other,
-            }
-        }
+        past_conflicts(&self.runtime, || self.database.run(statements.clone())).await
     }
 
     /// Removes the note of a claim whose connection has ended, in the background. One that stays is not shown, and another client

@@ -10,7 +10,7 @@ use fencepost_core::{Claim, Mode, Moment, Removed, Token};
 use crate::database::Lane;
 use crate::database::with;
 use crate::driver::on_own_thread;
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, read_places};
 use crate::table::claim::record::{new_row, owner};
@@ -126,13 +126,7 @@ async fn in_line(
     sent: Moment,
     listens: bool,
 ) -> Result<Outcome, Failure> {
-    let mut conflicts = 0;
-    loop {
-        match try_in_line(client, claim, session, row, sent, listens).await {
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
-        }
-    }
+    past_conflicts(&client.runtime, || try_in_line(client, claim, session, row, sent, listens)).await
 }
 
 async fn try_in_line(
@@ -255,15 +249,7 @@ pub(crate) async fn remove(
         }
     }
     let own = Arc::clone(client);
-    let work = async move {
-        let mut conflicts = 0;
-        loop {
-            match try_remove(&own, &name, &id).await {
-                Err(failure) if own.may_repeat(&failure, &mut conflicts).await => {}
-                other => return other,
-            }
-        }
-    };
+    let work = async move { past_conflicts(&own.runtime, || try_remove(&own, &name, &id)).await };
     on_own_thread(&client.runtime, work).await
 }
 
