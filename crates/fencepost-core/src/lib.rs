@@ -82,6 +82,7 @@ pub use operator::run::{Outcome, Run, RunEnd, Runs};
 pub use runtime::Runtime;
 pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};
+pub use runtime::finish::Finish;
 pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
 pub use runtime::supervisor::{Connectivity, Supervisor};

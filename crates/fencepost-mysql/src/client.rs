@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Error, Mode, Name, RunStore, Runtime, Token, Want};
-use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
-use fencepost_sql::{Failure, ServerUrl, runs_beside};
+use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
+use fencepost_sql::{Answer, Failure, ServerUrl, runs_beside};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};

@@ -93,7 +93,7 @@ impl Row {
 /// The rows of each statement, in the order of the statements.
 pub type Results = Vec<Vec<Row>>;
 
-/// The future of a statement's reply.
+/// The future of a statement's reply. Its first poll sends the statement.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// The importance of a statement.

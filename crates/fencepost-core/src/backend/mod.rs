@@ -56,6 +56,7 @@
 //! | keep long queues away from the engine | [`Limit`](crate::Limit) |
 //! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
 //! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
+//! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
 //! | remove what a dropped future left | [`clean_up`](crate::clean_up) |
 //! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
 //! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |

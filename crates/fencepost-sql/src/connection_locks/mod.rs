@@ -38,7 +38,7 @@ pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use pool::{Exclusive, Pool};
 pub use quiet::QuietWaiters;
-pub use server::{Answer, Locked, Server, Session, Taken};
+pub use server::{Locked, Server, Session, Taken};
 pub use task::ConnectionTask;
 
 use crate::connection_locks::entry::LockEntry;

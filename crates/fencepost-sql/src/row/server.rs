@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Moment, Report};
+use fencepost_core::{ErrorKind, Finish, Moment, Report};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::database::{Answer, Results, Statement};
-use crate::driver::{Connect, Connections, ToItsEnd};
+use crate::driver::{Connect, Connections};
 use crate::failure::Failure;
 use crate::row::database::{Renewed, RowDatabase, RowTransaction};
 use crate::row::transaction::OpenTransaction;
@@ -128,7 +128,7 @@ impl<S: RowServer> RowDatabase for Rows<S> {
                 used.set_clean(true);
                 Ok(results)
             };
-            ToItsEnd::new(self.server.runtime(), running).await
+            Finish::new(self.server.runtime().clone(), running).await
         })
     }
 
