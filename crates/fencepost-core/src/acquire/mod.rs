@@ -154,7 +154,7 @@ impl Request<'_> {
         self.check_evict_overdue()?;
         client.check_replicas(self.replicas())?;
         ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
-        client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
+        client.check_mode(if self.read_write { Mode::Shared } else { self.mode })?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {
@@ -212,9 +212,9 @@ impl Request<'_> {
         let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
         let id = self.id.unwrap_or_else(|| runtime.fresh_id());
         let mut claim = Claim::new(id, want, self.ttl(), Arc::clone(holder), runtime);
-        claim.join = self.join;
-        claim.barges = self.unfair;
-        claim.paired = self.paired;
+        claim.waits = self.join;
+        claim.unfair = self.unfair;
+        claim.read_write = self.read_write;
         claim.renewed = !self.fixed;
         claim.replicas = self.replicas();
         (claim.history, claim.needs_run) = (self.history, self.needs_run);

@@ -22,7 +22,7 @@ pub(crate) struct Request<'a> {
     pub(crate) options: Options,
     /// When the call began; `None`: it begins when it is first polled.
     pub(crate) began: Option<Moment>,
-    pub(crate) paired: bool,
+    pub(crate) read_write: bool,
     /// How long the engine keeps the run. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
     /// Its work rests on the record of its run.
@@ -84,7 +84,7 @@ impl<'a> Request<'a> {
             mode,
             options: Options { join, ..Options::default() },
             began: None,
-            paired: false,
+            read_write: false,
             history: client.history,
             needs_run: false,
             id: None,

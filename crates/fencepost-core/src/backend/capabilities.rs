@@ -14,7 +14,7 @@ pub struct Capabilities {
     pub fair: bool,
     /// Grants of permits do so, too.
     pub fair_permits: bool,
-    /// Claims can [ask to pass](crate::Claim::barges) those that wait.
+    /// Claims can [ask to pass](crate::Claim::unfair) those that wait.
     pub barging: bool,
     /// Shared holders are possible.
     pub shared: bool,

@@ -96,7 +96,7 @@ impl DegradeEntry {
             self.plan = Some(plan);
             if let Some(until) = plan.wait {
                 self.parts.clear();
-                if !self.claim.join && until > engines.clock.now() + engines.interval {
+                if !self.claim.waits && until > engines.clock.now() + engines.interval {
                     return Err(engines.nobody(until));
                 }
                 engines.wait(until, &mut changes).await?;
@@ -160,7 +160,7 @@ impl DegradeEntry {
                 }
                 blocked @ Attempt::Blocked { .. } => {
                     self.granted_at = None;
-                    if self.claim.join {
+                    if self.claim.waits {
                         let parts = self.parts.iter().map(HeldPart::of);
                         waits(&self.claim, parts, self.engines.clock.now());
                     } else {
@@ -181,7 +181,7 @@ impl DegradeEntry {
         let lacks = match self.claim.want().mode {
             Mode::Shared if !has.shared => "shared holders",
             Mode::Permits { .. } if !has.permits => "permits",
-            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.join)),
+            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.waits)),
         };
         Err(Error::unsupported(has.engine, lacks))
     }

@@ -301,9 +301,9 @@ impl Requests<'_> {
         let mut options = Options { join, ..self.options.clone() };
         // The tries of a request that waits do not wait themselves.
         options.evict_overdue &= join == self.options.join;
-        let paired = *kind == Kind::Write;
+        let read_write = *kind == Kind::Write;
         let request = Request::new(client, &self.lock.names[number], kind.mode(), join);
-        Request { options, began: Some(began), paired, ..request }
+        Request { options, began: Some(began), read_write, ..request }
     }
 }
 

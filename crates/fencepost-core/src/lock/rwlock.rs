@@ -51,7 +51,7 @@ impl RwLock {
     #[doc(alias("writeLock"))]
     pub fn write(&self) -> Acquire<'_> {
         let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.paired = true;
+        asked.0.read_write = true;
         asked
     }
 
@@ -63,7 +63,7 @@ impl RwLock {
     /// May it be written now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_write(&self) -> TryAcquire<'_> {
         let mut asked = TryAcquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.paired = true;
+        asked.0.read_write = true;
         asked
     }
 }

@@ -104,7 +104,7 @@ impl Entry for MemoryEntry {
             At::Nowhere | At::Refused if self.claim.vote.is_some() => {
                 let (key, attempt) =
                     self.on_queue(|queue, wakers| queue.vote(&self.claim, &self.memory.rules, wakers));
-                let refused = if self.claim.join { At::Refused } else { At::Nowhere };
+                let refused = if self.claim.waits { At::Refused } else { At::Nowhere };
                 self.at = key.map_or(refused, At::Node);
                 attempt
             }

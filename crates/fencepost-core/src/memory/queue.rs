@@ -67,13 +67,13 @@ impl Queue {
             }
         }
         let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
-        if (self.waiting == 0 || overtakes || claim.barges) && self.fits(mode) {
+        if (self.waiting == 0 || overtakes || claim.unfair) && self.fits(mode) {
             let token = self.draw(claim, rules);
             let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));
         }
         let ahead = self.held.holders() + self.waiting;
-        if !claim.join {
+        if !claim.waits {
             return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
         }
         let state = NodeState::Waiting { waker: None };

@@ -33,7 +33,7 @@ impl Queue {
         if let Some(vote) = &claim.vote {
             vote.rival.store(oldest.unwrap_or(0), Ordering::Relaxed);
         }
-        if claim.join {
+        if claim.waits {
             self.voters.refuse(claim, now);
         }
         (None, Attempt::Blocked { again: None, ahead: Some(self.held.holders()) })

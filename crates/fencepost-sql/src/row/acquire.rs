@@ -94,7 +94,7 @@ impl Drop for Acquiring {
 
 async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -> Outcome {
     // Before the transaction begins: the server would end it while it does nothing.
-    let _turn = match claim.join {
+    let _turn = match claim.waits {
         true => match turn(shared, client, claim).await? {
             Some(turn) => Some(turn),
             None => return Ok(None),
@@ -131,7 +131,7 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
         let token = noted(client, note, token)?;
         return Ok(Some(Held::new(client, claim, transaction, (note, token), sent)));
     }
-    if !claim.join || is_given_up {
+    if !claim.waits || is_given_up {
         if transaction.roll_back("SELECT 1".to_owned()).await.is_err() {
             transaction.end();
         }

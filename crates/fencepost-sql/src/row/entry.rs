@@ -39,7 +39,7 @@ impl RowEntry {
             match acquiring.take() {
                 None => return Ok(Attempt::Blocked { again: None, ahead: None }),
                 Some(Ok(Some(held))) => self.phase = Phase::Holding(held),
-                Some(Ok(None)) if self.claim.join => self.phase = Phase::Gone,
+                Some(Ok(None)) if self.claim.waits => self.phase = Phase::Gone,
                 Some(Ok(None)) => {
                     self.phase = Phase::New;
                     return Ok(Attempt::Blocked { again: None, ahead: None });

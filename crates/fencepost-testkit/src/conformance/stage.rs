@@ -246,7 +246,7 @@ impl Stage {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
         if unfair {
-            recorder.record(key, What::Barges);
+            recorder.record(key, What::Unfair);
         }
         let task = tokio::spawn(async move {
             let guard = on_behalf(key, acquire(&locks, &owned, mode, unfair)).await?;

@@ -86,7 +86,7 @@ pub(crate) async fn ask(
         }
     }
     // Before the claim joins the line: a message must not be missed.
-    let listens = claim.join && client.database.listen().await.unwrap_or(false);
+    let listens = claim.waits && client.database.listen().await.unwrap_or(false);
     let (own, waiter, session) = (Arc::clone(client), Arc::clone(waiter), Arc::clone(session));
     // A transaction that has locked the row of the name holds up all who want the lock.
     let work = async move { in_line(&own, &waiter.claim, &session, row, sent, listens).await };
@@ -168,7 +168,7 @@ async fn try_in_line(
             }
             Some(mine.token)
         }
-        _ => line.admit(client, Some((&id, mode, claim.barges))),
+        _ => line.admit(client, Some((&id, mode, claim.unfair))),
     };
     if let Some(number) = granted {
         let in_lock_row = match &mine {
@@ -181,7 +181,7 @@ async fn try_in_line(
     let before = line.places.iter().position(|place| *place.owner == *id);
     let ahead = before.unwrap_or(line.places.len());
     let again = look_again(client, claim, &line.places, ahead, listens);
-    let joins = claim.join && mine.is_none();
+    let joins = claim.waits && mine.is_none();
     if joins {
         line.insert(client, new_row(client, claim, session.id), 0);
     }
