@@ -65,8 +65,8 @@ pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, AnyLock, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiLock,
-    Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+    AcquireAll, AnyLock, Barrier, Begin, Election, Firing, FreeFirst, Inside, Kind, Latch, Leader, Leaders,
+    MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage,
 };
 #[cfg(feature = "planted")]
 pub use lock::{LockBug, plant};

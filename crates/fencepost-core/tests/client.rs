@@ -327,7 +327,7 @@ async fn an_operator_sees_how_often_a_holder_has_entered() {
 async fn a_timeout_shows_the_reason_without_the_longest_time_that_is_stored_behind_it() {
     let memory = Memory::new();
     let hung =
-        Client::builder().announce_max_hold(Duration::from_millis(1)).open(|_| Ok(memory.clone())).unwrap();
+        Client::builder().max_hold_hint(Duration::from_millis(1)).open(|_| Ok(memory.clone())).unwrap();
     let guard = hung.mutex("a").unwrap().lock().reason("nightly").await.unwrap();
     let error = client(&memory).mutex("a").unwrap().lock().wait(Duration::from_millis(20)).await.unwrap_err();
     let holder = &error.holders()[0];

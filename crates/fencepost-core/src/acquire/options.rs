@@ -217,7 +217,7 @@ macro_rules! options {
             /// ```
             /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             /// # let registry = fencepost_core::Registry::new();
-            /// # let builder = fencepost_core::Client::builder().announce_max_hold(std::time::Duration::from_millis(50));
+            /// # let builder = fencepost_core::Client::builder().max_hold_hint(std::time::Duration::from_millis(50));
             /// # let locks = builder.connect(&registry, "memory:").await?;
             /// use fencepost_core::Loss;
             ///

@@ -150,7 +150,7 @@ impl ClientBuilder {
     /// Tells operators that this program keeps each grant for `max_hold` at most. The client itself ends no grant: the program does,
     /// once its work has stopped. Other programs use [`Acquire::max_hold`](crate::Acquire::max_hold), which tells operators, too.
     #[must_use]
-    pub fn announce_max_hold(mut self, max_hold: Duration) -> ClientBuilder {
+    pub fn max_hold_hint(mut self, max_hold: Duration) -> ClientBuilder {
         self.announced = Some(max_hold);
         self
     }

@@ -26,4 +26,4 @@ pub use mutex::Mutex;
 pub use once::{Begin, Firing, Once};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
-pub use striped::{StripedLock, Usage, Walk};
+pub use striped::{FreeFirst, StripedLock, Usage};
