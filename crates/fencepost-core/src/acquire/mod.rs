@@ -5,6 +5,7 @@ mod blockers;
 mod on_behalf;
 pub(crate) mod options;
 mod outage;
+mod outcome;
 mod overdue;
 pub(crate) mod reentrant;
 
@@ -35,6 +36,8 @@ use crate::telemetry::{self, Acquired};
 use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::{State, Validity};
+
+pub(crate) use crate::acquire::outcome::Outcome;
 
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
 #[derive(Debug)]
@@ -68,13 +71,7 @@ impl<'a> IntoFuture for Acquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = self.0.span();
-        let work = async move {
-            match self.0.run().await? {
-                Outcome::Granted(guard) => Ok(guard),
-                Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
-                Outcome::Timeout(error) => Err(error),
-            }
-        };
+        let work = async move { self.0.run().await?.waited() };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
@@ -85,23 +82,9 @@ impl<'a> IntoFuture for TryAcquire<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = self.0.span();
-        let work = async move {
-            match self.0.run().await? {
-                Outcome::Granted(guard) => Ok(Some(guard)),
-                Outcome::Busy => Ok(None),
-                // The time is over because the lock is busy, or because the engine did not answer.
-                Outcome::Timeout(error) if error.is_timeout() => Ok(None),
-                Outcome::Timeout(error) => Err(error),
-            }
-        };
+        let work = async move { self.0.run().await?.tried() };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
-}
-
-pub(crate) enum Outcome {
-    Granted(Guard),
-    Busy,
-    Timeout(Error),
 }
 
 impl Request<'_> {

@@ -76,13 +76,7 @@ impl<'a> IntoFuture for AcquireReentrant<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run_reentrant().await? {
-                Ok(guard) => Ok(guard),
-                Err(Outcome::Timeout(error)) => Err(error),
-                Err(_) => unreachable!("a claim in the queue is not answered busy"),
-            }
-        })
+        Box::pin(async move { self.0.run_reentrant().await?.waited() })
     }
 }
 
@@ -91,13 +85,7 @@ impl<'a> IntoFuture for TryAcquireReentrant<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run_reentrant().await? {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
-                Err(_) => Ok(None),
-            }
-        })
+        Box::pin(async move { self.0.run_reentrant().await?.tried() })
     }
 }
 
@@ -128,7 +116,7 @@ impl Request<'_> {
         Ok(outcome)
     }
 
-    async fn run_reentrant(self) -> Result<std::result::Result<ReentrantGuard, Outcome>> {
+    async fn run_reentrant(self) -> Result<Outcome<ReentrantGuard>> {
         let holder = self.asker().ok_or_else(|| {
             Error::invalid("a reentrant request needs a holder; call holder(), or make it in Holder::scope")
         });
@@ -139,25 +127,22 @@ impl Request<'_> {
         self.client.check_open()?;
         let grants = holder.grants(self.client, self.name);
         if let Some(guard) = grants.enter(self.mode)? {
-            return Ok(Ok(guard));
+            return Ok(Outcome::Granted(guard));
         }
         let (start, mode) = (self.start(), self.mode);
         let _turn = match self.turn(&grants, start).await? {
             Ok(turn) => turn,
-            Err(outcome) => return Ok(Err(outcome)),
+            Err(outcome) => return Ok(outcome),
         };
         if let Some(guard) = grants.enter(mode)? {
-            return Ok(Ok(guard));
+            return Ok(Outcome::Granted(guard));
         }
         self.named(grants.check(mode))?;
-        match self.run_from(start).await? {
-            Outcome::Granted(guard) => Ok(Ok(grants.add_reentrant(mode, guard))),
-            other => Ok(Err(other)),
-        }
+        Ok(self.run_from(start).await?.map(|guard| grants.add_reentrant(mode, guard)))
     }
 
     /// Waits until no other request of the holder is under way for this lock. It ends with the waiting time.
-    async fn turn(&self, grants: &Grants, start: Moment) -> Result<std::result::Result<Turn, Outcome>> {
+    async fn turn<G>(&self, grants: &Grants, start: Moment) -> Result<std::result::Result<Turn, Outcome<G>>> {
         let turn = Arc::clone(&grants.turn);
         if let Ok(turn) = Arc::clone(&turn).try_lock_owned() {
             return Ok(Ok(turn));

@@ -145,12 +145,8 @@ impl Barrier {
         let mut request = Request::new(&self.client, &self.inside, mode, true);
         request.options.wait = Some(looks.left());
         request.history = None;
-        let guard = match request.run().await? {
-            Outcome::Granted(guard) => guard,
-            // Others are inside. All of them are members, or wait for some.
-            Outcome::Timeout(error) => return Err(error),
-            Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
-        };
+        // If the time ends, others are inside. All of them are members, or wait for some.
+        let guard = request.run().await?.waited()?;
         // Dropped or failed below, the guard is given back.
         loop {
             guard.ensure_held()?;

@@ -227,7 +227,7 @@ impl<'a> TryAcquireAll<'a> {
 }
 
 impl Requests<'_> {
-    async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
+    async fn run(self) -> Result<Outcome<MultiGuard>> {
         // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         for (number, began) in began.iter().enumerate() {
@@ -237,7 +237,7 @@ impl Requests<'_> {
         loop {
             match self.all(&began).await? {
                 // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
-                Ok(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
+                Outcome::Granted(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
                 answer => {
                     let finish = |guards: Vec<Unfinished>| guards.into_iter().filter_map(Unfinished::finish);
                     return Ok(answer.map(|guards| MultiGuard::new(finish(guards).collect())));
@@ -247,7 +247,7 @@ impl Requests<'_> {
     }
 
     /// Tries all names at once if the request waits. Then requests the remaining names one after the other.
-    async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Unfinished>, Outcome>> {
+    async fn all(&self, began: &[Moment]) -> Result<Outcome<Vec<Unfinished>>> {
         // After an error, or if this future is dropped, the drop of the guards withdraws the grants.
         let mut guards = Vec::new();
         // Two calls of `try_lock` that try all names at once could each get some of the names, and both would find the set busy.
@@ -256,11 +256,11 @@ impl Requests<'_> {
         }
         for (number, began) in began.iter().enumerate().skip(guards.len()) {
             match self.one(number, *began, self.options.join).await? {
-                Ok(guard) => guards.push(guard),
-                Err(other) => return Ok(Err(other)),
+                Outcome::Granted(guard) => guards.push(guard),
+                other => return Ok(other.map(|_| Vec::new())),
             }
         }
-        Ok(Ok(guards))
+        Ok(Outcome::Granted(guards))
     }
 
     /// Tries all names at once, without a place in any queue. Returns the guards of the names before the first one that is not granted,
@@ -271,28 +271,20 @@ impl Requests<'_> {
         let mut guards = Vec::with_capacity(began.len());
         for answer in join_all(tries).await {
             match answer {
-                Ok(Ok(guard)) => guards.push(guard),
+                Ok(Outcome::Granted(guard)) => guards.push(guard),
                 Err(error) if !error.is_transient() => return Err(error),
                 // `all` requests this name again in its turn, and waits for it as for a single lock.
-                Ok(Err(_)) | Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
         }
         Ok(guards)
     }
 
     /// Requests one of the names.
-    async fn one(
-        &self,
-        number: usize,
-        began: Moment,
-        join: bool,
-    ) -> Result<std::result::Result<Unfinished, Outcome>> {
+    async fn one(&self, number: usize, began: Moment, join: bool) -> Result<Outcome<Unfinished>> {
         let request = self.request(number, began, join);
         let span = request.span();
-        Ok(match request.run().instrument(span).await? {
-            Outcome::Granted(guard) => Ok(Unfinished(Some(guard))),
-            other => Err(other),
-        })
+        Ok(request.run().instrument(span).await?.map(|guard| Unfinished(Some(guard))))
     }
 
     /// Returns the request for one of the names.
@@ -341,13 +333,7 @@ impl<'a> IntoFuture for AcquireAll<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run().await? {
-                Ok(guard) => Ok(guard),
-                Err(Outcome::Timeout(error)) => Err(error),
-                Err(_) => unreachable!("a claim in the queue is not answered busy"),
-            }
-        })
+        Box::pin(async move { self.0.run().await?.waited() })
     }
 }
 
@@ -356,12 +342,6 @@ impl<'a> IntoFuture for TryAcquireAll<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run().await? {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
-                Err(_) => Ok(None),
-            }
-        })
+        Box::pin(async move { self.0.run().await?.tried() })
     }
 }

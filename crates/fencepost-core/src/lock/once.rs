@@ -231,8 +231,5 @@ impl Once {
 }
 
 fn busy(outcome: Outcome) -> Result<Firing> {
-    match outcome {
-        Outcome::Timeout(error) if !error.is_timeout() => Err(error),
-        _ => Ok(Firing::Busy),
-    }
+    outcome.tried().map(|_| Firing::Busy)
 }
