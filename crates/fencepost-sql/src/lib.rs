@@ -40,7 +40,7 @@ pub use listing::{in_order, page_of};
 pub use names::{Names, TableName};
 pub use row::{
     LockOptions, OldTokens, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
-    RowTransaction, ended_early,
+    ended_early,
 };
 pub use runs::runs_beside;
 pub use table::{LeaseTable, TableOptions};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fencepost_core::{Error, ErrorKind, Guard, Name, Result};
-use fencepost_sql::{LockOptions, RowLock, RowTransaction as _, TableName};
+use fencepost_sql::{LockOptions, RowLock, TableName};
 use mysql_async::prelude::Queryable;
 use mysql_async::{DriverError, Params, Row, ServerError, Transaction, Value};
 use mysql_common::named_params::ParsedNamedParams;
