@@ -216,7 +216,7 @@ async fn buy(locks: Locks, stock: Arc<[AtomicU32]>) -> u32 {
     let striped = locks.striped("stock", stock.len() as u32).expect("a good name");
     let mut sold = 0;
     'pieces: loop {
-        let mut walk = striped.walk();
+        let mut walk = striped.free_first();
         while let Some((segment, guard)) = walk.next().await.expect("the server answers") {
             let left = stock[segment].load(Ordering::Relaxed);
             if left > 0 {

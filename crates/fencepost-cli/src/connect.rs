@@ -171,7 +171,7 @@ fn builder(options: Options) -> ClientBuilder {
         builder = builder.degrade(degrade);
     }
     if let Some(max_hold) = options.max_hold {
-        builder = builder.announce_max_hold(max_hold);
+        builder = builder.max_hold_hint(max_hold);
     }
     if options.require_fair {
         builder = builder.require_fair();

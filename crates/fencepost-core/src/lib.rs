@@ -20,7 +20,6 @@ pub mod sync;
 pub mod testing;
 
 mod acquire;
-mod any_lock;
 mod client;
 mod degrade;
 mod error;
@@ -39,16 +38,14 @@ mod visible;
 
 pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
-pub use any_lock::{AcquireAny, AnyLock, TryAcquireAny};
 pub use backend::admission::{self, Mode, Verdict};
-pub use backend::capabilities::{Capabilities, Identity, NoHistory, Tokens};
+pub use backend::capabilities::{Capabilities, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::degraded::Degraded;
 pub use backend::kept_runs::KeptRuns;
 pub use backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 pub use backend::limit::Limit;
-pub use backend::local_queue::LocalQueue;
 pub use backend::record::{ClaimRecord, LaterFormat};
 pub use backend::waiters::{Waiter, Waiters};
 pub use backend::withdrawal::{Found, Withdrawal};
@@ -68,8 +65,8 @@ pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, Barrier, Begin, Election, Firing, Inside, Kind, Latch, Leader, Leaders, MultiLock, Mutex,
-    Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage, Walk,
+    AcquireAll, AnyLock, Barrier, Begin, Election, Firing, FreeFirst, Inside, Kind, Latch, Leader, Leaders,
+    MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage,
 };
 #[cfg(feature = "planted")]
 pub use lock::{LockBug, plant};
@@ -85,6 +82,7 @@ pub use operator::run::{Outcome, Run, RunEnd, Runs};
 pub use runtime::Runtime;
 pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};
+pub use runtime::finish::Finish;
 pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
 pub use runtime::supervisor::{Connectivity, Supervisor};

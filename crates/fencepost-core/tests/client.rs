@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{
-    Client, Error, Eviction, Holder, HolderInfo, Kind, Loss, Memory, Page, Registry, State, Tokens,
+    Client, Error, Eviction, Holder, HolderInfo, Loss, Memory, Page, Registry, State, Tokens,
 };
 
 fn client(memory: &Arc<Memory>) -> Client {
@@ -179,22 +179,6 @@ async fn a_detached_lease_is_taken_up_by_another_client() {
 }
 
 #[tokio::test]
-async fn the_local_gate_keeps_tasks_of_one_process_apart() {
-    let memory = Memory::with_process_identity();
-    let locks = client(&memory);
-    let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_none());
-    assert!(mutex.try_lock().await.unwrap().is_none(), "a refused try leaves no turn behind");
-    assert!(mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err().is_timeout());
-    drop(guard);
-    let readers = locks.rwlock("a").unwrap();
-    let (one, two) = (readers.read().await.unwrap(), readers.read().await.unwrap());
-    drop((one, two));
-    drop(mutex.try_lock().await.unwrap().unwrap());
-}
-
-#[tokio::test]
 async fn one_may_take_all_permits() {
     let locks = client(&Memory::new());
     let semaphore = locks.semaphore("a", 2).unwrap();
@@ -246,9 +230,6 @@ async fn what_the_engine_has_not_is_refused() {
     assert!(error.is_unsupported() && error.to_string().contains("no replicas to wait for"), "{error}");
     let error = locks.multi(["a", "b"]).unwrap().try_lock().replicas(1).await.unwrap_err();
     assert!(error.is_unsupported(), "{error}");
-    let processes = Memory::with_process_identity();
-    let multi = client(&processes).multi(["a"]).unwrap().kind(Kind::Permits { n: 1, of: 2 });
-    assert!(multi.try_lock().await.unwrap_err().is_unsupported(), "it has no permits");
     let open = |builder: fencepost_core::ClientBuilder| builder.open(|_| Ok(memory.clone()));
     assert!(open(Client::builder().replicas(1)).unwrap_err().is_unsupported());
     open(Client::builder().require_tokens(Tokens::Durable)).expect("they last as long as the memory");
@@ -346,7 +327,7 @@ async fn an_operator_sees_how_often_a_holder_has_entered() {
 async fn a_timeout_shows_the_reason_without_the_longest_time_that_is_stored_behind_it() {
     let memory = Memory::new();
     let hung =
-        Client::builder().announce_max_hold(Duration::from_millis(1)).open(|_| Ok(memory.clone())).unwrap();
+        Client::builder().max_hold_hint(Duration::from_millis(1)).open(|_| Ok(memory.clone())).unwrap();
     let guard = hung.mutex("a").unwrap().lock().reason("nightly").await.unwrap();
     let error = client(&memory).mutex("a").unwrap().lock().wait(Duration::from_millis(20)).await.unwrap_err();
     let holder = &error.holders()[0];

@@ -116,7 +116,7 @@ fn call(number: usize, locks: &Client) -> Option<Call> {
         }),
         4 => Box::pin(async move {
             let striped = locks.striped("a", 2).unwrap();
-            let mut walk = striped.walk();
+            let mut walk = striped.free_first();
             while let Some((_, guard)) = walk.next().await.unwrap() {
                 guard.release().await.unwrap();
             }

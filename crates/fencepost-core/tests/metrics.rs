@@ -246,7 +246,7 @@ async fn an_outage(locks: Client, clock: TestClock, engine: TestEngine) -> Resul
 /// A holder that a claim evicts, because it is overdue.
 async fn an_eviction(locks: Client, clock: TestClock, engine: TestEngine) -> Result<()> {
     let limit = Duration::from_millis(1);
-    let builder = Client::builder().runtime(locks.runtime().clone()).announce_max_hold(limit);
+    let builder = Client::builder().runtime(locks.runtime().clone()).max_hold_hint(limit);
     let hangs = builder.open(|_| Ok(engine.backend()))?;
     let guard = hangs.mutex("c")?.lock().await?;
     let mutex = locks.mutex("c")?;

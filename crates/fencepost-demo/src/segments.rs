@@ -128,7 +128,7 @@ async fn buy(stock: &StripedLock, shop: &Shop, buyer: u32) -> Result<(), Failure
 
 /// Orders a piece from the first segment that has one. `false`: all are empty.
 async fn order(stock: &StripedLock, shop: &Shop, buyer: u32) -> Result<bool, Failure> {
-    let mut walk = stock.walk();
+    let mut walk = stock.free_first();
     while let Some((segment, guard)) = walk.next().await? {
         let segment = u32::try_from(segment).map_err(|error| Failure::new(error.to_string()))?;
         let pieces = shop.pieces(segment)?;

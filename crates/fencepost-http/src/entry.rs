@@ -58,14 +58,14 @@ impl HttpEntry {
         let ttl = claim.ttl();
         let mut body = json!({
             "ttl": format!("{}ms", ttl.as_millis()),
-            "wait": if claim.join { format!("{}s", POLL.as_secs()) } else { "0s".to_owned() },
+            "wait": if claim.waits { format!("{}s", POLL.as_secs()) } else { "0s".to_owned() },
             "holder": claim.holder.label,
             "process": {
                 "host": claim.holder.host, "pid": claim.holder.pid,
                 "max_hold_ms": claim.max_hold.map(millis), "max_wait_ms": claim.max_wait.map(millis),
             },
             "reason": claim.reason.as_deref(),
-            "unfair": claim.barges,
+            "unfair": claim.unfair,
         });
         match claim.want().mode {
             Mode::Exclusive => body["mode"] = "exclusive".into(),
@@ -81,7 +81,7 @@ impl HttpEntry {
     fn begin(&mut self) -> &mut (Call, Duration) {
         if self.call.is_none() {
             let (ask, ttl) = self.ask("acquire");
-            let first = self.claim().join && !self.queued;
+            let first = self.claim().waits && !self.queued;
             let ask = if self.queued { ask.waits(POLL) } else { ask.leaves(first) };
             self.sent = true;
             self.call = Some((self.client.connections.send(ask), ttl));

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Error, Mode, Name, RunStore, Runtime, Token, Want};
-use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Held, Server};
-use fencepost_sql::mysql_tokens::EVICTED;
-use fencepost_sql::{Failure, MAX_MYSQL_PERMITS, MYSQL, ServerUrl, runs_beside};
+use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
+use fencepost_sql::{Answer, Failure, ServerUrl, runs_beside};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
 use crate::conn::session::MysqlSession;
 use crate::error::ENGINE;
 use crate::keys::{self, Key};
+use crate::schema::dialect::MYSQL;
+use crate::schema::permits::MAX_MYSQL_PERMITS;
+use crate::schema::tokens::EVICTED;
 
 /// A client.
 pub(crate) type MysqlClient = ConnectionLocks<MysqlServer>;

@@ -1,9 +1,10 @@
 //! Reads the URL: `mysql://user:password@host1,host2:3306/database?connections=16`.
 
 use fencepost_core::{BackendUrl, Result};
-use fencepost_sql::{MYSQL_ROWS, ServerUrl, TableName, UrlMode, UrlRules};
+use fencepost_sql::{ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
+use crate::schema::rows::MYSQL_ROWS;
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["mysql", "mariadb"];

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Error, Mode, RunStore, Runtime, Want};
-use fencepost_sql::connection_locks::{Answer, Connection, ConnectionLocks, ConnectionTask, Server};
-use fencepost_sql::{Failure, POSTGRES, ServerUrl, runs_beside};
+use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Server};
+use fencepost_sql::{Answer, Failure, ServerUrl, runs_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
@@ -15,6 +15,7 @@ use crate::error::ENGINE;
 use crate::inbox::Inbox;
 use crate::keys::{Keys, MAX_PERMITS};
 use crate::operator::names::Names;
+use crate::schema::dialect::POSTGRES;
 
 /// A client.
 pub(crate) type PostgresClient = ConnectionLocks<PostgresServer>;

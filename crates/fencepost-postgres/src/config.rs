@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fencepost_core::{BackendUrl, Error, Result};
-use fencepost_sql::{POSTGRES_ROWS, ServerUrl, TableName, UrlMode, UrlRules};
+use fencepost_sql::{ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
+use crate::schema::rows::POSTGRES_ROWS;
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["postgres", "postgresql"];

@@ -2,7 +2,7 @@
 
 use fencepost_core::sync::Mutex;
 use std::collections::hash_map;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
@@ -166,7 +166,7 @@ impl QuorumEntry {
                     let now = clock.now();
                     self.shared.note_contended(&self.claim.want().name, now);
                     let again = self.refused(now);
-                    if self.claim.join {
+                    if self.claim.waits {
                         return Ok(Attempt::Blocked { again: Some(again), ahead: None });
                     }
                     if self.stands == 0 {
@@ -198,7 +198,7 @@ impl QuorumEntry {
         // Without them there is no majority.
         let all = worth.iter().filter(|worth| **worth).count() < self.need;
         // One node first, and the others only if it grants: many contenders would split the vote again and again.
-        let staged = self.claim.join && !self.attached && !all && !self.unheard;
+        let staged = self.claim.waits && !self.attached && !all && !self.unheard;
         let staged = staged && self.shared.is_contended(&self.claim.want().name, now);
         let wins = seats.iter().any(|seat| seat.won(now).is_some() || seat.is_away());
         let first = seats.iter().position(|seat| seat.node.is_well()).filter(|_| staged && !wins);

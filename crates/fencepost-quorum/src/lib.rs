@@ -12,7 +12,7 @@ mod withdrawal;
 
 use fencepost_core::sync::Mutex;
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -20,8 +20,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Identity, Info, Listing,
-    LocalQueue, Mode, Moment, Name, NoHistory, Page, Reply, Report, Result, Token, Validity, jitter,
+    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
+    Moment, Name, NoHistory, Page, Reply, Report, Result, Token, Validity, jitter,
 };
 
 use entry::QuorumEntry;
@@ -86,11 +86,7 @@ impl Quorum {
         if nodes.is_empty() {
             return Err(Error::invalid("a quorum has at least one node"));
         }
-        let gated = |node: Arc<dyn Backend>| match node.capabilities().identity {
-            Identity::Claim => node,
-            Identity::Process => Arc::new(LocalQueue::new(node)),
-        };
-        let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(gated(node)))).collect();
+        let nodes: Vec<_> = nodes.into_iter().map(|node| Arc::new(Node::new(node))).collect();
         Ok(Quorum(Arc::new(Shared {
             engine,
             need: nodes.len() / 2 + 1,

@@ -162,12 +162,12 @@ impl RedisEntry {
                 return Box::pin(self.ask()).await;
             }
             Entered::Busy { ahead, again } => {
-                if !self.claim.join && !tracked.unanswered.is_over() {
+                if !self.claim.waits && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
                     Box::pin(self.leave(End::Withdrawn)).await?;
                 }
                 self.at = At::Nowhere;
-                self.refused = self.claim.join;
+                self.refused = self.claim.waits;
                 Attempt::Blocked { again: again.map(|again| self.past(again)), ahead: Some(ahead) }
             }
             Entered::Away(left) => {

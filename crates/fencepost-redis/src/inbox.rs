@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::{ClaimId, Loss, Token};
 
-use crate::claim::session;
 use crate::claim::waiters::{Pushed, TrackedClaims};
 use crate::client::RedisClient;
 use crate::conn::connect::Events;
@@ -76,7 +75,7 @@ fn ask_all(client: &Arc<RedisClient>) {
     runtime.spawn(async move {
         let due = client.tracked.all_due();
         if !due.is_empty()
-            && let Err(error) = session::renew(&client, &due).await
+            && let Err(error) = client.renew(&due).await
         {
             tracing::debug!(%error, "the lines could not be asked about after a break; the next beat does");
         }

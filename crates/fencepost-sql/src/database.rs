@@ -1,6 +1,5 @@
 //! The database as the lease table needs it: statements with parameters, and transactions. This module knows no driver.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -94,7 +93,7 @@ impl Row {
 /// The rows of each statement, in the order of the statements.
 pub type Results = Vec<Vec<Row>>;
 
-/// The future of a statement's reply.
+/// The future of a statement's reply. Its first poll sends the statement.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// The importance of a statement.

@@ -1,13 +1,9 @@
 //! The driver of an engine, and its connections: each is used for one statement or transaction at a time.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ErrorKind, Report, Runtime};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use fencepost_core::{ErrorKind, Finish, Report, Runtime};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use crate::connection_locks::ConnectionTask;
@@ -113,43 +109,6 @@ pub async fn on_own_thread<T: Send + 'static>(
     done.await.unwrap_or_else(|_| Err(Failure::closed()))
 }
 
-/// Work that its caller may drop. It goes on in the background then: the end of a statement frees its connection for the next one. A
-/// connection that is closed instead has to be opened again, and the statement takes effect all the same.
-///
-/// # Cancel safety
-/// May be dropped: the work goes on.
-pub(crate) struct ToItsEnd<T: Send + 'static> {
-    work: Option<BoxFuture<'static, T>>,
-    runtime: Runtime,
-}
-
-impl<T: Send + 'static> ToItsEnd<T> {
-    /// The work needs a time limit of its own.
-    pub(crate) fn new(runtime: &Runtime, work: impl Future<Output = T> + Send + 'static) -> ToItsEnd<T> {
-        ToItsEnd { work: Some(Box::pin(work)), runtime: runtime.clone() }
-    }
-}
-
-impl<T: Send + 'static> Future for ToItsEnd<T> {
-    type Output = T;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let polled = self.work.as_mut().expect("it is polled until it is ready").poll_unpin(cx);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
-    }
-}
-
-impl<T: Send + 'static> Drop for ToItsEnd<T> {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.runtime.spawn(work.map(drop));
-        }
-    }
-}
-
 /// Connections of one kind. Each idle one is open.
 pub struct Connections<C: Connect> {
     connector: Arc<C>,
@@ -240,6 +199,18 @@ impl<C: Connect> Connections<C> {
             Failure::new(ErrorKind::Unreachable, message)
         };
         self.open(permit.ok_or_else(busy)?.map_err(|_: AcquireError| Failure::closed())?).await
+    }
+
+    /// Runs statements in order, each in a transaction of its own. They go on if this is dropped.
+    pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
+        let mut used = self.get().await?;
+        let running = async move {
+            let results = used.run(&statements).await;
+            // After an error of the server the connection is as good as before. One that ended is not used again.
+            used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
+            results
+        };
+        Finish::new(self.connector.runtime().clone(), running).await
     }
 
     /// Returns a connection. `None`: all are in use.

@@ -1,9 +1,15 @@
 //! Failed statements and what to do about them.
 
 use std::fmt;
-use std::future::Future;
+use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Reply, Result};
+use fencepost_core::{Error, ErrorKind, Reply, Result, Runtime};
+
+/// How often a transaction is repeated when others are in its way.
+const MAX_CONFLICTS: u32 = 20;
+
+/// The pause before a transaction is repeated, times the number of the repetition.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A failed statement. Unlike [`Error`] it can be cloned, for all callers of one request.
 #[derive(Clone, Debug)]
@@ -144,4 +150,20 @@ pub fn named<'a, T: 'a>(
     work: impl Future<Output = Result<T>> + Send + 'a,
 ) -> Reply<'a, Result<T>> {
     Reply::coming(async move { work.await.map_err(|error| error.on(engine)) })
+}
+
+/// Runs `attempt` again, after pauses that grow, while other transactions are in its way.
+pub(crate) async fn past_conflicts<T, F>(runtime: &Runtime, attempt: impl Fn() -> F) -> Result<T, Failure>
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    for number in 1..=MAX_CONFLICTS {
+        match attempt().await {
+            Err(failure) if failure.conflict => {
+                runtime.clock().sleep_until(runtime.clock().now() + PAUSE * number).await;
+            }
+            other => return other,
+        }
+    }
+    attempt().await
 }

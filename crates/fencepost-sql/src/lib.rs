@@ -33,17 +33,14 @@ mod url_mode;
 
 pub use client_name::{client_name, connection_name};
 pub use database::{Answer, Results, Row, Statement, Value, texts};
-pub use dialect::{
-    Dialect, MAX_MYSQL_PERMITS, MYSQL, MYSQL_ROWS, MysqlPermits, POSTGRES, POSTGRES_ROWS, mysql_high,
-    mysql_text, mysql_tokens,
-};
+pub use dialect::{Dialect, fill};
 pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use listing::{in_order, page_of};
-pub use names::TableName;
+pub use names::{Names, TableName};
 pub use row::{
-    LockOptions, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
-    RowTransaction, ended_early,
+    LockOptions, OldTokens, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
+    ended_early,
 };
 pub use runs::runs_beside;
 pub use table::{LeaseTable, TableOptions};
@@ -51,4 +48,4 @@ pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;
 
 /// The layout of the tables that this code reads and writes.
-const LAYOUT: i64 = 1;
+pub const LAYOUT: i64 = 1;

@@ -21,13 +21,13 @@ impl TableName {
     pub const DEFAULT: &str = "fencepost_lock";
 
     /// The end of the name of the table of claims on row locks.
-    pub(crate) const CLAIM: &str = "_claim";
+    pub const CLAIM: &str = "_claim";
 
     /// The end of the name of the table of row locks' tokens.
-    pub(crate) const TOKEN: &str = "_token";
+    pub const TOKEN: &str = "_token";
 
     /// The end of the name of the table of runs.
-    pub(crate) const RUN: &str = "_run";
+    pub const RUN: &str = "_run";
 
     /// Checks a name.
     ///
@@ -57,17 +57,17 @@ impl TableName {
     }
 
     /// Returns the schema, if the name has one.
-    pub(crate) fn schema(&self) -> Option<&str> {
+    pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
 
     /// Returns the name of the table, without the schema.
-    pub(crate) fn table(&self) -> &str {
+    pub fn table(&self) -> &str {
         &self.table
     }
 
     /// Quotes all names.
-    pub(crate) fn quote(&self, quote: char) -> Names {
+    pub fn quote(&self, quote: char) -> Names {
         Names {
             lock: self.quoted("", quote),
             queue: self.quoted(QUEUE, quote),
@@ -79,15 +79,15 @@ impl TableName {
 
 /// The quoted names.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub struct Names {
     /// One row for each lock, with its token and its only holder.
-    pub(crate) lock: String,
+    pub lock: String,
     /// Waiters, and holders beside which others may hold or wait.
-    pub(crate) queue: String,
+    pub queue: String,
     /// One row for each process and length of a lease.
-    pub(crate) session: String,
+    pub session: String,
     /// Each claim with its true expiry.
-    pub(crate) view: String,
+    pub view: String,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::Report;
 
 use crate::database::{Answer, Database, Lane, Results, Statement, Transaction};
-use crate::driver::{Connect, Connections, Driver, ToItsEnd, Used};
+use crate::driver::{Connect, Connections, Driver, Used};
 use crate::failure::Failure;
 
 /// How many connections are kept for other things than claims: one for renewals, one for messages.
@@ -32,18 +32,9 @@ impl<D: Driver> Pooled<D> {
 
 impl<D: Driver> Database for Pooled<D> {
     fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results> {
-        Box::pin(async move {
-            let mut used = match lane {
-                Lane::Claims => self.claims.get().await?,
-                Lane::Renewals => self.renewals.get().await?,
-            };
-            let running = async move {
-                let results = used.run(&statements).await;
-                // After an error of the server the connection is as good as before. One that ended is not used again.
-                used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
-                results
-            };
-            ToItsEnd::new(self.driver.connector().runtime(), running).await
+        Box::pin(match lane {
+            Lane::Claims => self.claims.run(statements),
+            Lane::Renewals => self.renewals.run(statements),
         })
     }
 

@@ -8,7 +8,7 @@ use fencepost_core::{ErrorKind, Name, Reply, Result, RunRecord, RunStore, Runtim
 use crate::database::with;
 use crate::database::{Answer, Results, Statement};
 use crate::dialect::{Dialect, fill};
-use crate::driver::{Connect, Connections, ToItsEnd};
+use crate::driver::{Connect, Connections};
 use crate::failure::Failure;
 
 /// Runs the statements of a table of runs.
@@ -195,8 +195,7 @@ pub fn runs_beside<C: Connect>(
     table: &str,
     engine: &'static str,
 ) -> Arc<dyn RunStore> {
-    let connections = Arc::new(Connections::new(connector, 1));
-    let statements = Arc::new(OwnConnection { connections, runtime: connector.runtime().clone() });
+    let statements = Arc::new(Connections::new(connector, 1));
     // No name and no prefix has a line break.
     let prefix = match &*connector.url().prefix {
         "" => String::new(),
@@ -206,25 +205,12 @@ pub fn runs_beside<C: Connect>(
     Arc::new(TableOfRuns::new(statements, dialect, table, &prefix, engine, runtime))
 }
 
-struct OwnConnection<C: Connect> {
-    connections: Arc<Connections<C>>,
-    runtime: Runtime,
-}
-
-impl<C: Connect> RunStatements for OwnConnection<C> {
+impl<C: Connect> RunStatements for Connections<C> {
     fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
-        Box::pin(async move {
-            let mut used = self.connections.get().await?;
-            let running = async move {
-                let results = used.run(&statements).await;
-                used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
-                results
-            };
-            ToItsEnd::new(&self.runtime, running).await
-        })
+        Box::pin(self.run(statements))
     }
 
     fn close(&self) {
-        self.connections.close();
+        Connections::close(self);
     }
 }

@@ -79,6 +79,11 @@ impl Turns {
         }
     }
 
+    /// Returns whether a claim for the name has its turn. The server grants it before a claim that comes now.
+    pub(crate) fn is_taken(&self, name: &Name) -> bool {
+        self.0.names.lock().get(name).is_some_and(|turn| turn.strong_count() > 0)
+    }
+
     fn turn(&self, name: &Name, permit: OwnedSemaphorePermit) -> Turn {
         Turn { turns: self.clone(), name: name.clone(), permit: Some(permit) }
     }

@@ -103,8 +103,8 @@ impl ClaimState {
             mode: want.mode,
             process: client.key,
             ttl,
-            join: claim.join,
-            barges: claim.barges,
+            join: claim.waits,
+            unfair: claim.unfair,
             pinned: client.pinned,
             fixed: !claim.renewed,
             sent: now.boot,
@@ -283,7 +283,7 @@ impl Entry for SqliteEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         let state = &mut self.state;
         let client = Arc::clone(&state.client);
-        let timeout = if state.waiter.claim.join { BUSY_TIMEOUT } else { TRY_TIMEOUT };
+        let timeout = if state.waiter.claim.waits { BUSY_TIMEOUT } else { TRY_TIMEOUT };
         client.retry_while_busy(timeout, move || state.attempt())
     }
 

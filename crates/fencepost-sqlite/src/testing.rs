@@ -93,7 +93,7 @@ impl TestDb {
             process: self.heartbeat.key(),
             ttl: 30 * SECOND,
             join: true,
-            barges: false,
+            unfair: false,
             pinned: false,
             fixed: false,
             sent: NOW.boot,

@@ -13,7 +13,6 @@ use fencepost_core::{
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
@@ -150,7 +149,7 @@ impl Entry for Witnessed {
         let sent = claim.runtime.clock().now();
         let answer = self.inner.attempt();
         let look = move |answer: &Result<Attempt, Error>| match answer {
-            Ok(Attempt::Blocked { .. }) if claim.join => seen.waits(key, claim, sent),
+            Ok(Attempt::Blocked { .. }) if claim.waits => seen.waits(key, claim, sent),
             // A granted claim is no longer queued. If its grant has expired by now, core queues it again
             // behind the others.
             Ok(Attempt::Gone | Attempt::Granted(_)) => seen.recorder.record(key, What::Unseated),

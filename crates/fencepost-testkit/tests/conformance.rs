@@ -5,18 +5,18 @@ use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 use std::sync::Arc;
 
-/// Makes an engine for each case, and names its row in the table of docs/library.md.
-struct InMemory(fn() -> Arc<Memory>, Option<&'static str>);
+/// Makes an engine for each case.
+struct InMemory;
 
 struct Place(Arc<Memory>);
 
 impl Fixture for InMemory {
     fn page_row(&self) -> Option<&'static str> {
-        self.1
+        Some("memory")
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let place = Place((self.0)());
+        let place = Place(Memory::new());
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }
 }
@@ -31,29 +31,8 @@ mod memory {
     use super::*;
 
     fencepost_testkit::conformance!(
-        InMemory(Memory::new, Some("memory")),
+        InMemory,
         excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow]
-    );
-}
-
-/// The identity is the process: all tasks of a client pass core's local queue.
-mod memory_of_processes {
-    use super::*;
-
-    fencepost_testkit::conformance!(
-        InMemory(Memory::with_process_identity, None),
-        excused: [
-            an_unfair_reader_passes_a_writer, an_unfair_claim_for_few_permits_passes_one_for_many,
-            an_unfair_claim_that_does_not_fit_waits_in_order, no_unfair_claim_passes_an_upgrade,
-            a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
-            a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
-            a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
-            a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
-            members_enter_and_leave_together, a_dead_member_holds_nobody_up,
-            permits, mixed_modes, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, first_come_first_served,
-            a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow
-        ]
     );
 }
 

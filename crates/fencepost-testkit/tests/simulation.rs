@@ -61,15 +61,6 @@ fn seeds_with_upgrades() {
     assert!(upgrades > 400, "{upgrades} upgrades");
 }
 
-/// The identity is the process: the tasks of a client pass core's local queue before the engine's.
-#[test]
-fn seeds_of_processes() {
-    for (seed, name) in (1..=60).zip(Setup::NAMES.iter().cycle()) {
-        let report = simulate(seed, &Setup::named(name).unwrap(), &|_| Memory::with_process_identity());
-        assert!(report.is_good(), "{name} {seed}: {:?} {:#?}", report.ran, report.findings);
-    }
-}
-
 /// Makes a majority of five nodes. Each node knows which nodes vote.
 fn quorum(clock: &Clock) -> Arc<dyn Backend> {
     let nodes = (0..5).map(|_| Memory::new() as Arc<dyn Backend>).collect();

@@ -40,7 +40,6 @@
 //! - A 503 after a loss says nothing about what the request has done: look before you repeat it.
 
 use std::fmt;
-use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;

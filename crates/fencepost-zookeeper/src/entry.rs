@@ -63,7 +63,7 @@ impl ZooEntry {
         let (layout, mode) = (&client.config.layout, claim.want().mode);
         let folder = client.folder(&claim.want().name);
         let data: Arc<[u8]> = client.record(&claim, None).into();
-        let prefix = layout.prefix(claim.id, mode, claim.paired);
+        let prefix = layout.prefix(claim.id, mode, claim.read_write);
         let (queued, leases) = match mode {
             Mode::Permits { n, .. } => {
                 let queued = OwnNodes::new(format!("{folder}/{LOCKS}"), prefix, 1, Arc::clone(&data));
@@ -73,7 +73,7 @@ impl ZooEntry {
             Mode::Exclusive | Mode::Shared => (OwnNodes::new(folder.clone(), prefix, 1, data), None),
         };
         ZooEntry {
-            waiter: Waiter::new(queued, claim.join),
+            waiter: Waiter::new(queued, claim.waits),
             client: Arc::clone(client),
             claim,
             folder,
@@ -142,7 +142,7 @@ impl ZooEntry {
                 let paths = self.waiter.nodes.paths();
                 return Ok(Some(self.granted(session, token, paths)));
             };
-            if !self.claim.join || self.waiter.watch(session, path).await? {
+            if !self.claim.waits || self.waiter.watch(session, path).await? {
                 return self.blocked(session, None).await;
             }
         }
@@ -173,10 +173,10 @@ impl ZooEntry {
             };
             let must_wait = if names.len() > of as usize {
                 let folder = leases.folder.clone();
-                !self.claim.join || self.waiter.watch_children(session, folder, of).await?
+                !self.claim.waits || self.waiter.watch_children(session, folder, of).await?
             } else {
                 match self.client.kinds.others_before(session, &self.folder, place).await? {
-                    Earlier::Node(path) => !self.claim.join || self.waiter.watch(session, path).await?,
+                    Earlier::Node(path) => !self.claim.waits || self.waiter.watch(session, path).await?,
                     Earlier::None => {
                         let paths = leases.paths();
                         // The next claim in the queue goes on.
@@ -189,7 +189,7 @@ impl ZooEntry {
             if must_wait {
                 // Without its node in the queue, deleted by hand, another claim makes its leases too, and each would wait for the
                 // other. Either the other's leases come after this check and wake this claim, or the check finds the node gone.
-                let first = !self.claim.join || self.waiter.nodes.are_there(session).await?;
+                let first = !self.claim.waits || self.waiter.nodes.are_there(session).await?;
                 return if first { self.blocked(session, None).await } else { Ok(None) };
             }
         }
@@ -197,7 +197,7 @@ impl ZooEntry {
 
     /// Answers that the claim must wait. A claim that does not join leaves nothing.
     async fn blocked(&mut self, session: &Arc<Session>, ahead: Option<u32>) -> Result<Option<Attempt>> {
-        if !self.claim.join {
+        if !self.claim.waits {
             self.remove(session).await?;
             self.waiter.nodes.reset();
             self.leases.iter_mut().for_each(OwnNodes::reset);

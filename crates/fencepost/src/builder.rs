@@ -84,9 +84,9 @@ impl LocksBuilder {
     }
 
     /// Tells operators that this program keeps each grant for `max_hold` at most, and ends it itself: see
-    /// [`ClientBuilder::announce_max_hold`](fencepost_core::ClientBuilder::announce_max_hold).
-    pub fn announce_max_hold(self, max_hold: Duration) -> LocksBuilder {
-        self.with(|options| options.announce_max_hold(max_hold))
+    /// [`ClientBuilder::max_hold_hint`](fencepost_core::ClientBuilder::max_hold_hint).
+    pub fn max_hold_hint(self, max_hold: Duration) -> LocksBuilder {
+        self.with(|options| options.max_hold_hint(max_hold))
     }
 
     /// Requires `replicas` replicas to acknowledge each grant: see [`Acquire::replicas`](crate::Acquire::replicas). The

@@ -61,12 +61,12 @@ pub use fencepost_sqlite as sqlite;
 pub use fencepost_zookeeper as zookeeper;
 
 pub use fencepost_core::{
-    Acquire, AcquireAll, AcquireAny, AcquireReentrant, AnyLock, Barrier, Begin, Capabilities, ClaimInfo,
-    Degrade, Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, Guard,
-    GuardView, Holder, HolderInfo, Identity, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing,
-    Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run,
-    RunEnd, Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
-    TryAcquireAny, TryAcquireReentrant, TryUpgrade, Upgrade, Usage, Walk,
+    Acquire, AcquireAll, AcquireReentrant, AnyLock, Barrier, Begin, Capabilities, ClaimInfo, Degrade,
+    Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard,
+    GuardView, Holder, HolderInfo, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode,
+    Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd,
+    Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
+    TryAcquireReentrant, TryUpgrade, Upgrade, Usage,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.

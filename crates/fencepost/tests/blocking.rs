@@ -127,11 +127,11 @@ fn each_primitive_has_its_twin() -> Result<()> {
     let stock = locks.striped("stock", 3)?;
     let busy: Vec<Guard> =
         stock.segment(0).into_iter().map(|one| one.lock().call()).collect::<Result<_>>()?;
-    let free = stock.walk().next().expect("two are free")?;
+    let free = stock.free_first().next().expect("two are free")?;
     assert!(free.0 != 0);
     drop((busy, free));
     assert_eq!(
-        stock.walk().map(|found| found.map(|(number, _)| number)).collect::<Result<Vec<_>>>()?.len(),
+        stock.free_first().map(|found| found.map(|(number, _)| number)).collect::<Result<Vec<_>>>()?.len(),
         3
     );
     stock.several([0, 2])?.lock().call()?.release()?;

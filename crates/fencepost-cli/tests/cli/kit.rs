@@ -302,6 +302,5 @@ pub(crate) fn event(printed: &mut Reader) -> (String, String) {
 
 /// A script's part: leaves a process behind that has gone into a session of its own by a double fork, says its id on descriptor
 /// 9, and ignores what asks it to end.
-pub(crate) const DAEMON: &str =
-    "setsid sh -c '(trap \"\" TERM HUP INT; echo $$ >/dev/null; exec sleep 1000) & echo $! >&9; \
+pub(crate) const DAEMON: &str = "setsid sh -c '(trap \"\" TERM HUP INT; echo $$ >/dev/null; exec sleep 1000) & echo $! >&9; \
      until grep -q sleep /proc/$!/comm; do :; done' & wait; ";

@@ -159,7 +159,7 @@ fn a_run_that_waits_evicts_a_holder_that_is_overdue() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
     let url = format!("sqlite:{}", place.path("locks.db").display());
-    let hung = Client::builder().announce_max_hold(Duration::from_millis(1)).connect(&registry, &url);
+    let hung = Client::builder().max_hold_hint(Duration::from_millis(1)).connect(&registry, &url);
     let hung = runtime.block_on(hung).unwrap();
     let mutex = hung.mutex("hello").unwrap();
     for verb in [&["run", "hello", "--", "true"][..], &["acquire", "hello", "--ttl", "1s"]] {

@@ -1,6 +1,5 @@
 //! The holders to name when a waiting time ends.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;

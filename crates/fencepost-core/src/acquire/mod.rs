@@ -5,10 +5,11 @@ mod blockers;
 mod on_behalf;
 pub(crate) mod options;
 mod outage;
+mod outcome;
 mod overdue;
 pub(crate) mod reentrant;
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,12 +37,16 @@ use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::{State, Validity};
 
+pub(crate) use crate::acquire::outcome::Outcome;
+
 /// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Acquire<'a>(pub(crate) Request<'a>);
 
 /// A request that answers `None` when the lock is busy: await it, or set options first. See
 /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquire<'a>(pub(crate) Request<'a>);
 
@@ -65,14 +70,8 @@ impl<'a> IntoFuture for Acquire<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let span = tracing::debug_span!("lock", name = %self.0.name, mode = %self.0.mode);
-        let work = async move {
-            match self.0.run().await? {
-                Outcome::Granted(guard) => Ok(guard),
-                Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
-                Outcome::Timeout(error) => Err(error),
-            }
-        };
+        let span = self.0.span();
+        let work = async move { self.0.run().await?.waited() };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
@@ -82,27 +81,21 @@ impl<'a> IntoFuture for TryAcquire<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let span = tracing::debug_span!("try_lock", name = %self.0.name, mode = %self.0.mode);
-        let work = async move {
-            match self.0.run().await? {
-                Outcome::Granted(guard) => Ok(Some(guard)),
-                Outcome::Busy => Ok(None),
-                // The time is over because the lock is busy, or because the engine did not answer.
-                Outcome::Timeout(error) if error.is_timeout() => Ok(None),
-                Outcome::Timeout(error) => Err(error),
-            }
-        };
+        let span = self.0.span();
+        let work = async move { self.0.run().await?.tried() };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
 
-pub(crate) enum Outcome {
-    Granted(Guard),
-    Busy,
-    Timeout(Error),
-}
-
 impl Request<'_> {
+    /// Returns the span of the acquisition.
+    pub(crate) fn span(&self) -> tracing::Span {
+        match self.join {
+            true => tracing::debug_span!("lock", name = %self.name, mode = %self.mode),
+            false => tracing::debug_span!("try_lock", name = %self.name, mode = %self.mode),
+        }
+    }
+
     pub(crate) async fn run(self) -> Result<Outcome> {
         match self.asker() {
             Some(holder) => self.run_as(holder).await,
@@ -139,12 +132,12 @@ impl Request<'_> {
     async fn acquire(&self, start: Moment) -> Result<Outcome> {
         let client = self.client;
         client.check_open()?;
-        client.check_ttl(self.ttl)?;
+        client.check_ttl(self.ttl())?;
         self.check_limits()?;
         self.check_evict_overdue()?;
-        client.check_replicas(self.replicas)?;
+        client.check_replicas(self.replicas())?;
         ClientShared::check_texts(self.holder.as_deref(), self.reason.as_deref())?;
-        client.check_mode(if self.paired { Mode::Shared } else { self.mode })?;
+        client.check_mode(if self.read_write { Mode::Shared } else { self.mode })?;
         if let Mode::Permits { n, of } = self.mode
             && (n == 0 || n > of)
         {
@@ -201,12 +194,12 @@ impl Request<'_> {
         let want = Want { name: self.name.clone(), mode: self.mode };
         let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
         let id = self.id.unwrap_or_else(|| runtime.fresh_id());
-        let mut claim = Claim::new(id, want, self.ttl, Arc::clone(holder), runtime);
-        claim.join = self.join;
-        claim.barges = self.unfair;
-        claim.paired = self.paired;
-        claim.renewed = self.renewed;
-        claim.replicas = self.replicas;
+        let mut claim = Claim::new(id, want, self.ttl(), Arc::clone(holder), runtime);
+        claim.waits = self.join;
+        claim.unfair = self.unfair;
+        claim.read_write = self.read_write;
+        claim.renewed = !self.fixed;
+        claim.replicas = self.replicas();
         (claim.history, claim.needs_run) = (self.history, self.needs_run);
         claim.reason.clone_from(&self.reason);
         (claim.max_hold, claim.max_wait) = self.shown_limits();

@@ -29,7 +29,7 @@ impl TryAcquire<'_> {
         max_hold: Option<Duration>,
         max_wait: Option<Duration>,
     ) -> Self {
-        self.0.holder = Some(Arc::new(holder));
+        self.0.options.holder = Some(Arc::new(holder));
         self.0.shown_limits = Some((max_hold, max_wait));
         self
     }

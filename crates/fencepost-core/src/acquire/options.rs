@@ -1,5 +1,7 @@
 //! Requests for a lock and their options.
 
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,33 +19,61 @@ pub(crate) struct Request<'a> {
     pub(crate) client: &'a Arc<ClientShared>,
     pub(crate) name: &'a Name,
     pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
-    pub(crate) renewed: bool,
-    /// None: no bound of the caller's.
-    pub(crate) wait: Option<Duration>,
+    pub(crate) options: Options,
     /// When the call began; `None`: it begins when it is first polled.
     pub(crate) began: Option<Moment>,
-    pub(crate) join: bool,
-    pub(crate) unfair: bool,
-    pub(crate) paired: bool,
-    pub(crate) replicas: u32,
-    pub(crate) at_least: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) evict_overdue: bool,
+    pub(crate) read_write: bool,
     /// How long the engine keeps the run. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
     /// Its work rests on the record of its run.
     pub(crate) needs_run: bool,
-    /// The holder that asks. `None`: that of the present scope, if there is one.
-    pub(crate) by: Option<Holder>,
     /// The id of its claim. `None`: a fresh one for each turn.
     pub(crate) id: Option<ClaimId>,
     /// Is called when its claim is queued.
     pub(crate) queued: Option<Arc<dyn Fn() + Send + Sync>>,
-    pub(crate) holder: Option<Arc<HolderInfo>>,
     /// The longest hold and wait as operators see them. `None`: those of the request.
     pub(crate) shown_limits: Option<(Option<Duration>, Option<Duration>)>,
+}
+
+/// The options of a request, for one name or several.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Options {
+    /// `None`: that of the client.
+    pub(crate) ttl: Option<Duration>,
+    /// The lease is not renewed.
+    pub(crate) fixed: bool,
+    /// None: no bound of the caller's.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) join: bool,
+    pub(crate) unfair: bool,
+    /// `None`: the number of the client.
+    pub(crate) replicas: Option<u32>,
+    pub(crate) at_least: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) evict_overdue: bool,
+    /// The holder that asks. `None`: that of the present scope, if there is one.
+    pub(crate) by: Option<Holder>,
+    pub(crate) holder: Option<Arc<HolderInfo>>,
     pub(crate) reason: Option<Arc<str>>,
+}
+
+impl Deref for Request<'_> {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut request = f.debug_struct("Request");
+        request
+            .field("name", self.name)
+            .field("wait", &self.wait)
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Request<'a> {
@@ -52,37 +82,36 @@ impl<'a> Request<'a> {
             client,
             name,
             mode,
-            ttl: client.ttl,
-            renewed: true,
-            wait: None,
+            options: Options { join, ..Options::default() },
             began: None,
-            join,
-            unfair: false,
-            paired: false,
-            replicas: client.replicas,
-            at_least: None,
-            max_hold: None,
-            evict_overdue: false,
+            read_write: false,
             history: client.history,
             needs_run: false,
-            by: None,
             id: None,
             queued: None,
-            holder: None,
             shown_limits: None,
-            reason: None,
         }
     }
 }
 
 impl Request<'_> {
+    /// Returns the length of the lease.
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl.unwrap_or(self.client.ttl)
+    }
+
+    /// Returns how many replicas must have the grant.
+    pub(super) fn replicas(&self) -> u32 {
+        self.replicas.unwrap_or(self.client.replicas)
+    }
+
     /// Returns the longest time of the grant and of the wait for it, as operators see them.
     pub(super) fn shown_limits(&self) -> (Option<Duration>, Option<Duration>) {
         if let Some(shown) = self.shown_limits {
             return shown;
         }
         // A lease that is not renewed has its own end.
-        let max_hold = self.max_hold.or(self.client.announced.filter(|_| self.renewed));
+        let max_hold = self.max_hold.or(self.client.announced.filter(|_| !self.fixed));
         // A try without a waiting time is bounded by nothing that an operator can rely on.
         let max_wait = self.wait.filter(|_| max_hold.is_some());
         (max_hold, max_wait.map(|wait| wait.max(self.client.attempt_timeout)))
@@ -107,7 +136,7 @@ impl Request<'_> {
         let at_least = self.at_least.unwrap_or_default();
         let rule = if max_hold.is_zero() {
             "a lock that may be held for no time is useless; give a longer max_hold"
-        } else if !self.renewed {
+        } else if self.fixed {
             "max_hold limits leases that are renewed; give a fixed lease its length with ttl alone"
         } else if at_least > max_hold {
             "at_least is longer than max_hold; give a longer max_hold"
@@ -118,7 +147,7 @@ impl Request<'_> {
     }
 }
 
-/// The options that every request has, on a tuple struct around something with fields of these names.
+/// The options that every request has, on a tuple struct around something that has [`Options`].
 macro_rules! options {
     ($type:ident, $on_time:literal) => {
         impl<'a> $type<'a> {
@@ -130,22 +159,22 @@ macro_rules! options {
             /// is called busy only where the engine said so.
             #[doc(alias("waitTime", "acquire_timeout", "blocking_timeout", "tryLock"))]
             pub fn wait(mut self, wait: std::time::Duration) -> Self {
-                self.0.wait = Some(wait);
-                self.0.join = true;
+                self.0.options.wait = Some(wait);
+                self.0.options.join = true;
                 self
             }
 
             /// Sets the length of the lease. The client renews the lease at a third of it as long as the guard lives.
             #[doc(alias("leaseTime", "lockAtMostFor", "lockWatchdogTimeout", "expiry"))]
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-                self.0.ttl = ttl.into();
+                self.0.options.ttl = Some(ttl);
                 self
             }
 
             /// Does not renew the lease: it ends `ttl` after the grant, unless the guard is [extended](crate::Guard::extend).
             #[doc(alias("watchdog", "leaseTime", "tryLock"))]
             pub fn no_renewal(mut self) -> Self {
-                self.0.renewed = false;
+                self.0.options.fixed = true;
                 self
             }
 
@@ -170,7 +199,7 @@ macro_rules! options {
             /// ```
             #[doc(alias("lockAtMostFor", "timeout"))]
             pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
-                self.0.max_hold = Some(max_hold);
+                self.0.options.max_hold = Some(max_hold);
                 self
             }
 
@@ -188,7 +217,7 @@ macro_rules! options {
             /// ```
             /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             /// # let registry = fencepost_core::Registry::new();
-            /// # let builder = fencepost_core::Client::builder().announce_max_hold(std::time::Duration::from_millis(50));
+            /// # let builder = fencepost_core::Client::builder().max_hold_hint(std::time::Duration::from_millis(50));
             /// # let locks = builder.connect(&registry, "memory:").await?;
             /// use fencepost_core::Loss;
             ///
@@ -205,7 +234,7 @@ macro_rules! options {
             /// ```
             #[doc(alias("steal", "break_lock"))]
             pub fn evict_overdue(mut self) -> Self {
-                self.0.evict_overdue = true;
+                self.0.options.evict_overdue = true;
                 self
             }
 
@@ -227,7 +256,7 @@ macro_rules! options {
             /// ```
             #[doc(alias("lockAtLeastFor"))]
             pub fn at_least(mut self, at_least: std::time::Duration) -> Self {
-                self.0.at_least = Some(at_least);
+                self.0.options.at_least = Some(at_least);
                 self
             }
 
@@ -258,7 +287,7 @@ macro_rules! options {
             /// ```
             #[doc(alias("barging", "nonfair", "preferred"))]
             pub fn unfair(mut self) -> Self {
-                self.0.unfair = true;
+                self.0.options.unfair = true;
                 self
             }
 
@@ -266,36 +295,27 @@ macro_rules! options {
             /// error. A renewal that fewer have is none: the lock is lost at the end of its lease if that goes on. Zero:
             /// none. An engine [without replicas](crate::Capabilities::replicas) refuses.
             pub fn replicas(mut self, replicas: u32) -> Self {
-                self.0.replicas = replicas.into();
+                self.0.options.replicas = Some(replicas);
                 self
             }
 
             /// Makes it a request of this holder: see [`Holder`](crate::Holder).
             pub fn holder(mut self, holder: &$crate::guard::holder::Holder) -> Self {
-                self.0.by = Some(holder.clone());
+                self.0.options.by = Some(holder.clone());
                 self
             }
 
             /// How this holder is shown to operators, instead of the client's label: up to
             /// [`HolderInfo::MAX_BYTES`](crate::HolderInfo::MAX_BYTES).
             pub fn label(mut self, label: &str) -> Self {
-                self.0.holder = Some($crate::operator::holder::HolderInfo::labelled(label));
+                self.0.options.holder = Some($crate::operator::holder::HolderInfo::labelled(label));
                 self
             }
 
             /// Sets the reason that operators see, in up to [`HolderInfo::MAX_BYTES`](crate::HolderInfo::MAX_BYTES).
             pub fn reason(mut self, reason: &str) -> Self {
-                self.0.reason = Some(reason.into());
+                self.0.options.reason = Some(reason.into());
                 self
-            }
-        }
-
-        impl std::fmt::Debug for $type<'_> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($type))
-                    .field("wait", &self.0.wait)
-                    .field("ttl", &self.0.ttl)
-                    .finish_non_exhaustive()
             }
         }
     };

@@ -1,6 +1,5 @@
 //! Holders that a waiting claim evicts because they are overdue.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;

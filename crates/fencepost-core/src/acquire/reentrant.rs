@@ -1,7 +1,5 @@
 //! Requests of a [`Holder`], which may call itself.
 
-use std::fmt;
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -15,10 +13,12 @@ use crate::guard::holder::{Grants, Holder, ReentrantGuard};
 use crate::time::Moment;
 
 /// A request that waits, and that re-enters what its [`Holder`] has: see [`Acquire::reentrant`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct AcquireReentrant<'a>(pub(crate) Request<'a>);
 
 /// A request that answers `None` when the lock is busy, and that re-enters what its [`Holder`] has: see [`TryAcquire::reentrant`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryAcquireReentrant<'a>(pub(crate) Request<'a>);
 
@@ -76,13 +76,7 @@ impl<'a> IntoFuture for AcquireReentrant<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run_reentrant().await? {
-                Ok(guard) => Ok(guard),
-                Err(Outcome::Timeout(error)) => Err(error),
-                Err(_) => unreachable!("a claim in the queue is not answered busy"),
-            }
-        })
+        Box::pin(async move { self.0.run_reentrant().await?.waited() })
     }
 }
 
@@ -91,13 +85,7 @@ impl<'a> IntoFuture for TryAcquireReentrant<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run_reentrant().await? {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
-                Err(_) => Ok(None),
-            }
-        })
+        Box::pin(async move { self.0.run_reentrant().await?.tried() })
     }
 }
 
@@ -128,7 +116,7 @@ impl Request<'_> {
         Ok(outcome)
     }
 
-    async fn run_reentrant(self) -> Result<std::result::Result<ReentrantGuard, Outcome>> {
+    async fn run_reentrant(self) -> Result<Outcome<ReentrantGuard>> {
         let holder = self.asker().ok_or_else(|| {
             Error::invalid("a reentrant request needs a holder; call holder(), or make it in Holder::scope")
         });
@@ -139,25 +127,22 @@ impl Request<'_> {
         self.client.check_open()?;
         let grants = holder.grants(self.client, self.name);
         if let Some(guard) = grants.enter(self.mode)? {
-            return Ok(Ok(guard));
+            return Ok(Outcome::Granted(guard));
         }
         let (start, mode) = (self.start(), self.mode);
         let _turn = match self.turn(&grants, start).await? {
             Ok(turn) => turn,
-            Err(outcome) => return Ok(Err(outcome)),
+            Err(outcome) => return Ok(outcome),
         };
         if let Some(guard) = grants.enter(mode)? {
-            return Ok(Ok(guard));
+            return Ok(Outcome::Granted(guard));
         }
         self.named(grants.check(mode))?;
-        match self.run_from(start).await? {
-            Outcome::Granted(guard) => Ok(Ok(grants.add_reentrant(mode, guard))),
-            other => Ok(Err(other)),
-        }
+        Ok(self.run_from(start).await?.map(|guard| grants.add_reentrant(mode, guard)))
     }
 
     /// Waits until no other request of the holder is under way for this lock. It ends with the waiting time.
-    async fn turn(&self, grants: &Grants, start: Moment) -> Result<std::result::Result<Turn, Outcome>> {
+    async fn turn<G>(&self, grants: &Grants, start: Moment) -> Result<std::result::Result<Turn, Outcome<G>>> {
         let turn = Arc::clone(&grants.turn);
         if let Ok(turn) = Arc::clone(&turn).try_lock_owned() {
             return Ok(Ok(turn));
@@ -174,17 +159,5 @@ impl Request<'_> {
     /// Adds the name and the engine to an error.
     pub(crate) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()))
-    }
-}
-
-impl fmt::Debug for AcquireReentrant<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TryAcquireReentrant<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryAcquireReentrant").field("wait", &self.0.wait).finish_non_exhaustive()
     }
 }

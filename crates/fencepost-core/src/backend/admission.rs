@@ -179,7 +179,7 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
     if held.fits(mode) { Verdict::Granted } else { Verdict::Blocked { ahead } }
 }
 
-/// Decides the same for a claim that [barges](crate::Claim::barges), at its arrival. It may pass the waiters that [`admit`] would not
+/// Decides the same for a claim that is [unfair](crate::Claim::unfair), at its arrival. It may pass the waiters that [`admit`] would not
 /// grant. Those that it would grant count as holders. An upgrade that waits is an exclusive holder, so no claim passes it. A claim in
 /// `line` has arrived before: it waits for its turn.
 pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {

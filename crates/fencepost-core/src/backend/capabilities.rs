@@ -12,13 +12,11 @@ use crate::error::ErrorKind;
 pub struct Capabilities {
     /// The engine's name, as in its URLs and errors.
     pub engine: &'static str,
-    /// The unit that queues at the engine.
-    pub identity: Identity,
     /// Grants follow the order of arrival.
     pub fair: bool,
     /// Grants of permits do so, too.
     pub fair_permits: bool,
-    /// Claims can [ask to pass](crate::Claim::barges) those that wait.
+    /// Claims can [ask to pass](crate::Claim::unfair) those that wait.
     pub barging: bool,
     /// Shared holders are possible.
     pub shared: bool,
@@ -63,15 +61,6 @@ pub struct NoHistory {
     pub why: &'static str,
 }
 
-/// The unit that queues at the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Identity {
-    /// Every claim for itself.
-    Claim,
-    /// The process: two claims of one process are the same to the engine, so core's local gate keeps them apart.
-    Process,
-}
-
 /// The class of an engine's tokens: what they outlive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
@@ -104,7 +93,6 @@ impl Capabilities {
     pub const fn full(engine: &'static str) -> Capabilities {
         Capabilities {
             engine,
-            identity: Identity::Claim,
             fair: true,
             fair_permits: true,
             barging: true,

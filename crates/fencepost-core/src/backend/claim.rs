@@ -38,16 +38,16 @@ pub struct Claim {
     pub id: ClaimId,
     /// The resource and how it is wanted.
     pub want: Want,
-    /// Join the line when blocked? If not, a blocked attempt leaves nothing at the engine.
-    pub join: bool,
+    /// Does it wait when it is blocked? If not, a blocked attempt leaves nothing at the engine.
+    pub waits: bool,
     /// Is it granted at its arrival if it fits beside the holders, although others wait? If it does not fit, it waits as any other
     /// claim does. `true` only where [`Capabilities::barging`](crate::Capabilities::barging) says so.
-    pub barges: bool,
+    pub unfair: bool,
     /// Is the lease renewed by the renewer? If not, it ends on its own `ttl` after the grant.
     pub renewed: bool,
     /// The lock is one for readers and writers, also if this claim is exclusive: some engines keep those under other names than
     /// mutexes.
-    pub paired: bool,
+    pub read_write: bool,
     /// The number of replicas that must acknowledge the grant and each renewal before it counts. More than zero only where
     /// [`Capabilities::replicas`](crate::Capabilities::replicas) says so.
     pub replicas: u32,
@@ -88,15 +88,15 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim for one resource that joins the line, with a validity of its own.
+    /// A claim for one resource that waits, with a validity of its own.
     pub fn new(id: ClaimId, want: Want, ttl: Duration, holder: Arc<HolderInfo>, runtime: Runtime) -> Claim {
         Claim {
             id,
             want,
-            join: true,
-            barges: false,
+            waits: true,
+            unfair: false,
             renewed: true,
-            paired: false,
+            read_write: false,
             replicas: 0,
             holder,
             reason: None,
@@ -272,7 +272,7 @@ impl ClaimRecord {
 /// The knowledge of one node of a quorum about the whole claim.
 ///
 /// An engine that supports votes never hands the resource to such a claim: it grants on being asked, remembers who was refused
-/// (if the claim [joins](Claim::join)) and wakes the oldest of those when it is worth asking again. Lines on every node,
+/// (if the claim [waits](Claim::waits)) and wakes the oldest of those when it is worth asking again. Lines on every node,
 /// with contenders in different order, would lock each other out.
 #[derive(Debug, Default)]
 #[non_exhaustive]

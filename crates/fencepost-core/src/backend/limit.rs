@@ -29,7 +29,7 @@ const IDLE: usize = 64;
 ///
 /// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. So is a
 /// claim that has waited here. Claims that can hold together and find nobody waiting here are sent together. A claim that does not
-/// [join](Claim::join) is refused while others wait here. A claim that [barges](Claim::barges) passes those that wait at the engine. It
+/// [wait](Claim::waits) is refused while others wait here. A claim that is [unfair](Claim::unfair) passes those that wait at the engine. It
 /// passes none of those that wait here: it has not reached the engine, and waits behind them.
 pub struct Limit {
     inner: Arc<dyn Backend>,
@@ -210,7 +210,7 @@ impl Place {
 
     /// May it ask the engine? Otherwise how many are before it.
     fn pass(&mut self) -> Result<(), u32> {
-        let (exclusive, join, most) = (self.exclusive(), self.claim.join, self.queues.most);
+        let (exclusive, join, most) = (self.exclusive(), self.claim.waits, self.queues.most);
         let at = self.at;
         let ahead = |queue: &Queue| queue.inside + u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
         let (at, passed) = self.on(|queue| match at {

@@ -54,9 +54,9 @@
 //! | decide who may hold a resource | [`admission`] |
 //! | store a claim's holder, mode and reason as text, and show it to operators | [`ClaimRecord`](crate::ClaimRecord) |
 //! | keep long queues away from the engine | [`Limit`](crate::Limit) |
-//! | keep the claims of one process apart, at an engine that cannot tell them apart | [`LocalQueue`](crate::LocalQueue) |
 //! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
 //! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
+//! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
 //! | remove what a dropped future left | [`clean_up`](crate::clean_up) |
 //! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
 //! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |
@@ -79,13 +79,11 @@ pub(crate) mod claim_id;
 pub(crate) mod degraded;
 pub(crate) mod kept_runs;
 pub(crate) mod limit;
-pub(crate) mod local_queue;
 pub(crate) mod record;
 pub(crate) mod waiters;
 pub(crate) mod withdrawal;
 
 use std::any::Any;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};

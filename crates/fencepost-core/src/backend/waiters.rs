@@ -1,8 +1,6 @@
 //! The claims of a client to which its engine pushes news.
 
-use std::borrow::Borrow;
-use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -64,7 +62,7 @@ impl<S> Waiter<S> {
 #[derive(Debug)]
 pub struct Waiters<W>([Mutex<Shard<W>>; 16]);
 
-type Shard<W> = HashSet<ById<W>, BuildHasherDefault<IdHasher>>;
+type Shard<W> = HashMap<ClaimId, Arc<W>, foldhash::fast::RandomState>;
 
 impl<W> Default for Waiters<W> {
     fn default() -> Waiters<W> {
@@ -81,22 +79,23 @@ impl<W: AsRef<Claim>> Waiters<W> {
     /// Adds a claim in the place of another one with its id. Add it before the first request: news may be quicker than the reply.
     pub fn insert(&self, waiter: W) -> Arc<W> {
         let waiter = Arc::new(waiter);
-        let before = self.shard((*waiter).as_ref().id).replace(ById(Arc::clone(&waiter)));
+        let id = (*waiter).as_ref().id;
+        let before = self.shard(id).insert(id, Arc::clone(&waiter));
         drop(before);
         waiter
     }
 
     /// Returns the claim with this id.
     pub fn get(&self, id: ClaimId) -> Option<Arc<W>> {
-        self.shard(id).get(&id).map(|found| Arc::clone(&found.0))
+        self.shard(id).get(&id).cloned()
     }
 
     /// Removes a claim, unless another one has its id by now.
     pub fn remove(&self, waiter: &Arc<W>) {
         let id = (**waiter).as_ref().id;
         let mut shard = self.shard(id);
-        if shard.get(&id).is_some_and(|found| Arc::ptr_eq(&found.0, waiter)) {
-            let removed = shard.take(&id);
+        if shard.get(&id).is_some_and(|found| Arc::ptr_eq(found, waiter)) {
+            let removed = shard.remove(&id);
             drop(shard);
             drop(removed);
         }
@@ -106,53 +105,9 @@ impl<W: AsRef<Claim>> Waiters<W> {
     pub fn all(&self) -> Vec<Arc<W>> {
         let mut all = Vec::new();
         for shard in &self.0 {
-            all.extend(shard.lock().iter().map(|found| Arc::clone(&found.0)));
+            all.extend(shard.lock().values().cloned());
         }
         all
-    }
-}
-
-/// A claim that is found by its id.
-#[derive(Debug)]
-struct ById<W>(Arc<W>);
-
-impl<W: AsRef<Claim>> Borrow<ClaimId> for ById<W> {
-    fn borrow(&self) -> &ClaimId {
-        &(*self.0).as_ref().id
-    }
-}
-
-impl<W: AsRef<Claim>> Hash for ById<W> {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let id: &ClaimId = self.borrow();
-        id.hash(hasher);
-    }
-}
-
-impl<W: AsRef<Claim>> PartialEq for ById<W> {
-    fn eq(&self, other: &ById<W>) -> bool {
-        let (id, other): (&ClaimId, &ClaimId) = (self.borrow(), other.borrow());
-        id == other
-    }
-}
-
-impl<W: AsRef<Claim>> Eq for ById<W> {}
-
-/// Spreads ids over the whole hash. They are random, and nobody chooses them from outside.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
-    }
-
-    fn write_u128(&mut self, id: u128) {
-        self.0 = (self.0 ^ (id ^ (id >> 64)) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 

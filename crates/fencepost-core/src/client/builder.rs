@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::backend::Backend;
 use crate::backend::admission::Mode;
-use crate::backend::capabilities::{Identity, Tokens};
+use crate::backend::capabilities::Tokens;
 use crate::client::Client;
 use crate::client::connect;
 use crate::client::handle::Handle;
@@ -150,7 +150,7 @@ impl ClientBuilder {
     /// Tells operators that this program keeps each grant for `max_hold` at most. The client itself ends no grant: the program does,
     /// once its work has stopped. Other programs use [`Acquire::max_hold`](crate::Acquire::max_hold), which tells operators, too.
     #[must_use]
-    pub fn announce_max_hold(mut self, max_hold: Duration) -> ClientBuilder {
+    pub fn max_hold_hint(mut self, max_hold: Duration) -> ClientBuilder {
         self.announced = Some(max_hold);
         self
     }
@@ -297,10 +297,6 @@ impl ClientBuilder {
 
     fn finish(self, backend: Arc<dyn Backend>, runtime: Runtime, thread: Option<Thread>) -> Result<Client> {
         let capabilities = backend.capabilities();
-        let backend = match capabilities.identity {
-            Identity::Claim => backend,
-            Identity::Process => Arc::new(crate::backend::local_queue::LocalQueue::new(backend)),
-        };
         let holder = match &self.holder {
             Some(label) => HolderInfo::labelled(label),
             None => Arc::new(HolderInfo::this_process()),

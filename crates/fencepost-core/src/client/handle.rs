@@ -1,6 +1,6 @@
 //! The handle of a client. Its last drop waits for the releases that are under way.
 
-use std::future::Future;
+use std::fmt;
 use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,6 +31,13 @@ impl Deref for Handle {
 
     fn deref(&self) -> &Arc<ClientShared> {
         &self.0.0
+    }
+}
+
+/// Shows the engine.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.engine())
     }
 }
 

@@ -1,12 +1,11 @@
 //! A listing as a stream, over the pages of the engine.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use futures_util::stream::{self, StreamExt};
 
 use crate::client::Client;
 use crate::error::Result;
@@ -43,25 +42,38 @@ impl Client {
 
     fn list_by(&self, prefix: &str, page: Page) -> ListAll {
         let (client, prefix) = (self.clone(), prefix.to_owned());
-        ListAll { client, prefix, next: Some(page), reading: None, ready: VecDeque::new() }
+        ListAll::over(page, move |page| {
+            let (client, prefix) = (client.clone(), prefix.clone());
+            async move { (client.list(&prefix, &page).await, page) }
+        })
     }
 }
 
-/// A page that is being read, and the page that was asked for.
-type Reading = Pin<Box<dyn Future<Output = (Page, Result<Listing>)> + Send>>;
-
 /// The resources in use, as a stream: see [`Client::list_all`].
 #[must_use = "a stream reads nothing until it is polled"]
-pub struct ListAll {
-    client: Client,
-    prefix: String,
-    /// The page to read next. `None`: it is being read, or there is none.
-    next: Option<Page>,
-    reading: Option<Reading>,
-    ready: VecDeque<Info>,
-}
+pub struct ListAll(Pin<Box<dyn Stream<Item = Result<Info>> + Send>>);
 
 impl ListAll {
+    fn over<R>(first: Page, read: impl Fn(Page) -> R + Send + 'static) -> ListAll
+    where
+        R: Future<Output = (Result<Listing>, Page)> + Send + 'static,
+    {
+        let pages = stream::unfold(Some(first), move |page| {
+            let reading = page.map(&read);
+            async move {
+                let (resources, next) = match reading?.await {
+                    (Ok(Listing { resources, next, .. }), page) => {
+                        let next = next.map(|name| Page { after: Some(name), ..page });
+                        (resources.into_iter().map(Ok).collect(), next)
+                    }
+                    (Err(error), _) => (vec![Err(error)], None),
+                };
+                Some((stream::iter(resources), next))
+            }
+        });
+        ListAll(Box::pin(pages.flatten().fuse()))
+    }
+
     /// Returns the next resource, or `None` at the end.
     ///
     /// # Errors
@@ -70,43 +82,21 @@ impl ListAll {
     /// # Cancel safety
     /// Safe: no resource is skipped.
     pub async fn next(&mut self) -> Option<Result<Info>> {
-        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+        self.0.next().await
     }
 }
 
 impl Stream for ListAll {
     type Item = Result<Info>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Info>>> {
-        let this = self.get_mut();
-        loop {
-            if let Some(info) = this.ready.pop_front() {
-                return Poll::Ready(Some(Ok(info)));
-            }
-            if let Some(page) = this.next.take() {
-                let (client, prefix) = (this.client.clone(), this.prefix.clone());
-                this.reading = Some(Box::pin(async move {
-                    let listing = client.list(&prefix, &page).await;
-                    (page, listing)
-                }));
-            }
-            let Some(reading) = &mut this.reading else { return Poll::Ready(None) };
-            let (page, listing) = ready!(reading.as_mut().poll(cx));
-            this.reading = None;
-            match listing {
-                Ok(Listing { resources, next, .. }) => {
-                    this.ready = resources.into();
-                    this.next = next.map(|name| Page { after: Some(name), ..page });
-                }
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-        }
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Info>>> {
+        self.0.as_mut().poll_next(cx)
     }
 }
 
 impl fmt::Debug for ListAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListAll").field("prefix", &self.prefix).finish_non_exhaustive()
+        f.debug_struct("ListAll").finish_non_exhaustive()
     }
 }
 
@@ -136,11 +126,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_is_the_last_item() {
-        let locks = Client::builder().open(|_| Ok(Memory::new())).unwrap();
-        let mut listing = locks.list_all("");
-        listing.next = None;
-        let failed = async { (Page::default(), Err(crate::Error::invalid("it fails"))) };
-        listing.reading = Some(Box::pin(failed));
+        let fails = |page| async { (Err(crate::Error::invalid("it fails")), page) };
+        let mut listing = ListAll::over(Page::default(), fails);
         assert!(listing.next().await.unwrap().is_err());
         assert!(listing.next().await.is_none());
     }

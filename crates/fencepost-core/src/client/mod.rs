@@ -9,7 +9,6 @@ pub(crate) mod secret;
 pub(crate) mod shared;
 pub(crate) mod url;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,7 +48,7 @@ use crate::token::Token;
 /// guard.release().await?;
 /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) client: Handle,
 }
@@ -318,11 +317,5 @@ impl Client {
         claim.replicas = self.client.replicas;
         claim.history = self.client.history;
         Ok(Arc::new(claim))
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("engine", &self.client.capabilities.engine).finish_non_exhaustive()
     }
 }

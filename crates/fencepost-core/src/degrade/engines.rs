@@ -1,6 +1,5 @@
 //! The engines of the layer, and the probes of the primary.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

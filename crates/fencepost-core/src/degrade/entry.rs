@@ -1,15 +1,15 @@
 //! One claim at the engines of the layer.
 
 use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::{Either, join_all, select};
+
 use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
-use super::join::{Job, all, unless};
 use super::part::Part;
 use super::session::DegradeSession;
 use crate::backend::admission::Mode;
@@ -96,7 +96,7 @@ impl DegradeEntry {
             self.plan = Some(plan);
             if let Some(until) = plan.wait {
                 self.parts.clear();
-                if !self.claim.join && until > engines.clock.now() + engines.interval {
+                if !self.claim.waits && until > engines.clock.now() + engines.interval {
                     return Err(engines.nobody(until));
                 }
                 engines.wait(until, &mut changes).await?;
@@ -137,9 +137,9 @@ impl DegradeEntry {
                 }
                 coming => {
                     let changed = changed(Arc::clone(&engines), plan.roles);
-                    match unless(changed, engines.watched(*role, coming)).await {
-                        Some(answer) => answer,
-                        None => return Ok(None),
+                    match select(pin!(engines.watched(*role, coming)), pin!(changed)).await {
+                        Either::Left((answer, _)) => answer,
+                        Either::Right(_) => return Ok(None),
                     }
                 }
             };
@@ -160,7 +160,7 @@ impl DegradeEntry {
                 }
                 blocked @ Attempt::Blocked { .. } => {
                     self.granted_at = None;
-                    if self.claim.join {
+                    if self.claim.waits {
                         let parts = self.parts.iter().map(HeldPart::of);
                         waits(&self.claim, parts, self.engines.clock.now());
                     } else {
@@ -181,7 +181,7 @@ impl DegradeEntry {
         let lacks = match self.claim.want().mode {
             Mode::Shared if !has.shared => "shared holders",
             Mode::Permits { .. } if !has.permits => "permits",
-            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.join)),
+            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.waits)),
         };
         Err(Error::unsupported(has.engine, lacks))
     }
@@ -273,9 +273,7 @@ impl DegradeEntry {
     /// Asks each engine to leave nothing. Returns what each has removed.
     async fn leave_parts(&mut self, how: Cleanup) -> Vec<Result<Removed>> {
         let claim = &self.claim;
-        let jobs =
-            self.parts.iter_mut().map(|part| Box::pin(part.leave(how, claim)) as Job<'_, Result<Removed>>);
-        all(jobs.collect()).await
+        join_all(self.parts.iter_mut().map(|part| part.leave(how, claim))).await
     }
 
     async fn leave(&mut self, how: Cleanup) -> Result<Removed> {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
+
 use super::engines::{Engines, Role, Stand};
 use super::entry::DegradeEntry;
 use super::held::AllHeld;
 use super::info::{joined, joined_pages, tokens_of_one_claim};
-use super::join::both;
 use super::policy::Degrade;
-use super::primary::{Needs, Opener, Primary, gated};
+use super::primary::{Needs, Opener, Primary};
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Reply};
@@ -61,13 +62,9 @@ impl DegradeLayer {
             return Err(Error::invalid(message));
         }
         let needs = Needs { max_ttl, has_fallback };
-        let stand = match stand {
-            Stand::Fallback(engine) => {
-                needs.check(&*engine)?;
-                Stand::Fallback(gated(engine))
-            }
-            other => other,
-        };
+        if let Stand::Fallback(engine) = &stand {
+            needs.check(&**engine)?;
+        }
         let primary = match primary {
             Ok(engine) => Primary::opened(engine, needs)?,
             Err((name, opener)) => Primary::away(name, opener, needs),
@@ -136,7 +133,7 @@ impl Backend for DegradeLayer {
         match self.seen() {
             (Some(only), None) | (None, Some(only)) => only.inspect(name),
             (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, second) = both(primary.inspect(name), second.inspect(name)).await;
+                let (first, second) = join(primary.inspect(name), second.inspect(name)).await;
                 Ok(joined(first?, second?))
             }),
             (None, None) => Reply::ready(Err(self.away())),
@@ -147,7 +144,7 @@ impl Backend for DegradeLayer {
         match self.seen() {
             (Some(only), None) | (None, Some(only)) => only.list(prefix, page),
             (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, second) = both(primary.list(prefix, page), second.list(prefix, page)).await;
+                let (first, second) = join(primary.list(prefix, page), second.list(prefix, page)).await;
                 Ok(joined_pages(first?, second?, page))
             }),
             (None, None) => Reply::ready(Err(self.away())),
@@ -158,14 +155,14 @@ impl Backend for DegradeLayer {
         match self.seen() {
             (Some(only), None) | (None, Some(only)) => only.evict(name, token, how),
             (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, other) = both(primary.inspect(name), second.inspect(name)).await;
+                let (first, other) = join(primary.inspect(name), second.inspect(name)).await;
                 let (at_primary, at_second) = match (&first, &other) {
                     (Ok(first), Ok(other)) => tokens_of_one_claim(first, other, token),
                     // The engine that does not answer fails the eviction below.
                     _ => (token, token),
                 };
                 let evictions =
-                    both(primary.evict(name, at_primary, how), second.evict(name, at_second, how));
+                    join(primary.evict(name, at_primary, how), second.evict(name, at_second, how));
                 match evictions.await {
                     (Ok(()), Ok(())) => Ok(()),
                     // A claim at one engine alone.
@@ -209,7 +206,7 @@ impl Backend for DegradeLayer {
                     engine.close().await;
                 }
             };
-            both(close(Role::Primary), close(Role::Second)).await;
+            join(close(Role::Primary), close(Role::Second)).await;
         })
     }
 }

@@ -5,7 +5,6 @@ mod engines;
 mod entry;
 mod held;
 mod info;
-mod join;
 mod layer;
 mod part;
 mod policy;

@@ -28,9 +28,9 @@ impl Part {
         let id = outer.id.derive(number);
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
-        claim.join = join;
+        claim.waits = join;
         claim.renewed = outer.renewed;
-        claim.paired = outer.paired;
+        claim.read_write = outer.read_write;
         claim.show_as(outer);
         claim.history = outer.history;
         claim.needs_run = outer.needs_run;

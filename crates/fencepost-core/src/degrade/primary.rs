@@ -1,11 +1,9 @@
 //! The primary engine, which may be away when the client starts.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::capabilities::{Capabilities, Identity};
-use crate::backend::local_queue::LocalQueue;
+use crate::backend::capabilities::Capabilities;
 use crate::backend::{Backend, Reply};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -50,21 +48,13 @@ impl Needs {
     }
 }
 
-/// An engine that tells the claims of a client apart.
-pub(super) fn gated(engine: Arc<dyn Backend>) -> Arc<dyn Backend> {
-    match engine.capabilities().identity {
-        Identity::Claim => engine,
-        Identity::Process => Arc::new(LocalQueue::new(engine)),
-    }
-}
-
 impl Primary {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) if it lacks what is needed.
     pub(super) fn opened(engine: Arc<dyn Backend>, needs: Needs) -> Result<Primary> {
         needs.check(&*engine)?;
         let name = engine.capabilities().engine;
-        Ok(Primary { name, open: OnceLock::from(gated(engine)), opener: None, needs })
+        Ok(Primary { name, open: OnceLock::from(engine), opener: None, needs })
     }
 
     /// One that is away.
@@ -103,7 +93,7 @@ impl Primary {
                 tracing::error!(%error, "the engine cannot be used with its fallback, and stays away");
                 return Err(Error::new(ErrorKind::Unreachable, "the engine cannot be used").because(error));
             }
-            let _ = self.open.set(gated(engine));
+            let _ = self.open.set(engine);
             Ok(())
         })
     }

@@ -1,12 +1,14 @@
 //! Renewal at one engine or both.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures_util::future::{Either, join_all, join3, select};
+
 use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
-use super::join::{Job, all, both, unless};
 use super::part::Part;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Renewal, Reply, Session};
@@ -122,20 +124,22 @@ impl Session for DegradeSession {
             }
             for (outer, held) in &renewed {
                 if self.is_to_add(outer, held, &plan) {
-                    added.push(Box::pin(self.add_primary(outer, held)) as Job<'_, ()>);
+                    added.push(self.add_primary(outer, held));
                 }
             }
             let of = |wanted: Role| {
                 let rounds = rounds.iter().filter(|((role, _), _)| *role == wanted).map(|(_, round)| round);
-                let jobs = rounds.map(|(session, claims)| {
-                    Box::pin(self.engines.watched(wanted, session.renew(claims))) as Job<'_, Result<()>>
-                });
-                all(jobs.collect())
+                join_all(rounds.map(|(session, claims)| self.engines.watched(wanted, session.renew(claims))))
             };
             // A fallback that hangs is waited for as long as it has to confirm.
-            let second = unless(self.engines.primary_alone(), of(Role::Second));
-            let ((primary, second), _) = both(both(of(Role::Primary), second), all(added)).await;
-            let mut failure = primary.into_iter().chain(second.into_iter().flatten()).find_map(Result::err);
+            let second = async {
+                match select(pin!(of(Role::Second)), pin!(self.engines.primary_alone())).await {
+                    Either::Left((answers, _)) => answers,
+                    Either::Right(_) => Vec::new(),
+                }
+            };
+            let (primary, second, _) = join3(of(Role::Primary), second, join_all(added)).await;
+            let mut failure = primary.into_iter().chain(second).find_map(Result::err);
             let waits_for_it = self.engines.plan().wait.is_some();
             for (outer, held) in renewed {
                 if outer.validity.is_confirmed() {

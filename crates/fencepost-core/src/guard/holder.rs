@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -222,6 +221,7 @@ impl Grants {
 ///
 /// # Drop
 /// The last guard releases the lock in the background, as [`Guard`] does. The others only lower the [count](ReentrantGuard::count).
+#[derive(Debug)]
 #[must_use = "the lock is left when the guard is dropped"]
 pub struct ReentrantGuard {
     guard: Arc<Guard>,
@@ -229,6 +229,7 @@ pub struct ReentrantGuard {
 }
 
 /// Counts a guard on the claim, where operators see it, until it is dropped.
+#[derive(Debug)]
 struct Counted(Arc<Claim>);
 
 impl Drop for Counted {
@@ -271,11 +272,5 @@ impl Deref for ReentrantGuard {
 
     fn deref(&self) -> &Guard {
         &self.guard
-    }
-}
-
-impl fmt::Debug for ReentrantGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReentrantGuard").field("guard", &self.guard).field("count", &self.count()).finish()
     }
 }

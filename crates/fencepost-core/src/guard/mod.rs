@@ -10,11 +10,11 @@ pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::{Either, select};
 
 use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
@@ -182,15 +182,10 @@ impl Guard {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
-        let mut work = pin!(work);
-        let mut lost = pin!(self.lost());
-        poll_fn(|cx| {
-            if let Poll::Ready(why) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(self.lost_error(why)));
-            }
-            work.as_mut().poll(cx).map(Ok)
-        })
-        .await
+        match select(pin!(self.lost()), pin!(work)).await {
+            Either::Left((why, _)) => Err(self.lost_error(why)),
+            Either::Right((value, _)) => Ok(value),
+        }
     }
 
     /// Makes the lease end `ttl` from now at the earliest, and be that long from now on: one round trip. It never shortens what is

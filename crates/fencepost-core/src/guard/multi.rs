@@ -1,8 +1,8 @@
 //! Several guards as one.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -73,16 +73,8 @@ impl MultiGuard {
 
     /// [`lost`](MultiGuard::lost), with the guard that is: two engines may have the same name.
     pub(super) async fn lost_one(&self) -> (&Guard, Loss) {
-        let mut waits: Vec<_> = self.guards.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
-        poll_fn(|cx| {
-            for (guard, lost) in &mut waits {
-                if let Poll::Ready(why) = lost.as_mut().poll(cx) {
-                    return Poll::Ready((*guard, why));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        let waits = self.guards.iter().map(|guard| Box::pin(async move { (guard, guard.lost().await) }));
+        select_all(waits).await.0
     }
 
     /// Releases all of them at once, and waits until that is confirmed. An engine that does not answer holds up no other.
@@ -96,22 +88,4 @@ impl MultiGuard {
         // A claim that waits for the first name finds the others free: their releases are sent before.
         join_all(self.guards.into_iter().rev().map(Guard::release)).await.into_iter().collect()
     }
-}
-
-/// Completes all futures, at the same time. Returns their outputs in the order of the futures. Dropped, it drops all of them.
-pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut all: Vec<_> = futures.map(|future| (Some(Box::pin(future)), None)).collect();
-    poll_fn(|cx| {
-        let mut ready = true;
-        for (future, output) in &mut all {
-            match future.as_mut().map(|future| future.as_mut().poll(cx)) {
-                Some(Poll::Ready(value)) => (*future, *output) = (None, Some(value)),
-                Some(Poll::Pending) => ready = false,
-                None => {}
-            }
-        }
-        if ready { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    all.into_iter().filter_map(|(_, output)| output).collect()
 }

@@ -64,43 +64,29 @@ impl Undoing {
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Mutex::new(Some(client.backend.enter(Arc::clone(&claim))));
-        Owned {
-            client: Arc::clone(client),
-            claim,
-            entry,
-            granted: false,
-            holding: None,
-            limits: None,
-            undoing: None,
-        }
+        let entry = client.backend.enter(Arc::clone(&claim));
+        Owned::new(client, claim, Some(entry), false)
     }
 
     /// A detached lease that was taken up.
     pub(super) fn attached(client: &Arc<ClientShared>, claim: Arc<Claim>, entry: Box<dyn Entry>) -> Owned {
-        Owned {
-            client: Arc::clone(client),
-            claim,
-            entry: Mutex::new(Some(entry)),
-            granted: true,
-            holding: None,
-            limits: None,
-            undoing: None,
-        }
+        Owned::new(client, claim, Some(entry), true)
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Mutex::new(Some(client.backend.attach(Arc::clone(&claim))));
-        Owned {
-            client: Arc::clone(client),
-            claim,
-            entry,
-            granted: true,
-            holding: None,
-            limits: None,
-            undoing: None,
-        }
+        let entry = client.backend.attach(Arc::clone(&claim));
+        Owned::new(client, claim, Some(entry), true)
+    }
+
+    fn new(
+        client: &Arc<ClientShared>,
+        claim: Arc<Claim>,
+        entry: Option<Box<dyn Entry>>,
+        granted: bool,
+    ) -> Owned {
+        let (client, entry) = (Arc::clone(client), Mutex::new(entry));
+        Owned { client, claim, entry, granted, holding: None, limits: None, undoing: None }
     }
 
     pub(crate) fn entry(&mut self) -> &mut dyn Entry {
@@ -171,15 +157,8 @@ impl Owned {
         self.drop_limits();
         let entry = self.slot().take();
         self.claim.validity.give_back();
-        let kept = Owned {
-            client: Arc::clone(&self.client),
-            claim: Arc::clone(&self.claim),
-            entry: Mutex::new(entry),
-            granted: true,
-            holding: self.holding.take(),
-            limits: None,
-            undoing: self.undoing.take(),
-        };
+        let mut kept = Owned::new(&self.client, Arc::clone(&self.claim), entry, true);
+        (kept.holding, kept.undoing) = (self.holding.take(), self.undoing.take());
         // The client's close drops it sooner.
         self.client.deadlines.add(least, Box::new(move || drop(kept)));
         true

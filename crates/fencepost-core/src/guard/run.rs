@@ -1,8 +1,8 @@
 //! Work that runs only while a lock is held.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
+
+use futures_util::future::{Either, select};
 
 use crate::acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 use crate::acquire::{Acquire, TryAcquire};
@@ -251,12 +251,10 @@ impl TryAcquireAll<'_> {
 /// Runs `work` to its end, or drops it when the lock is lost.
 async fn run_while_held<H: Held, W: Future>(held: &H, work: W) -> Result<W::Output> {
     // Dropped here, `work` goes before the guard.
-    let (mut lost, mut work) = (pin!(held.lost()), pin!(work));
-    let done = poll_fn(|cx| match lost.as_mut().poll(cx) {
-        Poll::Ready(error) => Poll::Ready(Err(error)),
-        Poll::Pending => work.as_mut().poll(cx).map(Ok),
-    });
-    let value = done.await?;
+    let value = match select(pin!(held.lost()), pin!(work)).await {
+        Either::Left((error, _)) => return Err(error),
+        Either::Right((value, _)) => value,
+    };
     // The process may have been paused during the last step of `work`.
     held.ensure_held().map(|()| value)
 }

@@ -1,11 +1,10 @@
 //! Makes a grant shared again, also when nobody waits for that.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
 use crate::backend::claim::Claim;
@@ -94,8 +93,7 @@ async fn undo(
     stopped: oneshot::Receiver<()>,
 ) -> Result<()> {
     let clock = claim.runtime.clock();
-    let mut stopped = pin!(stopped);
-    let mut work = pin!(async {
+    let work = pin!(async {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
         loop {
             let answer = clock.within(cleanup_deadline(claim), entry.downgrade(token)).await;
@@ -111,11 +109,8 @@ async fn undo(
             backoff.sleep(clock).await;
         }
     });
-    poll_fn(|cx| {
-        if let Poll::Ready(answer) = work.as_mut().poll(cx) {
-            return Poll::Ready(answer);
-        }
-        stopped.as_mut().poll(cx).map(|_| Err(Error::no_answer().unknown()))
-    })
-    .await
+    match select(work, stopped).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(_) => Err(Error::no_answer().unknown()),
+    }
 }

@@ -1,12 +1,10 @@
 //! Read locks that become write locks, and write locks that become read locks.
 
-use std::fmt;
-use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tracing::Instrument;
 
 use crate::acquire::Stand;
@@ -20,6 +18,7 @@ use crate::telemetry;
 use crate::time::Moment;
 
 /// A request to make a read lock a write lock: await it, or set its waiting time first. See [`Guard::upgrade`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Upgrade<'a> {
     guard: &'a mut Guard,
@@ -28,6 +27,7 @@ pub struct Upgrade<'a> {
 }
 
 /// A request to make a read lock a write lock if nobody else reads: await it. See [`Guard::try_upgrade`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct TryUpgrade<'a>(&'a mut Guard);
 
@@ -156,8 +156,8 @@ impl Guard {
         self.check_upgrade("way to upgrade a read lock")?;
         let client = Arc::clone(&self.owned.client);
         let (name, clock) = (self.name().clone(), client.runtime.clock());
-        let request = Request::new(&client, &name, Mode::Exclusive, join);
-        let request = Request { wait, evict_overdue, ..request };
+        let mut request = Request::new(&client, &name, Mode::Exclusive, join);
+        (request.options.wait, request.options.evict_overdue) = (wait, evict_overdue);
         let able = request.check_evict_overdue();
         able.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let (deadline, first) = request.limits(clock.now());
@@ -172,15 +172,10 @@ impl Guard {
         if undo.guard().owned.slot().is_none() {
             return Err(undo.guard().find_loss(first).await);
         }
-        let stand = {
-            let mut lost = pin!(validity.lost(clock));
-            let mut standing =
-                pin!(request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from }));
-            poll_fn(|cx| match lost.as_mut().poll(cx) {
-                Poll::Ready(_) => Poll::Ready(Ok(Stand::Gone)),
-                Poll::Pending => standing.as_mut().poll(cx),
-            })
-            .await
+        let standing = request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from });
+        let stand = match select(pin!(validity.lost(clock)), pin!(standing)).await {
+            Either::Left(_) => Ok(Stand::Gone),
+            Either::Right((stand, _)) => stand,
         };
         let stand = stand.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let guard = match stand {
@@ -284,20 +279,5 @@ impl<'a> IntoFuture for TryUpgrade<'a> {
         let span = tracing::debug_span!("try_upgrade", name = %self.0.name());
         let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false, false).await };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
-    }
-}
-
-impl fmt::Debug for Upgrade<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upgrade")
-            .field("guard", &self.guard)
-            .field("wait", &self.wait)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for TryUpgrade<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TryUpgrade").field(&self.0).finish()
     }
 }

@@ -1,6 +1,5 @@
 //! A group that begins and ends its work together.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
@@ -36,7 +35,7 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// - A member that was paused past its lease may work on after the others have left. Its [guard](Inside::guard) says that it is lost.
 /// - Members see a change up to one interval late.
 /// - All users of a name and generation give the same number of members.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("DistributedDoubleBarrier", "DistributedBarrier", "CyclicBarrier"))]
 pub struct Barrier {
     client: Handle,
@@ -142,17 +141,12 @@ impl Barrier {
         if self.opened(&mut looks).await?.is_some() {
             return Err(self.closed());
         }
-        let request = Request {
-            wait: Some(looks.left()),
-            history: None,
-            ..Request::new(&self.client, &self.inside, Mode::Permits { n: 1, of: self.members }, true)
-        };
-        let guard = match request.run().await? {
-            Outcome::Granted(guard) => guard,
-            // Others are inside. All of them are members, or wait for some.
-            Outcome::Timeout(error) => return Err(error),
-            Outcome::Busy => unreachable!("a claim in the queue is not answered busy"),
-        };
+        let mode = Mode::Permits { n: 1, of: self.members };
+        let mut request = Request::new(&self.client, &self.inside, mode, true);
+        request.options.wait = Some(looks.left());
+        request.history = None;
+        // If the time ends, others are inside. All of them are members, or wait for some.
+        let guard = request.run().await?.waited()?;
         // Dropped or failed below, the guard is given back.
         loop {
             guard.ensure_held()?;
@@ -181,12 +175,10 @@ impl Barrier {
     /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
     async fn mark_open(&self, last: Token) -> Result<bool> {
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
-        let request = Request {
-            renewed: false,
-            history: None,
-            reason: Some(last.get().to_string().into()),
-            ..Request::new(&self.client, &self.open, Mode::Exclusive, false)
-        };
+        let mut request = Request::new(&self.client, &self.open, Mode::Exclusive, false);
+        request.options.fixed = true;
+        request.options.reason = Some(last.get().to_string().into());
+        request.history = None;
         match request.run().await? {
             Outcome::Granted(guard) => guard.leave_mark(self.keep).await.map(|()| true),
             Outcome::Busy => Ok(false),
@@ -260,14 +252,4 @@ fn names_of(name: &Name, generation: u64) -> Result<(Name, Name)> {
 fn members(info: &Info) -> (u32, Token) {
     let tokens = info.holders().filter_map(|claim| claim.token);
     tokens.fold((0, Token::default()), |(count, last), token| (count + 1, last.max(token)))
-}
-
-impl fmt::Debug for Barrier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier")
-            .field("name", &self.name)
-            .field("inside", &self.inside)
-            .field("members", &self.members)
-            .finish_non_exhaustive()
-    }
 }

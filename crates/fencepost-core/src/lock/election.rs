@@ -1,6 +1,5 @@
 //! One leader among many candidates.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::Acquire;
@@ -25,7 +24,7 @@ use crate::token::Token;
 /// # What is not
 /// - An observer sees a leader up to one interval late, and may miss one that led for less than that.
 /// - The leader that an observer sees may have lost the lock a moment ago. Only the token tells.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("LeaderLatch", "LeaderSelector", "NewElection"))]
 pub struct Election {
     client: Handle,
@@ -98,12 +97,6 @@ impl Election {
     /// Observes the leaders from now on, by a look each `interval`, which is 1 ms at least.
     pub fn observe(&self, interval: Duration) -> Leaders<'_> {
         Leaders { election: self, interval: interval.max(SHORTEST), seen: None }
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Election").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,5 @@
 //! A count that many wait for.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
@@ -31,7 +30,7 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// - A count is forgotten `keep` after it was made: see [`keep`](Latch::keep). From then on the latch is closed.
 /// - A waiter sees the last count up to one interval late.
 /// - All users of a name and generation give the same `count`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("CountDownLatch", "RCountDownLatch", "countDown"))]
 pub struct Latch {
     client: Handle,
@@ -119,8 +118,8 @@ impl Latch {
         self.client.check_ttl(self.keep)?;
         let mode = Mode::Permits { n: 1, of: self.count };
         // It is not renewed: a place of a process that dies here ends with this lease.
-        let request = Request::new(&self.client, &self.counts, mode, false);
-        let request = Request { renewed: false, history: None, ..request };
+        let mut request = Request::new(&self.client, &self.counts, mode, false);
+        (request.options.fixed, request.history) = (true, None);
         let mut looks = Looks::new(&self.client, self.interval, self.client.ttl);
         loop {
             // Dropped here, the place is given back. Only a detached one counts.
@@ -201,14 +200,4 @@ fn counted(info: &Info) -> u32 {
         Mode::Exclusive | Mode::Shared => 0,
     });
     counts.sum()
-}
-
-impl fmt::Debug for Latch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Latch")
-            .field("name", &self.name)
-            .field("counts", &self.counts)
-            .field("count", &self.count)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,5 +1,6 @@
 //! The locks that users see, all on one mechanism.
 
+mod any;
 mod barrier;
 mod bug;
 mod election;
@@ -13,6 +14,7 @@ mod rwlock;
 mod semaphore;
 mod striped;
 
+pub use any::AnyLock;
 pub use barrier::{Barrier, Inside};
 #[cfg(feature = "planted")]
 pub use bug::{LockBug, plant};
@@ -24,4 +26,4 @@ pub use mutex::Mutex;
 pub use once::{Begin, Firing, Once};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;
-pub use striped::{StripedLock, Usage, Walk};
+pub use striped::{FreeFirst, StripedLock, Usage};

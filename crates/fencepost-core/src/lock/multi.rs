@@ -1,26 +1,25 @@
-use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+
+use futures_util::future::join_all;
+use tracing::Instrument;
 
 use crate::acquire::Outcome;
-use crate::acquire::options::{Request, options};
+use crate::acquire::options::{Options, Request, options};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::guard::holder::Holder;
-use crate::guard::multi::{MultiGuard, join_all};
+use crate::guard::multi::MultiGuard;
 use crate::lock::Kind;
 use crate::name::Name;
-use crate::operator::holder::HolderInfo;
 use crate::time::Moment;
 
 /// Locks several resources, all or none, in a fixed order and within one waiting time. If the time ends first, the locks that were
 /// granted are released.
 ///
 /// [`Client::multi`](crate::Client::multi) locks names of one engine, [`across`](MultiLock::across) those of several.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("RedissonMultiLock", "InterProcessMultiLock"))]
 pub struct MultiLock {
     names: Vec<Name>,
@@ -29,7 +28,7 @@ pub struct MultiLock {
 }
 
 /// Where and how one name is locked.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Part {
     client: Handle,
     kind: Kind,
@@ -44,6 +43,10 @@ impl MultiLock {
         }
         let parts = vec![Part { client, kind: Kind::Mutex }; names.len()];
         Ok(MultiLock { names, parts })
+    }
+
+    pub(super) fn of(client: Handle, name: Name, kind: Kind) -> MultiLock {
+        MultiLock { names: vec![name], parts: vec![Part { client, kind }] }
     }
 
     /// Joins the names of several engines into one lock, all or none. Each engine has a key, which the caller chooses.
@@ -172,7 +175,7 @@ impl MultiLock {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub fn lock(&self) -> AcquireAll<'_> {
-        AcquireAll(Options::new(self, true))
+        AcquireAll::of(Cow::Borrowed(self))
     }
 
     /// Locks all names, or returns `None` if one is busy.
@@ -183,25 +186,21 @@ impl MultiLock {
     /// # Cancel safety
     /// Dropped at any await, the future releases what it was granted and withdraws its claims.
     pub fn try_lock(&self) -> TryAcquireAll<'_> {
-        TryAcquireAll(Options::new(self, false))
-    }
-}
-
-impl fmt::Debug for MultiLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MultiLock").field("names", &self.names).finish_non_exhaustive()
+        TryAcquireAll::of(Cow::Borrowed(self))
     }
 }
 
 const NO_NAME: &str = "a multi-lock has at least one name";
 
 /// A request for several locks that waits: see [`MultiLock::lock`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct AcquireAll<'a>(Options<'a>);
+pub struct AcquireAll<'a>(Requests<'a>);
 
 /// A request for several locks that returns `None` if one is busy: see [`MultiLock::try_lock`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquireAll<'a>(Options<'a>);
+pub struct TryAcquireAll<'a>(Requests<'a>);
 
 options!(
     AcquireAll,
@@ -209,55 +208,36 @@ options!(
 );
 options!(TryAcquireAll, "`None`");
 
-#[derive(Clone)]
-struct Options<'a> {
-    lock: &'a MultiLock,
-    /// `None`: the `ttl` of each client.
-    ttl: Option<Duration>,
-    renewed: bool,
-    wait: Option<Duration>,
-    join: bool,
-    unfair: bool,
-    /// `None`: the number of each client.
-    replicas: Option<u32>,
-    at_least: Option<Duration>,
-    max_hold: Option<Duration>,
-    evict_overdue: bool,
-    by: Option<Holder>,
-    holder: Option<Arc<HolderInfo>>,
-    reason: Option<Arc<str>>,
+#[derive(Clone, Debug)]
+struct Requests<'a> {
+    lock: Cow<'a, MultiLock>,
+    options: Options,
 }
 
-impl<'a> Options<'a> {
-    fn new(lock: &'a MultiLock, join: bool) -> Options<'a> {
-        Options {
-            lock,
-            ttl: None,
-            renewed: true,
-            wait: None,
-            join,
-            unfair: false,
-            replicas: None,
-            at_least: None,
-            max_hold: None,
-            evict_overdue: false,
-            by: None,
-            holder: None,
-            reason: None,
-        }
+impl<'a> AcquireAll<'a> {
+    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
+        AcquireAll(Requests { lock, options: Options { join: true, ..Options::default() } })
     }
+}
 
-    async fn run(self) -> Result<std::result::Result<MultiGuard, Outcome>> {
+impl<'a> TryAcquireAll<'a> {
+    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
+        TryAcquireAll(Requests { lock, options: Options::default() })
+    }
+}
+
+impl Requests<'_> {
+    async fn run(self) -> Result<Outcome<MultiGuard>> {
         // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         for (number, began) in began.iter().enumerate() {
-            let request = self.request(number, *began, self.join);
+            let request = self.request(number, *began, self.options.join);
             request.named(request.check_evict_overdue())?;
         }
         loop {
             match self.all(&began).await? {
                 // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
-                Ok(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
+                Outcome::Granted(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
                 answer => {
                     let finish = |guards: Vec<Unfinished>| guards.into_iter().filter_map(Unfinished::finish);
                     return Ok(answer.map(|guards| MultiGuard::new(finish(guards).collect())));
@@ -267,20 +247,20 @@ impl<'a> Options<'a> {
     }
 
     /// Tries all names at once if the request waits. Then requests the remaining names one after the other.
-    async fn all(&self, began: &[Moment]) -> Result<std::result::Result<Vec<Unfinished>, Outcome>> {
+    async fn all(&self, began: &[Moment]) -> Result<Outcome<Vec<Unfinished>>> {
         // After an error, or if this future is dropped, the drop of the guards withdraws the grants.
         let mut guards = Vec::new();
         // Two calls of `try_lock` that try all names at once could each get some of the names, and both would find the set busy.
-        if self.join && began.len() > 1 {
+        if self.options.join && began.len() > 1 {
             guards = self.free_ones(began).await?;
         }
         for (number, began) in began.iter().enumerate().skip(guards.len()) {
-            match self.one(number, *began, self.join).await? {
-                Ok(guard) => guards.push(guard),
-                Err(other) => return Ok(Err(other)),
+            match self.one(number, *began, self.options.join).await? {
+                Outcome::Granted(guard) => guards.push(guard),
+                other => return Ok(other.map(|_| Vec::new())),
             }
         }
-        Ok(Ok(guards))
+        Ok(Outcome::Granted(guards))
     }
 
     /// Tries all names at once, without a place in any queue. Returns the guards of the names before the first one that is not granted,
@@ -291,48 +271,31 @@ impl<'a> Options<'a> {
         let mut guards = Vec::with_capacity(began.len());
         for answer in join_all(tries).await {
             match answer {
-                Ok(Ok(guard)) => guards.push(guard),
+                Ok(Outcome::Granted(guard)) => guards.push(guard),
                 Err(error) if !error.is_transient() => return Err(error),
                 // `all` requests this name again in its turn, and waits for it as for a single lock.
-                Ok(Err(_)) | Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
         }
         Ok(guards)
     }
 
     /// Requests one of the names.
-    async fn one(
-        &self,
-        number: usize,
-        began: Moment,
-        join: bool,
-    ) -> Result<std::result::Result<Unfinished, Outcome>> {
-        Ok(match self.request(number, began, join).run().await? {
-            Outcome::Granted(guard) => Ok(Unfinished(Some(guard))),
-            other => Err(other),
-        })
+    async fn one(&self, number: usize, began: Moment, join: bool) -> Result<Outcome<Unfinished>> {
+        let request = self.request(number, began, join);
+        let span = request.span();
+        Ok(request.run().instrument(span).await?.map(|guard| Unfinished(Some(guard))))
     }
 
     /// Returns the request for one of the names.
     fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
         let Part { client, kind } = &self.lock.parts[number];
-        Request {
-            ttl: self.ttl.unwrap_or(client.ttl),
-            renewed: self.renewed,
-            wait: self.wait,
-            began: Some(began),
-            unfair: self.unfair,
-            paired: *kind == Kind::Write,
-            replicas: self.replicas.unwrap_or(client.replicas),
-            at_least: self.at_least,
-            max_hold: self.max_hold,
-            // The tries of a request that waits do not wait themselves.
-            evict_overdue: self.evict_overdue && join == self.join,
-            by: self.by.clone(),
-            holder: self.holder.clone(),
-            reason: self.reason.clone(),
-            ..Request::new(client, &self.lock.names[number], kind.mode(), join)
-        }
+        let mut options = Options { join, ..self.options.clone() };
+        // The tries of a request that waits do not wait themselves.
+        options.evict_overdue &= join == self.options.join;
+        let read_write = *kind == Kind::Write;
+        let request = Request::new(client, &self.lock.names[number], kind.mode(), join);
+        Request { options, began: Some(began), read_write, ..request }
     }
 }
 
@@ -370,13 +333,7 @@ impl<'a> IntoFuture for AcquireAll<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run().await? {
-                Ok(guard) => Ok(guard),
-                Err(Outcome::Timeout(error)) => Err(error),
-                Err(_) => unreachable!("a claim in the queue is not answered busy"),
-            }
-        })
+        Box::pin(async move { self.0.run().await?.waited() })
     }
 }
 
@@ -385,12 +342,6 @@ impl<'a> IntoFuture for TryAcquireAll<'a> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            match self.0.run().await? {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Outcome::Timeout(error)) if !error.is_timeout() => Err(error),
-                Err(_) => Ok(None),
-            }
-        })
+        Box::pin(async move { self.0.run().await?.tried() })
     }
 }

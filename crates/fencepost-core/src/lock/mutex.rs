@@ -1,12 +1,10 @@
-use std::fmt;
-
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::name::Name;
 
 /// A lock for one holder at a time. Clones are the same lock; so is every other one of this name on the same engine.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias(
     "RLock",
     "RFairLock",
@@ -21,8 +19,8 @@ use crate::name::Name;
     "Redlock"
 ))]
 pub struct Mutex {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
 }
 
 impl Mutex {
@@ -78,11 +76,5 @@ impl Mutex {
     #[doc(alias("tryLock", "SchedulerLock", "lockAtMostFor", "SETNX", "GET_LOCK", "pg_try_advisory_lock"))]
     pub fn try_lock(&self) -> TryAcquire<'_> {
         TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
-    }
-}
-
-impl fmt::Debug for Mutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,5 @@
 //! A firing that runs once, although several hosts start it.
 
-use std::fmt;
-use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -40,7 +38,7 @@ const DECISION: &str = "#once";
 /// - A run that begins more than half a window late, because it waited for the run before, takes the place of the next firing.
 /// - Runs that lock the name by other means count as firings if the engine keeps them
 ///   ([`history`](crate::ClientBuilder::history)).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("ShedLock", "SchedulerLock", "lockAtLeastFor"))]
 pub struct Once {
     client: Handle,
@@ -126,13 +124,8 @@ impl Once {
     }
 }
 
-impl fmt::Debug for Once {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("name", &self.name).field("window", &self.window).finish_non_exhaustive()
-    }
-}
-
 /// A start of a firing: await it, or set options first. See [`Once::begin`].
+#[derive(Debug)]
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct Begin<'a>(Request<'a>, &'a Once);
 
@@ -150,7 +143,7 @@ impl<'a> IntoFuture for Begin<'a> {
 impl Begin<'_> {
     /// Waits for as long as the lock is busy, instead of answering [`Firing::Busy`].
     pub fn wait_until_free(mut self) -> Self {
-        (self.0.wait, self.0.join) = (None, true);
+        (self.0.options.wait, self.0.options.join) = (None, true);
         self
     }
 
@@ -169,14 +162,9 @@ impl Begin<'_> {
         let until = bound.map_or(Moment::NEVER, |bound| began + bound);
         let job = Request { began: Some(began), ..request };
         // Locks that only serve the decision are held no longer than that.
-        let brief = |name| Request {
-            name,
-            history: None,
-            needs_run: false,
-            at_least: None,
-            max_hold: None,
-            ..job.clone()
-        };
+        let mut brief = Request { history: None, needs_run: false, ..job.clone() };
+        (brief.options.at_least, brief.options.max_hold) = (None, None);
+        let brief = |name| Request { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let at_first = once.runs().await?;
         let asked = at_first.now_micros;
@@ -243,8 +231,5 @@ impl Once {
 }
 
 fn busy(outcome: Outcome) -> Result<Firing> {
-    match outcome {
-        Outcome::Timeout(error) if !error.is_timeout() => Err(error),
-        _ => Ok(Firing::Busy),
-    }
+    outcome.tried().map(|_| Firing::Busy)
 }

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
@@ -7,11 +5,11 @@ use crate::name::Name;
 
 /// A lock for many readers or one writer, in the order of arrival: a writer that waits holds up the readers behind it, so
 /// nobody starves.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias("RReadWriteLock", "InterProcessReadWriteLock", "ReadLock", "WriteLock"))]
 pub struct RwLock {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
 }
 
 impl RwLock {
@@ -53,7 +51,7 @@ impl RwLock {
     #[doc(alias("writeLock"))]
     pub fn write(&self) -> Acquire<'_> {
         let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.paired = true;
+        asked.0.read_write = true;
         asked
     }
 
@@ -65,13 +63,7 @@ impl RwLock {
     /// May it be written now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_write(&self) -> TryAcquire<'_> {
         let mut asked = TryAcquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.paired = true;
+        asked.0.read_write = true;
         asked
-    }
-}
-
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,3 @@
-use std::fmt;
-
 use crate::acquire::{Acquire, TryAcquire};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
@@ -7,7 +5,7 @@ use crate::error::Result;
 use crate::name::Name;
 
 /// A lock for a number of holders at a time. A crashed holder's permits come back with its lease.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias(
     "RSemaphore",
     "RPermitExpirableSemaphore",
@@ -15,8 +13,8 @@ use crate::name::Name;
     "InterProcessSemaphoreMutex"
 ))]
 pub struct Semaphore {
-    client: Handle,
-    name: Name,
+    pub(super) client: Handle,
+    pub(super) name: Name,
     permits: u32,
 }
 
@@ -119,14 +117,5 @@ impl Semaphore {
     /// Are `n` permits free? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_acquire_many(&self, n: u32) -> TryAcquire<'_> {
         TryAcquire::new(&self.client, &self.name, Mode::Permits { n, of: self.permits })
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("name", &self.name)
-            .field("permits", &self.permits)
-            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! One resource in several segments, each with a lock of its own.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +21,7 @@ use crate::random;
 /// # What is not
 /// - A segment's lock excludes neither the other segments nor a lock of the resource's own name.
 /// - All users give the same `n`. By another one, [`of_key`](StripedLock::of_key) finds other segments.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StripedLock {
     client: Handle,
     name: Name,
@@ -30,7 +29,7 @@ pub struct StripedLock {
     counts: Arc<Counts>,
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Counts {
     granted: AtomicU64,
     busy: AtomicU64,
@@ -40,9 +39,9 @@ struct Counts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Usage {
-    /// How many times a [`Walk`] found a segment free, or waited for one.
+    /// How many times [`FreeFirst`] found a segment free, or waited for one.
     pub granted: u64,
-    /// How many times a [`Walk`] found a segment busy. If that is often, more segments help.
+    /// How many times [`FreeFirst`] found a segment busy. If that is often, more segments help.
     pub busy: u64,
 }
 
@@ -91,33 +90,33 @@ impl StripedLock {
         MultiLock::new(self.client.clone(), numbers.into_iter().map(name).collect::<Result<_>>()?)
     }
 
-    /// Walks over all segments, from a random one on: see [`Walk::next`].
+    /// Returns all segments, free ones first, from a random one on: see [`FreeFirst::next`].
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// let stock = locks.striped("stock/42", 4)?;
     /// let mut pieces = [0, 0, 1, 0]; // of each segment, in a database
-    /// let mut walk = stock.walk();
-    /// while let Some((segment, guard)) = walk.next().await? {
+    /// let mut segments = stock.free_first();
+    /// while let Some((segment, guard)) = segments.next().await? {
     ///     if pieces[segment] > 0 {
     ///         pieces[segment] -= 1;
     ///         guard.release().await?;
     ///         break;
     ///     }
-    ///     // Sold out: the guard is dropped, and the walk goes on.
+    ///     // Sold out: the guard is dropped, and the next one is tried.
     /// }
     /// assert_eq!(pieces, [0; 4]);
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub fn walk(&self) -> Walk<'_> {
+    pub fn free_first(&self) -> FreeFirst<'_> {
         let count = self.segments.len();
         let first = (random::bits() % count as u128) as usize;
         let order = (0..count).map(|number| (first + number) % count).collect();
-        Walk { lock: self, order, busy: VecDeque::new() }
+        FreeFirst { lock: self, order, busy: VecDeque::new() }
     }
 
-    /// Returns how the segments were used by the walks of this value and its clones.
+    /// Returns how the segments were used by [`free_first`](StripedLock::free_first) of this value and its clones.
     pub fn usage(&self) -> Usage {
         let [granted, busy] =
             [&self.counts.granted, &self.counts.busy].map(|count| count.load(Ordering::Relaxed));
@@ -125,18 +124,9 @@ impl StripedLock {
     }
 }
 
-impl fmt::Debug for StripedLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StripedLock")
-            .field("name", &self.name)
-            .field("segments", &self.segments.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A walk over the segments of a [`StripedLock`]: see [`StripedLock::walk`].
+/// The segments of a [`StripedLock`], free ones first: see [`StripedLock::free_first`].
 #[derive(Debug)]
-pub struct Walk<'a> {
+pub struct FreeFirst<'a> {
     lock: &'a StripedLock,
     /// The segments that were not tried yet.
     order: VecDeque<usize>,
@@ -144,15 +134,15 @@ pub struct Walk<'a> {
     busy: VecDeque<usize>,
 }
 
-impl Walk<'_> {
-    /// Locks a segment that this walk has not had yet, and returns its number and guard: free ones first, and then one after the other
+impl FreeFirst<'_> {
+    /// Locks a segment that this has not returned yet, and returns its number and guard: free ones first, and then one after the other
     /// of those that were busy, for which it waits. `None`: it has had all. Release one before you ask for the next.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`]. The walk can go on.
+    /// As for [`Mutex::lock`]. It can be called again.
     ///
     /// # Cancel safety
-    /// As for [`Mutex::lock`]. The walk still has the segment that was asked for.
+    /// As for [`Mutex::lock`]. The segment that was asked for is not skipped.
     pub async fn next(&mut self) -> Result<Option<(usize, Guard)>> {
         let counts = &self.lock.counts;
         while let Some(&number) = self.order.front() {

@@ -9,8 +9,7 @@ use super::bug::planted;
 use super::engine::Memory;
 use super::entry::MemoryEntry;
 use super::queue::Queue;
-use super::rules::Kind;
-use crate::backend::capabilities::{Capabilities, Identity};
+use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Reply};
 use crate::client::url::BackendUrl;
@@ -26,22 +25,7 @@ use crate::validity::Loss;
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
         let clock_tokens = self.rules.clock_offset.is_some();
-        let all = Capabilities { replicas: false, clock_tokens, ..Capabilities::full("memory") };
-        match self.rules.kind {
-            // A process that holds gets whatever else it asks for at once: past the others in queue, uncounted, and beside
-            // its own detached leases.
-            Kind::Processes => Capabilities {
-                identity: Identity::Process,
-                fair: false,
-                barging: false,
-                upgrade: false,
-                permits: false,
-                stored_permits: false,
-                detach: false,
-                ..all
-            },
-            Kind::Claims | Kind::Turns => all,
-        }
+        Capabilities { replicas: false, clock_tokens, ..Capabilities::full("memory") }
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {

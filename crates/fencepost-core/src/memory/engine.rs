@@ -10,7 +10,7 @@ use std::task::Waker;
 use super::bug::Bug;
 use super::bug::Planted;
 use super::queue::Queue;
-use super::rules::{Kind, Rules};
+use super::rules::Rules;
 use super::runs::KeptRuns;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
@@ -43,18 +43,13 @@ impl Memory {
     /// An engine of its own.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<Memory> {
-        Memory::of(Kind::Claims, Planted::default())
-    }
-
-    /// An engine that takes all claims of a client for the same, as etcd's keys and SQL's session locks do: for proving the local queue.
-    pub fn with_process_identity() -> Arc<Memory> {
-        Memory::of(Kind::Processes, Planted::default())
+        Memory::with(Rules::new(Planted::default()))
     }
 
     /// An engine whose tokens are at least the time of its clients' wall clock plus `offset` microseconds, as those of Redis or SQLite are:
     /// for tests of layers that compare the tokens of two engines.
     pub fn with_clock_tokens(offset: i64) -> Arc<Memory> {
-        let mut rules = Rules::new(Kind::Claims, Planted::default());
+        let mut rules = Rules::new(Planted::default());
         rules.clock_offset = Some(offset);
         Memory::with(rules)
     }
@@ -62,15 +57,7 @@ impl Memory {
     /// An engine with a bug, for proving the checker.
     #[cfg(feature = "planted")]
     pub fn with_bug(bug: Bug) -> Arc<Memory> {
-        Memory::of(Kind::Claims, Planted::new(bug))
-    }
-
-    pub(crate) fn turns() -> Arc<Memory> {
-        Memory::of(Kind::Turns, Planted::default())
-    }
-
-    fn of(kind: Kind, planted: Planted) -> Arc<Memory> {
-        Memory::with(Rules::new(kind, planted))
+        Memory::with(Rules::new(Planted::new(bug)))
     }
 
     fn with(rules: Rules) -> Arc<Memory> {

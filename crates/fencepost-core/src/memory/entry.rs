@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 
 use super::engine::Memory;
 use super::queue::Queue;
-use super::rules::Kind;
 use super::runs::End;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
@@ -105,7 +104,7 @@ impl Entry for MemoryEntry {
             At::Nowhere | At::Refused if self.claim.vote.is_some() => {
                 let (key, attempt) =
                     self.on_queue(|queue, wakers| queue.vote(&self.claim, &self.memory.rules, wakers));
-                let refused = if self.claim.join { At::Refused } else { At::Nowhere };
+                let refused = if self.claim.waits { At::Refused } else { At::Nowhere };
                 self.at = key.map_or(refused, At::Node);
                 attempt
             }
@@ -149,7 +148,7 @@ impl Entry for MemoryEntry {
 
     fn renewal(&self) -> Option<Renewal> {
         // A node in queue lives as long as the process, and needs nothing.
-        if self.memory.rules.kind == Kind::Turns || !self.claim.validity.is_confirmed() {
+        if !self.claim.validity.is_confirmed() {
             return None;
         }
         Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })

@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::bug::{Planted, planted};
 use super::chain::{Chain, NONE, Node, NodeState, Upgrading, push, unlink};
-use super::rules::{Kind, Rules};
+use super::rules::Rules;
 use super::voters::Voters;
 use super::wakers::Wakers;
 use crate::backend::admission::{Held, Mode};
@@ -67,14 +67,13 @@ impl Queue {
             }
         }
         let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
-        let mine = rules.kind == Kind::Processes && self.is_held_by_client(claim);
-        if mine || ((self.waiting == 0 || overtakes || claim.barges) && self.fits(mode)) {
+        if (self.waiting == 0 || overtakes || claim.unfair) && self.fits(mode) {
             let token = self.draw(claim, rules);
-            let key = self.hold(claim, token, now, rules);
+            let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));
         }
         let ahead = self.held.holders() + self.waiting;
-        if !claim.join {
+        if !claim.waits {
             return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
         }
         let state = NodeState::Waiting { waker: None };
@@ -92,7 +91,7 @@ impl Queue {
             Some(NodeState::Holding { token, .. }) => Attempt::Granted(*token),
             Some(NodeState::Waiting { .. }) if planted!(rules.planted, NoRecheck) => {
                 let token = rules.next_token();
-                self.promote(key, token, claim.runtime.clock().now(), rules);
+                self.promote(key, token, claim.runtime.clock().now());
                 Attempt::Granted(token)
             }
             Some(NodeState::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
@@ -116,7 +115,7 @@ impl Queue {
         let NodeState::Holding { token, end, evicted: false, detached } = &mut node.state else {
             return None;
         };
-        *end = rules.lease_end(claim, now).max(*end);
+        *end = (now + claim.ttl()).max(*end);
         *detached = !claim.renewed;
         let token = *token;
         self.soonest = self.soonest.min(now + claim.ttl());
@@ -246,7 +245,7 @@ impl Queue {
                 break;
             }
             let token = self.draw(&node.claim, rules);
-            wakers.push(self.promote(key, token, now, rules));
+            wakers.push(self.promote(key, token, now));
         }
         if !self.voters.is_empty() {
             self.voters.hint(now, self.held, wakers);
@@ -307,20 +306,20 @@ impl Queue {
         proposal.and_then(|token| rules.take_token(token)).unwrap_or_else(|| rules.token_for(claim))
     }
 
-    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment, rules: &Rules) -> usize {
-        let end = rules.lease_end(claim, now);
+    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment) -> usize {
+        let end = now + claim.ttl();
         let key = self.insert(claim, NodeState::Holding { token, end, evicted: false, detached: false }, now);
         self.count_in(key, claim, now, end);
         key
     }
 
     /// Makes a waiter a holder.
-    fn promote(&mut self, key: usize, token: Token, now: Moment, rules: &Rules) -> Option<Waker> {
+    fn promote(&mut self, key: usize, token: Token, now: Moment) -> Option<Waker> {
         unlink(&mut self.nodes, &mut self.waiters, key);
         self.waiting -= 1;
         let node = &mut self.nodes[key];
         let claim = Arc::clone(&node.claim);
-        let end = rules.lease_end(&claim, now);
+        let end = now + claim.ttl();
         let state = NodeState::Holding { token, end, evicted: false, detached: false };
         let before = std::mem::replace(&mut node.state, state);
         node.since = now;
@@ -362,10 +361,6 @@ impl Queue {
             unlink(&mut self.nodes, &mut self.waiters, key);
         }
         self.nodes.remove(key);
-    }
-
-    fn is_held_by_client(&self, claim: &Claim) -> bool {
-        self.keys(self.holders).any(|key| self.nodes[key].claim.runtime.client() == claim.runtime.client())
     }
 
     pub(super) fn node(&self, key: usize, id: ClaimId) -> Option<&Node> {

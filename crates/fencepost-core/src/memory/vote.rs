@@ -26,14 +26,14 @@ impl Queue {
         if self.held.fits(claim.want().mode) {
             self.voters.forget(claim.id);
             let token = self.draw(claim, rules);
-            let key = self.hold(claim, token, now, rules);
+            let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));
         }
         let oldest = self.keys(self.holders).map(|key| order(&self.nodes[key].claim)).min();
         if let Some(vote) = &claim.vote {
             vote.rival.store(oldest.unwrap_or(0), Ordering::Relaxed);
         }
-        if claim.join {
+        if claim.waits {
             self.voters.refuse(claim, now);
         }
         (None, Attempt::Blocked { again: None, ahead: Some(self.held.holders()) })

@@ -1,6 +1,6 @@
 //! The examination of an engine, as its user sees it.
 
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Cleanup that nobody waits for any more.
 
 use crate::sync::Mutex;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};

@@ -1,13 +1,14 @@
 //! Work that is not given up midway.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::runtime::Runtime;
 
-/// A future that goes on where the client's tasks run if it is dropped midway.
-pub(crate) struct Finish<T: 'static> {
+/// A future that goes on where the client's tasks run if it is dropped midway. Of a statement it frees the connection for the next one.
+///
+/// The work needs a time limit of its own. Dropped before its first poll, it does nothing.
+pub struct Finish<T: 'static> {
     /// `None`: it is done.
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     begun: bool,
@@ -15,7 +16,8 @@ pub(crate) struct Finish<T: 'static> {
 }
 
 impl<T: 'static> Finish<T> {
-    pub(crate) fn new(runtime: Runtime, work: impl Future<Output = T> + Send + 'static) -> Finish<T> {
+    /// Wraps the work.
+    pub fn new(runtime: Runtime, work: impl Future<Output = T> + Send + 'static) -> Finish<T> {
         Finish { work: Some(Box::pin(work)), begun: false, runtime }
     }
 }

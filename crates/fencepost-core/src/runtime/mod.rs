@@ -19,7 +19,6 @@ use portable_timer as timer;
 mod timer;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use crate::backend::claim_id::{ClaimId, ClaimIds};

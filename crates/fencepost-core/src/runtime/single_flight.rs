@@ -1,6 +1,5 @@
 //! Work that several callers need at the same time is done once.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::watch;

@@ -1,6 +1,5 @@
 //! Where a client's own tasks run.
 
-use std::future::Future;
 use std::pin::Pin;
 
 use tokio::runtime::Handle;

@@ -1,6 +1,5 @@
 //! A connection that is made again whenever it ends.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

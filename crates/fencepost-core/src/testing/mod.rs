@@ -5,9 +5,7 @@ mod engine;
 mod entry;
 mod fault;
 #[cfg(test)]
-mod flag;
-#[cfg(test)]
-mod forked;
+mod tests;
 
 use std::sync::Arc;
 
@@ -20,9 +18,7 @@ use crate::time::Clock;
 pub use clock::TestClock;
 pub use engine::TestEngine;
 #[cfg(test)]
-pub(crate) use flag::flag;
-#[cfg(test)]
-pub(crate) use forked::fork_when_dropped;
+pub(crate) use tests::{flag, fork_when_dropped};
 
 /// Makes a client for a test, the clock that the test moves, and the engine that fails on demand.
 ///

@@ -1,12 +1,13 @@
 //! The clock of a client.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::future::{Either, select};
 
 use crate::sync::Mutex;
 use crate::time::due_queue::{DueKey, DueQueue};
@@ -126,15 +127,10 @@ impl Clock {
     /// # Cancel safety
     /// That of `work`.
     pub async fn within<T>(&self, until: Moment, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        let mut sleep = self.sleep_until(until);
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(value) = work.as_mut().poll(cx) {
-                return Poll::Ready(Some(value));
-            }
-            Pin::new(&mut sleep).poll(cx).map(|()| None)
-        })
-        .await
+        match select(std::pin::pin!(work), self.sleep_until(until)).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
+        }
     }
 
     /// Completes when the next item of `owner`'s queue is due; `plan` calls [`DueQueue::plan`]. Returns `None` once the owner is dropped.

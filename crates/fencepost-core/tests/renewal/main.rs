@@ -7,7 +7,7 @@ mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Degrade, Guard, Loss, Memory, Result, State};
+use fencepost_core::{Client, Degrade, Guard, Kind, Loss, Result, State};
 use tokio::task::JoinHandle;
 
 use stage::{Answer, Stage};
@@ -249,13 +249,12 @@ async fn what_is_left_of_a_lease_is_told() {
     assert_eq!(guard.remaining(), Duration::ZERO);
 }
 
-/// A claim waits in the process before the engine learns of it.
 #[tokio::test]
-async fn a_lock_that_passed_the_local_queue_is_renewed() {
-    let stage = Stage::on(Memory::with_process_identity());
-    let guard = stage.client(Client::builder().ttl(TTL)).mutex("lock").unwrap().lock().await.unwrap();
-    stage.pass(TTL * 2).await;
-    assert_eq!(guard.state(), State::Held);
+async fn permits_are_refused_where_there_are_none() {
+    let stage = Stage::new();
+    stage.has_no_permits();
+    let multi = stage.client(Client::builder()).multi(["a"]).unwrap().kind(Kind::Permits { n: 1, of: 2 });
+    assert!(multi.try_lock().await.unwrap_err().is_unsupported());
 }
 
 #[tokio::test]

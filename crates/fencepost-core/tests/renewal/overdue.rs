@@ -10,7 +10,7 @@ use crate::{TTL, secs};
 
 /// A client whose program says how long it keeps a grant, and does not keep to it.
 fn hung(stage: &Stage, max_hold: Duration) -> Client {
-    stage.client(Client::builder().ttl(TTL).announce_max_hold(max_hold))
+    stage.client(Client::builder().ttl(TTL).max_hold_hint(max_hold))
 }
 
 fn waits(locks: &Client) -> JoinHandle<Result<Guard>> {
@@ -118,8 +118,7 @@ async fn each_name_that_is_waited_for_is_looked_at() {
 #[tokio::test]
 async fn an_upgrade_evicts_the_other_readers_that_are_overdue() {
     let stage = Stage::new();
-    let (hung, upgrades) =
-        (hung(&stage, secs(5)), stage.client(Client::builder().announce_max_hold(secs(1))));
+    let (hung, upgrades) = (hung(&stage, secs(5)), stage.client(Client::builder().max_hold_hint(secs(1))));
     let other = hung.rwlock("lock").unwrap().read().await.unwrap();
     let mut guard = upgrades.rwlock("lock").unwrap().read().await.unwrap();
     let token = guard.token();

@@ -209,10 +209,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Stage {
-        Stage::on(Memory::new())
-    }
-
-    pub(crate) fn on(memory: Arc<Memory>) -> Stage {
+        let memory = Memory::new();
         let clock = Clock::manual();
         let (attempts, renewals, asked) = Default::default();
         let (releases, removals, attempted, place, blind, looks) = Default::default();
@@ -269,6 +266,10 @@ impl Stage {
     pub(crate) fn can(&self, inspect: bool, evict: bool) {
         let mut capabilities = self.engine.capabilities.lock().unwrap();
         (capabilities.inspect, capabilities.evict) = (inspect, evict);
+    }
+
+    pub(crate) fn has_no_permits(&self) {
+        self.engine.capabilities.lock().unwrap().permits = false;
     }
 
     /// Returns how many attempts there were.

@@ -56,7 +56,7 @@ pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Re
     }
     let request = Request { client: &client, state: &state, lease, key };
     state.key_used.store(true, Relaxed);
-    let outcome = if state.claim.join { request.enqueue().await } else { request.try_enter().await };
+    let outcome = if state.claim.waits { request.enqueue().await } else { request.try_enter().await };
     match outcome {
         Err(failure) if failure.is_lease_not_found() => {
             client.lose(lease, lease.has_time(client.now()));

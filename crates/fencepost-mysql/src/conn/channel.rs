@@ -2,7 +2,7 @@
 //! server ended the connection. Statements are sent without waiting for the replies to earlier ones, which the server answers in turn.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

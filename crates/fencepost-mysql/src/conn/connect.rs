@@ -7,7 +7,6 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, NoHistory, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
-use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
 use fencepost_sql::{Failure, connection_name, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
@@ -20,6 +19,7 @@ use crate::conn::socket::Security;
 use crate::conn::statements::Statements;
 use crate::error;
 use crate::error::{NO_ACCESS, NO_TABLE, Unanswered};
+use crate::schema::tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
 
 /// The oldest version of MySQL: sessions hold more than one lock.
 const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);

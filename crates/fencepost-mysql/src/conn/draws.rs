@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fencepost_core::Runtime;
-use fencepost_sql::connection_locks::Groups;
-use fencepost_sql::mysql_tokens::{MysqlTry, try_all};
 use futures_util::future::try_join;
 use mysql_common::value::Value;
 
+use super::groups::Groups;
 use crate::conn::channel::{Answer, Channel, ReplySender, reply};
 use crate::conn::statements::Statements;
 use crate::error::Unanswered;
+use crate::schema::tokens::{MysqlTry, try_all};
 
 /// The largest number of locks that one statement takes.
 const MAX_GROUP: usize = 128;

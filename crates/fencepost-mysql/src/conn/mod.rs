@@ -4,6 +4,7 @@ pub(crate) mod channel;
 pub(crate) mod connect;
 mod draws;
 mod greeting;
+mod groups;
 mod packet;
 pub(crate) mod session;
 mod socket;

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimRecord, Mode, Token, jitter};
-use fencepost_sql::connection_locks::{self as locks, Locked, Session, Taken};
-use fencepost_sql::mysql_tokens::{self, MysqlTry};
-use fencepost_sql::{Failure, MysqlPermits, mysql_high};
+use fencepost_sql::Failure;
+use fencepost_sql::connection_locks::{Locked, Session, Taken};
 use futures_util::future::{try_join, try_join_all};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
@@ -18,6 +17,8 @@ use crate::conn::draws::Draws;
 use crate::conn::statements::Statements;
 use crate::error;
 use crate::keys::Key;
+use crate::schema::permits::{MysqlPermits, high};
+use crate::schema::tokens::{self, MysqlTry};
 
 /// How often permits are tried while other claims take some of the same name: each has the lock of the name for a moment.
 const GATE_ATTEMPTS: u64 = 20;
@@ -133,7 +134,7 @@ fn permits(key: &Key, of: u32) -> MysqlPermits<'_> {
 
 /// Returns two texts between which the locks of the permits lie.
 fn range(key: &Key) -> [Vec<u8>; 2] {
-    [key.permits.as_bytes().to_vec(), mysql_high(&key.permits).into_bytes()]
+    [key.permits.as_bytes().to_vec(), high(&key.permits).into_bytes()]
 }
 
 impl Session for MysqlSession {
@@ -146,7 +147,7 @@ impl Session for MysqlSession {
         key: &'a Key,
         _again: bool,
         _free: &'a [u32],
-    ) -> locks::Answer<'a, Option<Taken>> {
+    ) -> fencepost_sql::Answer<'a, Option<Taken>> {
         Box::pin(async move {
             if let Mode::Permits { n, of } = claim.want().mode {
                 return self.try_permits(claim, permits(key, of), n).await;
@@ -167,10 +168,10 @@ impl Session for MysqlSession {
         })
     }
 
-    fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> locks::Answer<'a, Option<Token>> {
+    fn wait<'a>(&'a self, claim: &'a Claim, key: &'a Key) -> fencepost_sql::Answer<'a, Option<Token>> {
         Box::pin(async move {
             // Nothing is sent behind it: the server notices that a waiting client has left only if nothing is left to read.
-            let statement = mysql_tokens::wait(&key.text, &record(claim));
+            let statement = tokens::wait(&key.text, &record(claim));
             match first_number(self.query(&statement).await?) {
                 Some(1) => Ok(Some(Token::default())),
                 _ => Err(self.interrupted()),
@@ -185,7 +186,7 @@ impl Session for MysqlSession {
         key: &'a Key,
         _: Token,
         idle: Duration,
-    ) -> locks::Answer<'a, Option<Token>> {
+    ) -> fencepost_sql::Answer<'a, Option<Token>> {
         Box::pin(async move {
             let Some(draw) = &self.statements.draw else {
                 self.set_idle(idle).await?;
@@ -202,7 +203,7 @@ impl Session for MysqlSession {
         })
     }
 
-    fn unlock<'a>(&'a self, locked: &'a Locked<Key>) -> locks::Answer<'a, bool> {
+    fn unlock<'a>(&'a self, locked: &'a Locked<Key>) -> fencepost_sql::Answer<'a, bool> {
         Box::pin(async {
             if let Mode::Permits { of, .. } = locked.mode {
                 let released = self.release_permits(permits(&locked.keys, of), &locked.permits).await?;
@@ -212,18 +213,18 @@ impl Session for MysqlSession {
         })
     }
 
-    fn clean<'a>(&'a self, key: &'a Key) -> locks::Answer<'a, ()> {
+    fn clean<'a>(&'a self, key: &'a Key) -> fencepost_sql::Answer<'a, ()> {
         Box::pin(async { self.number(&self.statements.release, &[text(&key.text)]).await.map(drop) })
     }
 
-    fn is_queued<'a>(&'a self, other: &'a MysqlSession) -> locks::Answer<'a, bool> {
+    fn is_queued<'a>(&'a self, other: &'a MysqlSession) -> fencepost_sql::Answer<'a, bool> {
         Box::pin(async {
             let count = self.number(&self.statements.is_queued, &[other.number.into()]).await?;
             Ok(count.is_some_and(|count| count > 0))
         })
     }
 
-    fn set_idle(&self, idle: Duration) -> locks::Answer<'_, ()> {
+    fn set_idle(&self, idle: Duration) -> fencepost_sql::Answer<'_, ()> {
         let seconds = idle.as_secs();
         Box::pin(async move { self.execute(&self.statements.set_idle, &[seconds.into()]).await.map(drop) })
     }

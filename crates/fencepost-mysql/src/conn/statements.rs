@@ -1,10 +1,10 @@
 //! The statements of a connection, prepared once. They are sent together, in one round trip.
 
-use fencepost_sql::mysql_tokens::{DRAW, TRY_AND_DRAW};
 use futures_util::future::try_join5;
 
 use crate::conn::channel::{Channel, PreparedStatement};
 use crate::error::Unanswered;
+use crate::schema::tokens::{DRAW, TRY_AND_DRAW};
 
 const TRY: &str = "SELECT GET_LOCK(?, 0)";
 

@@ -4,9 +4,9 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use fencepost_sql::Failure;
-use fencepost_sql::mysql_tokens::{PAGE, old_rows, remove_old};
 
 use crate::client::MysqlClient;
+use crate::schema::tokens::{PAGE, old_rows, remove_old};
 
 /// How often a client cleans.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);

@@ -9,7 +9,6 @@ use fencepost_core::{
     ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Mode, Name, Page, Result, Token,
 };
 use fencepost_sql::connection_locks::Server;
-use fencepost_sql::mysql_tokens::{ALSO, EVICT, HOLDERS, LIST, WAIT_BEGINS, WAITERS, read_wait, wait_begins};
 use fencepost_sql::{Failure, in_order, page_of};
 use mysql_common::row::Row;
 use mysql_common::value::Value;
@@ -18,6 +17,7 @@ use crate::client::{MysqlClient, held};
 use crate::conn::session::text;
 use crate::error::ENGINE;
 use crate::keys::limit;
+use crate::schema::tokens::{ALSO, EVICT, HOLDERS, LIST, WAIT_BEGINS, WAITERS, read_wait, wait_begins};
 
 /// A row of [`HOLDERS`] or [`LIST`].
 struct Held {

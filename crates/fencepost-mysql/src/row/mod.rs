@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Backend, Result, Runtime};
-use fencepost_sql::{MYSQL_ROWS, RowLocks, RowOptions};
+use fencepost_sql::{RowLocks, RowOptions};
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
+use crate::schema::rows::MYSQL_ROWS;
 
 /// The longest lease: the greatest `wait_timeout`.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fencepost_core::{Error, ErrorKind, Guard, Name, Result};
-use fencepost_sql::{LockOptions, MYSQL_ROWS, RowLock, RowTransaction as _, TableName};
+use fencepost_sql::{LockOptions, RowLock, TableName};
 use mysql_async::prelude::Queryable;
 use mysql_async::{DriverError, Params, Row, ServerError, Transaction, Value};
 use mysql_common::named_params::ParsedNamedParams;
@@ -12,6 +12,7 @@ use mysql_common::named_params::ParsedNamedParams;
 use crate::conn::channel::Answer;
 use crate::error::{self, ENGINE, NO_TABLE, Unanswered};
 use crate::row::server::MysqlRow;
+use crate::schema::rows::MYSQL_ROWS;
 
 /// The server in messages: its address is not known here.
 const SERVER: &str = "MySQL";

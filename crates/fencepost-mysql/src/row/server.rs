@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::{Moment, Report};
 use fencepost_sql::{
-    Answer, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, ended_early,
-    texts,
+    Answer, Failure, OpenTransaction, Plain, Renewed, RowServer, Statement, ended_early, texts,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, try_join_all};

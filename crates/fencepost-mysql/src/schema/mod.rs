@@ -1,14 +1,21 @@
 //! The schema that `fencepost schema` prints or makes.
 
+pub(crate) mod dialect;
+pub(crate) mod permits;
+pub(crate) mod rows;
+pub(crate) mod tokens;
+
 use std::sync::Arc;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::mysql_tokens::{CREATE_RUNS, CREATE_TABLE};
-use fencepost_sql::{MYSQL, MYSQL_ROWS, UrlMode, named, on_own_thread};
+use fencepost_sql::{UrlMode, named, on_own_thread};
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
+use crate::schema::dialect::MYSQL;
+use crate::schema::rows::MYSQL_ROWS;
+use crate::schema::tokens::{CREATE_RUNS, CREATE_TABLE};
 use crate::table::connection::run_batch;
 
 /// The schema of each of [`SCHEMES`](crate::SCHEMES).

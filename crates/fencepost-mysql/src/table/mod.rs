@@ -8,11 +8,12 @@ pub(crate) mod statement;
 use std::sync::Arc;
 
 use fencepost_core::{Backend, Limit, Result, Runtime};
-use fencepost_sql::{LeaseTable, MYSQL, TableOptions};
+use fencepost_sql::{LeaseTable, TableOptions};
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
+use crate::schema::dialect::MYSQL;
 use crate::table::driver::MysqlDriver;
 
 /// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of

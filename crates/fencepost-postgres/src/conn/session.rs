@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Mode, Token};
-use fencepost_sql::Failure;
-use fencepost_sql::connection_locks::{Answer, Locked, Session, Taken};
+use fencepost_sql::connection_locks::{Locked, Session, Taken};
+use fencepost_sql::{Answer, Failure};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 

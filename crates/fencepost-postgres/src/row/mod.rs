@@ -7,12 +7,13 @@ mod server;
 use std::sync::Arc;
 
 use fencepost_core::{Backend, Result, Runtime};
-use fencepost_sql::{POSTGRES_ROWS, RowLocks, RowOptions};
+use fencepost_sql::{RowLocks, RowOptions};
 use tokio::sync::mpsc;
 
 use crate::config::{Config, LONGEST};
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
+use crate::schema::rows::POSTGRES_ROWS;
 
 /// Opens the row locks that a URL names.
 pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {

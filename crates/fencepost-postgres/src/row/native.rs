@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use fencepost_core::{Error, ErrorKind, Guard, Name, Result};
-use fencepost_sql::{LockOptions, POSTGRES_ROWS, RowLock};
+use fencepost_sql::{LockOptions, RowLock};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use crate::error::{self, ENGINE};
 use crate::row::server::PostgresRow;
+use crate::schema::rows::POSTGRES_ROWS;
 
 /// The server in messages: its address is not known here.
 const SERVER: &str = "PostgreSQL";

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fencepost_core::{Backoff, ErrorKind, Moment, Report};
 use fencepost_sql::{
-    Answer, Connect, Failure, OpenTransaction, Plain, Renewed, RowServer, RowTransaction, Statement, Value,
-    ended_early, on_own_thread, texts,
+    Answer, Connect, Failure, OpenTransaction, Plain, Renewed, RowServer, Statement, Value, ended_early,
+    on_own_thread, texts,
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

@@ -1,12 +1,17 @@
 //! The schema that `fencepost schema` prints or makes.
 
+pub(crate) mod dialect;
+pub(crate) mod rows;
+
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
-use fencepost_sql::{POSTGRES, POSTGRES_ROWS, UrlMode, named};
+use fencepost_sql::{UrlMode, named};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
+use crate::schema::dialect::POSTGRES;
+use crate::schema::rows::POSTGRES_ROWS;
 use crate::table::connection::run_batch;
 
 /// The statements for advisory locks, with comments.

@@ -9,12 +9,13 @@ pub(crate) mod statement;
 use std::sync::{Arc, Weak};
 
 use fencepost_core::{Backend, Error, Limit, Result, Runtime};
-use fencepost_sql::{LeaseTable, POSTGRES, TableOptions, client_name};
+use fencepost_sql::{LeaseTable, TableOptions, client_name};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Message};
 use crate::error::ENGINE;
+use crate::schema::dialect::POSTGRES;
 use crate::table::driver::PostgresDriver;
 use crate::table::listener::{PROOF, Proofs};
 

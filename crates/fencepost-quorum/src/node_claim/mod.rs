@@ -2,7 +2,6 @@
 
 mod again;
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -111,7 +110,7 @@ impl NodeClaim {
         let want = outer.want().clone();
         let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
         // A claim that is held already needs no place in the queue.
-        claim.join = outer.join && !again;
+        claim.waits = outer.waits && !again;
         claim.renewed = outer.renewed;
         claim.show_as(outer);
         claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));

@@ -1,4 +1,4 @@
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 
 use fencepost_core::{
     Backend, Claim, ClaimId, Cleanup, Clock, Entry, Error, ErrorKind, HolderInfo, Memory, Mode, Name,

@@ -192,7 +192,7 @@ impl Five {
         let want = Want { name: name(), mode };
         let id = ClaimId::from_u128(self.next);
         let mut claim = Claim::new(id, want, TTL, HolderInfo::labelled("test"), self.runtime.clone());
-        claim.join = false;
+        claim.waits = false;
         Arc::new(claim)
     }
 

@@ -154,7 +154,7 @@ async fn a_renewal_that_too_few_nodes_confirm_fails() {
 async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     let mut five = Five::new();
     let mut claim = five.claim();
-    Arc::get_mut(&mut claim).expect("nobody else has it").join = true;
+    Arc::get_mut(&mut claim).expect("nobody else has it").waits = true;
     let mut entry = five.quorum.enter(claim);
     let token = token(&entry.attempt().await.unwrap());
     let held = entry.renewal().expect("it is renewed");

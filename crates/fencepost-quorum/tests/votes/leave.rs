@@ -93,7 +93,7 @@ fn a_refused_claim_that_does_not_wait_is_withdrawn_where_it_may_be_known() {
     for (answer, last) in [(unsent(), vec![]), (unknown(), vec![Asked::Withdraw])] {
         let votes = Votes::of(3);
         let mut claim = votes.claim(1, Mode::Exclusive);
-        claim.join = false;
+        claim.waits = false;
         let mut entry = votes.quorum.enter(Arc::new(claim));
         votes.say([Say::Refuse(1), Say::Refuse(1), answer]);
         assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { again: None, .. })));

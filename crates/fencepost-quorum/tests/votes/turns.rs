@@ -105,7 +105,7 @@ fn a_contended_lock_is_asked_for_at_one_node_by_those_who_wait() {
     assert!(poll(&mut votes.enter(1).attempt()).is_pending());
     assert_eq!(counts(&votes), [1, 0, 0]);
     let mut claim = votes.claim(2, Mode::Exclusive);
-    claim.join = false;
+    claim.waits = false;
     assert!(poll(&mut votes.quorum.enter(Arc::new(claim)).attempt()).is_pending());
     assert_eq!(counts(&votes), [1, 1, 1]);
     let attached = Arc::new(votes.claim(3, Mode::Exclusive));

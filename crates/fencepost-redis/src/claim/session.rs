@@ -56,20 +56,20 @@ impl RedisSession {
         let Some(client) = self.client.upgrade() else { return Ok(()) };
         // Those that replicas fail must not keep the others from being asked about.
         if self.durable || due.len() <= WAVE {
-            return renew(&client, due).await;
+            return client.renew(due).await;
         }
         // Places in the queue and what ends soon cannot wait for the rest.
         let soon = client.runtime.clock().now() + SOON;
         let is_urgent = |claim: &&Arc<Claim>| !claim.validity.is_confirmed() || claim.validity.until() < soon;
         let urgent: Vec<_> = due.iter().filter(is_urgent).cloned().collect();
-        let mut outcome = renew(&client, &urgent).await;
+        let mut outcome = client.renew(&urgent).await;
         let mut rest = due.iter().filter(|claim| !is_urgent(claim)).cloned();
         loop {
             let some: Vec<_> = rest.by_ref().take(WAVE).collect();
             if some.is_empty() {
                 return outcome;
             }
-            match renew(&client, &some).await {
+            match client.renew(&some).await {
                 // A server that does not answer is asked again soon, not once more for each of these.
                 Err(error) if error.is_unreachable() => return Err(error),
                 answer => outcome = outcome.and(answer),
@@ -84,18 +84,10 @@ const SOON: Duration = Duration::from_secs(5);
 /// Asks for so many claims at a time: what is asked costs memory until it is answered.
 const WAVE: usize = BATCH;
 
-/// One round for claims of any slots.
-pub(crate) async fn renew(client: &Arc<RedisClient>, due: &[Arc<Claim>]) -> Result<()> {
-    Round { client }.renew(due).await
-}
-
-struct Round<'r> {
-    client: &'r Arc<RedisClient>,
-}
-
-impl Round<'_> {
-    async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
-        let sent = self.client.runtime.clock().now();
+impl RedisClient {
+    /// Makes one round for claims of any slots.
+    pub(crate) async fn renew(self: &Arc<Self>, due: &[Arc<Claim>]) -> Result<()> {
+        let sent = self.runtime.clock().now();
         let mut parts = self.parts(due, sent);
         let way = |part: &Part<'_>| (part.slot, part.replicas > 0);
         parts.sort_by_key(way);
@@ -119,7 +111,7 @@ impl Round<'_> {
     }
 
     fn parts<'a>(&self, due: &'a [Arc<Claim>], now: Moment) -> Vec<Part<'a>> {
-        let tracked = &self.client.tracked;
+        let tracked = &self.tracked;
         let mut parts: Vec<Part<'a>> = Vec::with_capacity(due.len());
         // Where in `parts` a lock is, with replicas and without.
         let mut known: HashMap<(&Name, bool), usize> = HashMap::with_capacity(due.len());
@@ -132,7 +124,7 @@ impl Round<'_> {
                 claim.validity.waiting(*at, Duration::ZERO);
                 continue;
             }
-            let replicas = if held { self.client.replicas(claim) } else { 0 };
+            let replicas = if held { self.replicas(claim) } else { 0 };
             let waits = !held && known.get(&(name, false)).is_none_or(|at| !parts[*at].waits);
             let oldest = if waits { tracked.oldest(name, now + BEAT / 4) } else { Ok(Vec::new()) };
             let oldest = match oldest {
@@ -145,7 +137,7 @@ impl Round<'_> {
             };
             let at = known.get(&(name, replicas > 0)).copied().filter(|at| parts[*at].held.len() < BATCH);
             let at = at.unwrap_or_else(|| {
-                let (key, slot) = self.client.key(name);
+                let (key, slot) = self.key(name);
                 let held = Vec::with_capacity(usize::from(held));
                 parts.push(Part { name, key, slot, waits: false, replicas: 0, held, oldest: Vec::new() });
                 known.insert((name, replicas > 0), parts.len() - 1);
@@ -165,7 +157,7 @@ impl Round<'_> {
 
     /// One call for these locks; or one for each if they are being moved to another server one by one; or, if what stands at the
     /// key of one of them is no lock any more, as many as find it: it must not cost the others their leases.
-    fn ask<'a>(&'a self, parts: &'a [Part<'a>], sent: Moment) -> BoxFuture<'a, Result<()>> {
+    fn ask<'a>(self: &'a Arc<Self>, parts: &'a [Part<'a>], sent: Moment) -> BoxFuture<'a, Result<()>> {
         let ask = async move {
             let half = match self.ask_together(parts, sent).await {
                 Err(CallError::Divided) if parts.len() > 1 => 1,
@@ -177,7 +169,7 @@ impl Round<'_> {
                 answer => {
                     if answer.is_err() {
                         let lines = parts.iter().filter(|part| part.waits);
-                        lines.for_each(|part| self.client.tracked.unanswered(part.name));
+                        lines.for_each(|part| self.tracked.unanswered(part.name));
                     }
                     return answer.map_err(CallError::into_error);
                 }
@@ -188,23 +180,22 @@ impl Round<'_> {
         Box::pin(ask)
     }
 
-    async fn ask_together(&self, parts: &[Part<'_>], sent: Moment) -> Result<(), CallError> {
-        let client = &self.client;
+    async fn ask_together(self: &Arc<Self>, parts: &[Part<'_>], sent: Moment) -> Result<(), CallError> {
         let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
-        let call = Call::new(&RENEW, parts[0].slot, client.setting.renew(&locks));
+        let call = Call::new(&RENEW, parts[0].slot, self.setting.renew(&locks));
         // Dropped here, the leases are renewed or not; the next renewal finds out.
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
-        let (value, copies) = client.deployment.call_with(Lane::Renewer, &call, replicas).await?;
+        let (value, copies) = self.deployment.call_with(Lane::Renewer, &call, replicas).await?;
         let renewed = Renewed::read(&value, &locks).map_err(CallError::Said)?;
         for (part, renewed) in parts.iter().zip(renewed) {
-            part.apply(client, &renewed, sent, copies);
+            part.apply(self, &renewed, sent, copies);
             let evicted = part.held.iter().zip(&renewed.claims).filter(|(_, at)| **at == Standing::Evicted);
             for ((claim, _), _) in evicted {
-                part.lose(client, claim).await;
+                part.lose(self, claim).await;
             }
         }
         if copies < replicas {
-            return Err(CallError::Said(client.deployment.short(copies, replicas).error()));
+            return Err(CallError::Said(self.deployment.short(copies, replicas).error()));
         }
         Ok(())
     }

@@ -6,14 +6,12 @@ pub(crate) mod info;
 pub(crate) mod persistent;
 mod read_limit;
 pub(crate) mod request;
-mod run_id;
+pub(crate) mod sentinels;
 pub(crate) mod server;
 pub(crate) mod target;
-mod task;
+pub(crate) mod task;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-
-pub(crate) use run_id::run;
 
 /// Returns a number that no other call in this process returns.
 pub(crate) fn fresh_number() -> u64 {

@@ -17,8 +17,9 @@ use tokio::runtime::Handle;
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, Inbox, connect};
 use crate::conn::fresh_number;
-use crate::conn::run_id::met;
-use crate::conn::target::{Target, Unused};
+use crate::conn::info::met;
+use crate::conn::sentinels::Unused;
+use crate::conn::target::Target;
 use crate::conn::task::Liveness;
 use crate::error::{Failure, closed, demoted};
 use crate::script::vote::named;
@@ -257,9 +258,9 @@ async fn open(inner: Arc<Inner>, number: u64, guest: bool) -> Result<Connection,
         Target::Master(sentinels) => {
             let mut last = None;
             // A sentinel that missed a failover names a server that is no master. Another one may know better.
-            for _ in 0..sentinels.sentinels() {
+            for _ in &sentinels.addresses {
                 let address = sentinels.master().await?;
-                let unused = Unused::new(&**sentinels);
+                let unused = Unused::new(sentinels);
                 match open_at(&inner, address, number, guest).await {
                     Ok(connection) => {
                         unused.keep();

@@ -102,3 +102,12 @@ impl Drop for End {
         }
     }
 }
+
+/// A task that is aborted on drop.
+pub(crate) struct Aborted(pub(crate) AbortHandle);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

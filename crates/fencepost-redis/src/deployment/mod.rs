@@ -5,6 +5,7 @@ mod sentinel;
 pub(crate) mod slots;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use fencepost_core::{Result, Runtime};
@@ -17,11 +18,12 @@ use crate::conn::call::{Call, CallError, Lane};
 use crate::conn::connect::{ConnectOptions, Inbox};
 use crate::conn::persistent::PersistentConnection;
 use crate::conn::request::{Request, SHARE, wait, waited};
+use crate::conn::sentinels::Sentinels;
 use crate::conn::server::{Server, ServerOptions};
 use crate::conn::target::Target;
 use crate::error::{Failure, too_few};
 use cluster::Cluster;
-use sentinel::Sentinels;
+use sentinel::listen;
 use slots::slot;
 
 /// A deployment.
@@ -32,8 +34,7 @@ pub(crate) struct Deployment {
 }
 
 enum Topology {
-    One(Arc<Server>),
-    Sentinel {
+    One {
         server: Arc<Server>,
         /// One connection to each sentinel, for news of a new master.
         listening: Vec<PersistentConnection>,
@@ -63,16 +64,23 @@ impl Deployment {
             Servers::One(address) => {
                 let server = Arc::new(Server::new(Target::Fixed(address), &options, Some(inbox), false));
                 server.open(until).await?;
-                Topology::One(server)
+                Topology::One { server, listening: Vec::new() }
             }
             Servers::Sentinel { sentinels, master, login } => {
-                let connect_options = connect_options(login, 0);
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, connect_options, &options));
-                let target = Target::Master(Arc::clone(&sentinels) as _);
+                let sentinels = Arc::new(Sentinels {
+                    addresses: sentinels,
+                    name: master,
+                    connect_options: connect_options(login, 0),
+                    clock: runtime.clock().clone(),
+                    // Half of what connecting to the master may take with all that it needs.
+                    patience: connect_timeout / 2,
+                    turn: AtomicUsize::new(0),
+                });
+                let target = Target::Master(Arc::clone(&sentinels));
                 let server = Arc::new(Server::new(target, &options, Some(inbox), false));
                 server.open(until).await?;
-                let listening = sentinels.listen(&server, &options);
-                Topology::Sentinel { server, listening }
+                let listening = listen(&sentinels, &server, &options);
+                Topology::One { server, listening }
             }
             Servers::Cluster(seeds) => Topology::Cluster(Cluster::open(seeds, options, inbox, until).await?),
         };
@@ -121,9 +129,7 @@ impl Deployment {
 
     async fn ask(&self, lane: Lane, request: Request<'_>, call: &Call) -> Result<Value, CallError> {
         match &self.topology {
-            Topology::One(server) | Topology::Sentinel { server, .. } => {
-                server.persist(lane, request, Some(call)).await
-            }
+            Topology::One { server, .. } => server.persist(lane, request, Some(call)).await,
             Topology::Cluster(cluster) => Box::pin(cluster.route(lane, request, call)).await,
         }
     }
@@ -131,15 +137,15 @@ impl Deployment {
     /// Which run of a node of a quorum the caller's connection has met, if that is known.
     pub(crate) fn run(&self) -> Option<Arc<str>> {
         match &self.topology {
-            Topology::One(server) => server.run(),
-            Topology::Sentinel { .. } | Topology::Cluster(_) => None,
+            Topology::One { server, listening } if listening.is_empty() => server.run(),
+            Topology::One { .. } | Topology::Cluster(_) => None,
         }
     }
 
     /// Every master.
     pub(crate) fn masters(&self) -> Vec<Arc<Server>> {
         match &self.topology {
-            Topology::One(server) | Topology::Sentinel { server, .. } => vec![Arc::clone(server)],
+            Topology::One { server, .. } => vec![Arc::clone(server)],
             Topology::Cluster(cluster) => cluster.masters(),
         }
     }
@@ -147,7 +153,7 @@ impl Deployment {
     /// Moves the connections that run on the caller's runtime to the client's own thread.
     pub(crate) fn leave_caller_runtime(&self) {
         match &self.topology {
-            Topology::One(server) | Topology::Sentinel { server, .. } => server.caller.leave_caller_runtime(),
+            Topology::One { server, .. } => server.caller.leave_caller_runtime(),
             Topology::Cluster(cluster) => cluster.leave_caller_runtime(),
         }
     }
@@ -155,7 +161,7 @@ impl Deployment {
     /// Attempts to make the connections that are down, without the rest of their pauses.
     pub(crate) fn try_now(&self) {
         match &self.topology {
-            Topology::One(server) | Topology::Sentinel { server, .. } => server.try_now(),
+            Topology::One { server, .. } => server.try_now(),
             Topology::Cluster(cluster) => cluster.try_now(),
         }
     }
@@ -163,8 +169,7 @@ impl Deployment {
     /// Closes all connections.
     pub(crate) async fn close(&self) {
         match &self.topology {
-            Topology::One(server) => server.close(),
-            Topology::Sentinel { server, listening } => {
+            Topology::One { server, listening } => {
                 listening.iter().for_each(PersistentConnection::close);
                 server.close();
             }

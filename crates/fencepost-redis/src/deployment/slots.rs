@@ -3,31 +3,13 @@
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;
 
-const TABLE: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
-
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         rest.iter().position(|byte| *byte == b'}').filter(|length| *length > 0).map(|length| &rest[..length])
     });
-    let crc = tag
-        .unwrap_or(key)
-        .iter()
-        .fold(0u16, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)]);
+    let bit = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+    let crc = tag.unwrap_or(key).iter().fold(0, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, bit));
     crc % SLOTS as u16
 }
 

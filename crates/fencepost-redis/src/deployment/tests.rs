@@ -1,5 +1,4 @@
 use fencepost_testkit::needs;
-use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use super::probe::Probe;
-use crate::conn::info::fields;
-use crate::conn::run;
+use crate::conn::info::{fields, run};
 use crate::error::Failure;
 
 /// The settings that matter, as CONFIG GET knows them.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, connect};
+use crate::conn::task::Aborted;
 use crate::error::{Answer, Failure, broken, moving, read_only, silent};
 
 /// How servers are met.
@@ -44,15 +45,6 @@ pub(crate) struct Probe {
     clock: Clock,
     asking: Duration,
     shown: String,
-}
-
-/// A task that is aborted on drop.
-struct Aborted(tokio::task::AbortHandle);
-
-impl Drop for Aborted {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Probe {

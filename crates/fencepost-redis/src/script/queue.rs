@@ -72,7 +72,7 @@ impl Setting {
 
     /// Adds the request of a claim, see `REQUEST` in lua/layout.lua.
     pub(crate) fn request(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool) {
-        let mut head = [u8::from(joins) + 2 * u8::from(claim.barges); 35];
+        let mut head = [u8::from(joins) + 2 * u8::from(claim.unfair); 35];
         head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
         head[9..].copy_from_slice(&self.sender(claim.id));
         self.terms(claim).put(command, &head);
@@ -86,7 +86,7 @@ impl Setting {
     /// See lua/enter.lua.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
         ENTER.command(&[key], |command| {
-            self.request(command, claim, ttl, claim.join);
+            self.request(command, claim, ttl, claim.waits);
             if let Some(keep) = history::keep(claim) {
                 command.arg(keep);
             }

@@ -39,7 +39,7 @@ impl Setting {
             self.request(command, claim, ttl, false);
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(millis(self.max_ttl));
             command
-                .arg(if claim.join { made(vote) } else { 0 })
+                .arg(if claim.waits { made(vote) } else { 0 })
                 .arg(flag(again))
                 .arg(run.unwrap_or_default());
         })

@@ -63,7 +63,7 @@ pub(super) async fn try_lock<S: Server>(
     let mut key_use = loop {
         let in_use = match locks.keys.take(claim.want()) {
             Ok(key_use) => break key_use,
-            Err(_) if claim.join => return Ok(None),
+            Err(_) if claim.waits => return Ok(None),
             Err(in_use) => in_use,
         };
         // Only the server knows whether it still answers. An undecided attempt of this client is decided meanwhile, if it is polled.

@@ -1,6 +1,5 @@
 //! Implements core's [`Backend`] with the locks of connections.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use fencepost_core::{

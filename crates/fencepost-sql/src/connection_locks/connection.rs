@@ -1,7 +1,7 @@
 //! One connection, and the claims that it holds.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -11,9 +11,10 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Backoff, Claim, ClaimId, Moment, Runtime, Token, Validity};
 use futures_util::future::{Either, select};
 
-use crate::connection_locks::server::{Answer, Locked, Server, Session};
+use crate::connection_locks::server::{Locked, Server, Session};
 use crate::connection_locks::task::ConnectionTask;
 use crate::connection_locks::{ConnectionLocks, Taken};
+use crate::database::Answer;
 use crate::failure::Failure;
 
 /// How long the server may take to end a statement that waits.

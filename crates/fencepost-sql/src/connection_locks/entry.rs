@@ -74,13 +74,13 @@ impl<S: Server> LockEntry<S> {
         if matches!(self.phase, Phase::New) {
             self.locks.server.check(self.claim.want())?;
             // A try that was sent may have been granted, so its reply counts.
-            let behind_others = self.claim.join && self.locks.in_queue.has(&self.claim.want().name);
+            let behind_others = self.claim.waits && self.locks.turns.is_taken(&self.claim.want().name);
             if self.trying.is_some() || !behind_others {
                 if let Some(grant) = self.tried().await? {
                     self.hold(grant);
                     return self.answer().await;
                 }
-                if !self.claim.join {
+                if !self.claim.waits {
                     return Ok(Attempt::Blocked { again: None, ahead: None });
                 }
             }

@@ -6,7 +6,7 @@
 //! - A server gives a connection a lock again that the connection has. So the client keeps a table of the names in use.
 //! - A claim that is blocked waits in the server's queue on a connection of its own, and keeps that connection until its release. A
 //!   connection that holds never waits: its ping would queue behind the wait.
-//! - A claim that finds another one of its client in that queue waits for its turn, without a try, which would fail.
+//! - A claim that finds another one of its client waiting so waits for its turn, without a try, which would fail.
 //! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement. A claim that sends it too
 //!   late begins again: the server has ended its connection.
 //! - If no connection is free to wait, or the server has no queue for the mode, the claim waits quietly: it tries, pauses and is told of
@@ -16,9 +16,7 @@ mod attempt;
 mod backend;
 mod connection;
 mod entry;
-mod groups;
 mod held;
-mod in_queue;
 mod keys;
 mod listed;
 mod pool;
@@ -36,16 +34,14 @@ use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
-pub use groups::Groups;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use pool::{Exclusive, Pool};
 pub use quiet::QuietWaiters;
-pub use server::{Answer, Locked, Server, Session, Taken};
+pub use server::{Locked, Server, Session, Taken};
 pub use task::ConnectionTask;
 
 use crate::connection_locks::entry::LockEntry;
-use crate::connection_locks::in_queue::InQueue;
 use crate::connection_locks::keys::KeysInUse;
 use crate::failure::Failure;
 use crate::turns::Turns;
@@ -71,7 +67,6 @@ pub struct ConnectionLocks<S: Server> {
     /// The claims that wait without a statement at the server.
     pub quiet: QuietWaiters<S>,
     keys: KeysInUse,
-    in_queue: InQueue,
     turns: Turns,
 }
 
@@ -86,8 +81,8 @@ impl<S: Server> ConnectionLocks<S> {
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
         let pool = Pool::new(Arc::clone(&server), runtime.clone());
         let (listed, quiet, keys) = (ListedClaims::default(), QuietWaiters::default(), KeysInUse::default());
-        let (in_queue, turns) = (InQueue::default(), Turns::default());
-        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, in_queue, turns });
+        let turns = Turns::default();
+        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, turns });
         locks.connection().await?;
         Ok(locks)
     }

@@ -1,18 +1,13 @@
 //! The part of an engine: connections to its server, and the statements of one connection.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Error, Mode, Token, Want};
 
 use crate::connection_locks::{Connection, ConnectionLocks, ConnectionTask};
-use crate::failure::Failure;
+use crate::database::Answer;
 use crate::url::ServerUrl;
-
-/// The future of a statement's reply. Its first poll sends the statement.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// A server as one client uses it.
 pub trait Server: Sized + Send + Sync + 'static {

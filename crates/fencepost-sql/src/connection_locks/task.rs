@@ -1,6 +1,5 @@
 //! The driver's task of a connection.
 
-use std::future::Future;
 use std::pin::pin;
 
 use fencepost_core::Runtime;

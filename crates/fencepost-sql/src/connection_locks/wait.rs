@@ -166,7 +166,7 @@ async fn wait<S: Server>(
     };
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
-    let (_turn, _queued) = (turn, locks.in_queue.add(&claim.want().name));
+    let _turn = turn;
     loop {
         match wait_in_queue(inner, locks, &connection, claim, keys).await {
             Some(Ok(Some(token))) => {

@@ -14,23 +14,22 @@ use crate::database::{Results, Value};
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::row::client::RowClient;
-use crate::row::database::RowTransaction;
 use crate::row::held::Held;
+use crate::row::server::RowServer;
+use crate::row::transaction::OpenTransaction;
 use crate::turns::Turn;
 
 /// A claim that tries or waits. Its task runs on the client's own thread, to its end. Dropping this cancels it.
-pub(crate) struct Acquiring(Arc<Shared>);
+pub(crate) struct Acquiring<S: RowServer>(Arc<Shared<S>>);
 
-#[derive(Default)]
-struct Shared {
-    slot: Waiter<Slot>,
+struct Shared<S: RowServer> {
+    slot: Waiter<Slot<S>>,
     /// Nobody wants the lock any more.
     cancelled: Waiter<bool>,
 }
 
-#[derive(Default)]
-struct Slot {
-    outcome: Option<Outcome>,
+struct Slot<S: RowServer> {
+    outcome: Option<Outcome<S>>,
     /// The claim stands in the server's queue.
     queued: bool,
     /// The task has ended.
@@ -38,11 +37,12 @@ struct Slot {
 }
 
 /// `None`: another transaction has the row, and the claim does not wait. One that waits begins again.
-type Outcome = Result<Option<Arc<Held>>, Failure>;
+type Outcome<S> = Result<Option<Arc<Held<S>>>, Failure>;
 
-impl Acquiring {
-    pub(crate) fn start(client: &Arc<RowClient>, claim: &Arc<Claim>) -> Acquiring {
-        let shared = Arc::new(Shared::default());
+impl<S: RowServer> Acquiring<S> {
+    pub(crate) fn start(client: &Arc<RowClient<S>>, claim: &Arc<Claim>) -> Acquiring<S> {
+        let slot = Waiter::new(Slot { outcome: None, queued: false, done: false });
+        let shared = Arc::new(Shared { slot, cancelled: Waiter::default() });
         let (own, client, claim) = (Arc::clone(&shared), Arc::clone(client), Arc::clone(claim));
         client.runtime.clone().spawn(async move {
             let mut outcome = acquire(&own, &client, &claim).await;
@@ -68,7 +68,7 @@ impl Acquiring {
     }
 
     /// Takes the outcome, if it is there.
-    pub(crate) fn take(&self) -> Option<Outcome> {
+    pub(crate) fn take(&self) -> Option<Outcome<S>> {
         self.0.slot.with(|slot| slot.outcome.take())
     }
 
@@ -84,7 +84,7 @@ impl Acquiring {
     }
 }
 
-impl Drop for Acquiring {
+impl<S: RowServer> Drop for Acquiring<S> {
     fn drop(&mut self) {
         self.cancel();
         // A lock that nobody took is undone by the drop of its holder.
@@ -92,9 +92,13 @@ impl Drop for Acquiring {
     }
 }
 
-async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -> Outcome {
+async fn acquire<S: RowServer>(
+    shared: &Shared<S>,
+    client: &Arc<RowClient<S>>,
+    claim: &Arc<Claim>,
+) -> Outcome<S> {
     // Before the transaction begins: the server would end it while it does nothing.
-    let _turn = match claim.join {
+    let _turn = match claim.waits {
         true => match turn(shared, client, claim).await? {
             Some(turn) => Some(turn),
             None => return Ok(None),
@@ -125,25 +129,25 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
     let is_given_up = shared.cancelled.with(|cancelled| *cancelled);
     if let Some(sent) = sent.filter(|_| !is_given_up) {
         let note = client.new_note();
-        let values = values(&*transaction, claim, note, &row);
+        let values = values(&transaction, claim, note, &row);
         let hold = client.statements.hold.iter().map(|text| with(text, values.clone()));
         let token = client.run(hold.collect()).await;
         let token = noted(client, note, token)?;
         return Ok(Some(Held::new(client, claim, transaction, (note, token), sent)));
     }
-    if !claim.join || is_given_up {
+    if !claim.waits || is_given_up {
         if transaction.roll_back("SELECT 1".to_owned()).await.is_err() {
             transaction.end();
         }
         return Ok(None);
     }
     let note = client.new_note();
-    let values = values(&*transaction, claim, note, &row);
+    let values = values(&transaction, claim, note, &row);
     if let Err(failure) = client.run(vec![with(&client.statements.wait, values)]).await {
         client.forget(note);
         return Err(failure);
     }
-    let waited = wait(shared, client, &*transaction, &row, is_shared).await;
+    let waited = wait(shared, client, &transaction, &row, is_shared).await;
     if !matches!(waited, Ok(true)) {
         if !matches!(waited, Ok(false)) {
             transaction.end();
@@ -170,7 +174,11 @@ async fn acquire(shared: &Shared, client: &Arc<RowClient>, claim: &Arc<Claim>) -
 }
 
 /// Waits for the turn of a claim. `None`: the claim has given up.
-async fn turn(shared: &Shared, client: &Arc<RowClient>, claim: &Claim) -> Result<Option<Turn>, Failure> {
+async fn turn<S: RowServer>(
+    shared: &Shared<S>,
+    client: &Arc<RowClient<S>>,
+    claim: &Claim,
+) -> Result<Option<Turn>, Failure> {
     let queued = || shared.slot.tell(|slot| slot.queued = true);
     let name = &claim.want().name;
     let own = Arc::clone(client);
@@ -191,10 +199,10 @@ async fn turn(shared: &Shared, client: &Arc<RowClient>, claim: &Claim) -> Result
 }
 
 /// Waits in the server's queue. `false`: the claim has given up.
-async fn wait(
-    shared: &Shared,
-    client: &RowClient,
-    transaction: &dyn RowTransaction,
+async fn wait<S: RowServer>(
+    shared: &Shared<S>,
+    client: &RowClient<S>,
+    transaction: &OpenTransaction<S>,
     row: &Arc<str>,
     is_shared: bool,
 ) -> Result<bool, Failure> {
@@ -222,7 +230,11 @@ async fn wait(
 }
 
 /// Returns the token that was drawn after the grant: the last result.
-fn noted(client: &Arc<RowClient>, note: i64, results: Result<Results, Failure>) -> Result<Token, Failure> {
+fn noted<S: RowServer>(
+    client: &Arc<RowClient<S>>,
+    note: i64,
+    results: Result<Results, Failure>,
+) -> Result<Token, Failure> {
     let drawn = results.and_then(|results| {
         let missing =
             || Failure::new(ErrorKind::Internal, "the database drew no token; run fencepost doctor");
@@ -242,7 +254,12 @@ fn first(results: &Results) -> Option<i64> {
     results.last()?.first()?.optional(0)
 }
 
-fn values(transaction: &dyn RowTransaction, claim: &Claim, note: i64, row: &Arc<str>) -> Vec<Value> {
+fn values<S: RowServer>(
+    transaction: &OpenTransaction<S>,
+    claim: &Claim,
+    note: i64,
+    row: &Arc<str>,
+) -> Vec<Value> {
     // The claim's id is a secret.
     let record = ClaimRecord { id: None, ..ClaimRecord::of(claim) };
     let record = String::from_utf8(record.to_bytes()).unwrap_or_default();

@@ -7,6 +7,7 @@ use crate::database::Value;
 use crate::database::with;
 use crate::failure::Failure;
 use crate::row::client::RowClient;
+use crate::row::server::RowServer;
 use crate::row::statements::OldTokens;
 
 /// How often a client cleans.
@@ -16,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Cleans until the client is dropped.
-pub(super) async fn run(client: Weak<RowClient>) {
+pub(super) async fn run<S: RowServer>(client: Weak<RowClient<S>>) {
     loop {
         let Some(known) = client.upgrade().filter(|client| client.statements.old.is_some()) else { return };
         let clock = known.runtime.clock().clone();
@@ -31,7 +32,7 @@ pub(super) async fn run(client: Weak<RowClient>) {
     }
 }
 
-async fn clean(client: &Weak<RowClient>) -> Result<(), Failure> {
+async fn clean<S: RowServer>(client: &Weak<RowClient<S>>) -> Result<(), Failure> {
     let mut last = Arc::<str>::from("");
     loop {
         let Some(client) = client.upgrade().filter(|client| !client.runtime.clock().is_stopped()) else {
@@ -57,7 +58,7 @@ async fn clean(client: &Weak<RowClient>) -> Result<(), Failure> {
 }
 
 /// Removes the token of a name, unless a transaction has its row locked: that of a caller has no note.
-async fn remove(client: &RowClient, name: &Arc<str>) -> Result<(), Failure> {
+async fn remove<S: RowServer>(client: &RowClient<S>, name: &Arc<str>) -> Result<(), Failure> {
     let Some([_, free, remove]) = &client.statements.old else { return Ok(()) };
     let statement = |text| with(text, vec![Value::from(Arc::clone(name))]);
     // Each is a transaction of its own. The first one never waits.
@@ -72,7 +73,7 @@ async fn remove(client: &RowClient, name: &Arc<str>) -> Result<(), Failure> {
     }
 }
 
-async fn pause(client: &RowClient) {
+async fn pause<S: RowServer>(client: &RowClient<S>) {
     let clock = client.runtime.clock();
     clock.sleep_until(clock.now() + PAUSE).await;
 }

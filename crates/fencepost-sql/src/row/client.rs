@@ -3,31 +3,23 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimId, Runtime};
 
 use crate::database::with;
 use crate::database::{Results, Statement};
-use crate::failure::Failure;
-use crate::row::database::RowDatabase;
+use crate::failure::{Failure, past_conflicts};
 use crate::row::held::Held;
-use crate::row::server::mix;
+use crate::row::server::{RowServer, Rows, mix};
 use crate::row::statements::RowStatements;
 use crate::turns::Turns;
-
-/// How often a statement is tried while other transactions are in its way.
-const MAX_CONFLICTS: u32 = 10;
 
 /// How often a client removes the notes that others left: with its first claim and after each so many.
 const CLEAN_EVERY: u64 = 100;
 
-/// How long a statement pauses after the first conflict. Each later pause is longer.
-const PAUSE: Duration = Duration::from_millis(2);
-
-pub(crate) struct RowClient {
-    pub(crate) database: Arc<dyn RowDatabase>,
+pub(crate) struct RowClient<S: RowServer> {
+    pub(crate) database: Rows<S>,
     pub(crate) runtime: Runtime,
     pub(crate) statements: RowStatements,
     pub(crate) engine: &'static str,
@@ -35,18 +27,18 @@ pub(crate) struct RowClient {
     last_note: AtomicU64,
     /// The notes that are, or may be, in the table.
     notes: Mutex<BTreeSet<i64>>,
-    held: Mutex<HashMap<ClaimId, Weak<Held>>>,
+    held: Mutex<HashMap<ClaimId, Weak<Held<S>>>>,
     pub(crate) turns: Turns,
 }
 
-impl RowClient {
+impl<S: RowServer> RowClient<S> {
     pub(crate) fn new(
-        database: Arc<dyn RowDatabase>,
+        database: Rows<S>,
         runtime: Runtime,
         statements: RowStatements,
         engine: &'static str,
         prefix: String,
-    ) -> Arc<RowClient> {
+    ) -> Arc<RowClient<S>> {
         Arc::new(RowClient {
             database,
             runtime,
@@ -66,7 +58,7 @@ impl RowClient {
     }
 
     /// Returns the number of a new note. It is no secret.
-    pub(crate) fn new_note(self: &Arc<RowClient>) -> i64 {
+    pub(crate) fn new_note(self: &Arc<RowClient<S>>) -> i64 {
         // The client's number is random: those of its notes are.
         let number = self.last_note.fetch_add(1, Relaxed);
         if number % CLEAN_EVERY == 1 {
@@ -83,22 +75,12 @@ impl RowClient {
 
     /// Runs statements, each in a transaction of its own. Each can be repeated while others are in the way.
     pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
-        let clock = self.runtime.clock();
-        let mut conflicts = 0;
-        loop {
-            match self.database.run(statements.clone()).await {
-                Err(failure) if failure.conflict && conflicts < MAX_CONFLICTS => {
-                    conflicts += 1;
-                    clock.sleep_until(clock.now() + PAUSE * conflicts).await;
-                }
-                other => return other,
-            }
-        }
+        past_conflicts(&self.runtime, || self.database.run(statements.clone())).await
     }
 
     /// Removes the note of a claim whose connection has ended, in the background. One that stays is not shown, and another client
     /// removes it.
-    pub(crate) fn forget(self: &Arc<RowClient>, id: i64) {
+    pub(crate) fn forget(self: &Arc<RowClient<S>>, id: i64) {
         let client = Arc::clone(self);
         self.runtime.spawn(async move {
             let remove = with(&client.statements.remove(id).into(), Vec::new());
@@ -114,7 +96,7 @@ impl RowClient {
         self.notes.lock().remove(&note);
     }
 
-    pub(crate) fn add(&self, held: &Arc<Held>) {
+    pub(crate) fn add(&self, held: &Arc<Held<S>>) {
         self.held.lock().insert(held.claim.id, Arc::downgrade(held));
     }
 

@@ -9,24 +9,25 @@ use fencepost_core::{Attempt, Claim, Entry, Error, Moment, Removed, Renewal, Rep
 use crate::row::acquire::Acquiring;
 use crate::row::client::RowClient;
 use crate::row::held::{Held, HeldSession};
+use crate::row::server::RowServer;
 
-pub(crate) struct RowEntry {
-    client: Arc<RowClient>,
+pub(crate) struct RowEntry<S: RowServer> {
+    client: Arc<RowClient<S>>,
     claim: Arc<Claim>,
-    phase: Phase,
+    phase: Phase<S>,
     native: Option<Box<dyn Any + Send>>,
     removed: Option<Removed>,
 }
 
-enum Phase {
+enum Phase<S: RowServer> {
     New,
-    Acquiring(Acquiring),
-    Holding(Arc<Held>),
+    Acquiring(Acquiring<S>),
+    Holding(Arc<Held<S>>),
     Gone,
 }
 
-impl RowEntry {
-    pub(crate) fn new(client: &Arc<RowClient>, claim: Arc<Claim>) -> RowEntry {
+impl<S: RowServer> RowEntry<S> {
+    pub(crate) fn new(client: &Arc<RowClient<S>>, claim: Arc<Claim>) -> RowEntry<S> {
         RowEntry { client: Arc::clone(client), claim, phase: Phase::New, native: None, removed: None }
     }
 
@@ -39,7 +40,7 @@ impl RowEntry {
             match acquiring.take() {
                 None => return Ok(Attempt::Blocked { again: None, ahead: None }),
                 Some(Ok(Some(held))) => self.phase = Phase::Holding(held),
-                Some(Ok(None)) if self.claim.join => self.phase = Phase::Gone,
+                Some(Ok(None)) if self.claim.waits => self.phase = Phase::Gone,
                 Some(Ok(None)) => {
                     self.phase = Phase::New;
                     return Ok(Attempt::Blocked { again: None, ahead: None });
@@ -92,7 +93,7 @@ impl RowEntry {
     }
 }
 
-impl Drop for RowEntry {
+impl<S: RowServer> Drop for RowEntry<S> {
     fn drop(&mut self) {
         if self.removed.is_some() {
             return;
@@ -104,7 +105,7 @@ impl Drop for RowEntry {
     }
 }
 
-impl Entry for RowEntry {
+impl<S: RowServer> Entry for RowEntry<S> {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         match &self.phase {
             Phase::Gone => Reply::ready(Ok(Attempt::Gone)),
@@ -142,7 +143,7 @@ impl Entry for RowEntry {
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         if let (Phase::Holding(held), None) = (&self.phase, &self.native) {
-            self.native = Arc::clone(&held.transaction).native();
+            self.native = held.transaction.native();
         }
         self.native.as_deref_mut()
     }

@@ -14,13 +14,14 @@ use futures_util::future::{BoxFuture, Either, Shared, select};
 use crate::database::with;
 use crate::failure::Failure;
 use crate::row::client::RowClient;
-use crate::row::database::{Renewed, RowTransaction};
+use crate::row::server::{Renewed, RowServer};
+use crate::row::transaction::OpenTransaction;
 
 /// A lock that a transaction holds for a claim.
-pub(crate) struct Held {
-    pub(crate) client: Arc<RowClient>,
+pub(crate) struct Held<S: RowServer> {
+    pub(crate) client: Arc<RowClient<S>>,
     pub(crate) claim: Arc<Claim>,
-    pub(crate) transaction: Arc<dyn RowTransaction>,
+    pub(crate) transaction: Arc<OpenTransaction<S>>,
     pub(crate) token: Token,
     /// The number of the claim's note.
     note: i64,
@@ -30,15 +31,15 @@ pub(crate) struct Held {
 
 type Finishing = Shared<BoxFuture<'static, Result<Removed, Failure>>>;
 
-impl Held {
+impl<S: RowServer> Held<S> {
     /// Takes over a transaction that was granted the lock by a statement sent at `sent`.
     pub(crate) fn new(
-        client: &Arc<RowClient>,
+        client: &Arc<RowClient<S>>,
         claim: &Arc<Claim>,
-        transaction: Arc<dyn RowTransaction>,
+        transaction: Arc<OpenTransaction<S>>,
         (note, token): (i64, Token),
         sent: Moment,
-    ) -> Arc<Held> {
+    ) -> Arc<Held<S>> {
         let held = Arc::new(Held {
             client: Arc::clone(client),
             claim: Arc::clone(claim),
@@ -62,7 +63,7 @@ impl Held {
     /// Ends the transaction, once for all callers: commits it, or undoes it. The first caller decides which.
     ///
     /// The first poll sends. Dropped later, it takes effect or not: call this again to know.
-    pub(crate) fn finish(self: &Arc<Held>, commit: bool) -> Finishing {
+    pub(crate) fn finish(self: &Arc<Held<S>>, commit: bool) -> Finishing {
         let finishing = self.finishing.get_or_init(|| {
             let held = Arc::clone(self);
             async move {
@@ -110,7 +111,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl<S: RowServer> Drop for Held<S> {
     fn drop(&mut self) {
         if self.finishing.get().is_none() {
             // Nobody waits for its end.
@@ -123,7 +124,7 @@ impl Drop for Held {
 
 /// Undoes the transaction when its connection or its lease ends. A part of the lease is kept as a margin for the holder: another claim may
 /// hold the lock only after the whole.
-async fn watch(claim: Arc<Claim>, ended: BoxFuture<'static, ()>, held: Weak<Held>) {
+async fn watch<S: RowServer>(claim: Arc<Claim>, ended: BoxFuture<'static, ()>, held: Weak<Held<S>>) {
     let clock = claim.runtime.clock();
     let lease = async {
         let mut until = claim.validity.until();
@@ -146,9 +147,9 @@ async fn watch(claim: Arc<Claim>, ended: BoxFuture<'static, ()>, held: Weak<Held
 }
 
 /// Renews the claim that a transaction holds for.
-pub(crate) struct HeldSession(pub(crate) Arc<Held>);
+pub(crate) struct HeldSession<S: RowServer>(pub(crate) Arc<Held<S>>);
 
-impl Session for HeldSession {
+impl<S: RowServer> Session for HeldSession<S> {
     fn id(&self) -> u64 {
         Arc::as_ptr(&self.0).addr() as u64
     }
@@ -176,7 +177,7 @@ impl Session for HeldSession {
     }
 }
 
-impl Held {
+impl<S: RowServer> Held<S> {
     /// Restarts the lease. Returns the reason if the holder was evicted.
     async fn renew(&self, ttl: Duration) -> Result<Option<String>, Failure> {
         let look = with(&self.client.statements.look, vec![self.note.into()]);

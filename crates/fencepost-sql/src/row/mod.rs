@@ -9,7 +9,6 @@
 mod acquire;
 mod cleaner;
 mod client;
-mod database;
 mod entry;
 mod held;
 mod operator;
@@ -36,11 +35,9 @@ use crate::row::server::Rows;
 use crate::row::statements::RowStatements;
 use crate::runs::{RunStatements, TableOfRuns};
 
-pub use database::{Renewed, RowTransaction};
 pub use options::{LockOptions, RowLock};
-pub use server::RowServer;
-pub(crate) use statements::OldTokens;
-pub use statements::RowDialect;
+pub use server::{Renewed, RowServer};
+pub use statements::{OldTokens, RowDialect};
 pub use transaction::{OpenTransaction, ended_early};
 
 /// At most `MAX_QUEUED` claims of a process for a name are in its clients, of which one for each client waits at the server; the others wait
@@ -59,12 +56,12 @@ pub struct RowOptions {
 }
 
 /// Locks on the rows of a table.
-pub struct RowLocks {
-    client: Arc<RowClient>,
+pub struct RowLocks<S: RowServer> {
+    client: Arc<RowClient<S>>,
     capabilities: Capabilities,
 }
 
-impl RowLocks {
+impl<S: RowServer> RowLocks<S> {
     /// Checks that the tables are there. Clients of a process with the same URL share a limit of waiters.
     ///
     /// # Errors
@@ -72,7 +69,7 @@ impl RowLocks {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays at the database.
-    pub async fn open<S: RowServer>(
+    pub async fn open(
         server: Arc<S>,
         dialect: &RowDialect,
         options: RowOptions,
@@ -82,7 +79,7 @@ impl RowLocks {
         let (url, prefix) = (server.url(), server.url().prefix.clone());
         let key = format!("{engine} rows {url} {} {table:?} {prefix}", url.database);
         let statements = RowStatements::new(dialect, &table);
-        let client = RowClient::new(Arc::new(Rows::new(server)), runtime, statements, engine, prefix);
+        let client = RowClient::new(Rows::new(server), runtime, statements, engine, prefix);
         let check = Statement::new(Arc::clone(&client.statements.check), Vec::new());
         let results = client.run(vec![check]).await.map_err(|failure| failure.on(engine))?;
         if results.iter().flatten().next().is_none() {
@@ -110,13 +107,13 @@ impl RowLocks {
     }
 }
 
-impl RunStatements for RowClient {
+impl<S: RowServer> RunStatements for RowClient<S> {
     fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
         Box::pin(self.run(statements))
     }
 }
 
-impl Backend for RowLocks {
+impl<S: RowServer> Backend for RowLocks<S> {
     fn capabilities(&self) -> Capabilities {
         self.capabilities.clone()
     }

@@ -9,8 +9,9 @@ use crate::database::{Answer, Results, Row, Statement};
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::row::client::RowClient;
+use crate::row::server::RowServer;
 
-impl Claims for RowClient {
+impl<S: RowServer> Claims for RowClient<S> {
     fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -32,7 +33,7 @@ impl Claims for RowClient {
     }
 }
 
-fn read(client: &RowClient, row: &Row) -> ClaimInfo {
+fn read<S: RowServer>(client: &RowClient<S>, row: &Row) -> ClaimInfo {
     let mode = if row.int(2) == 0 { Mode::Exclusive } else { Mode::Shared };
     let token = Some(row.int(1)).filter(|token| *token > 0).map(|token| Token::new(token.unsigned_abs()));
     let record = ClaimRecord::shown(row.text(3).map(|text| text.as_bytes()).unwrap_or_default());
@@ -42,7 +43,12 @@ fn read(client: &RowClient, row: &Row) -> ClaimInfo {
 }
 
 /// Evicts the holder whose grant has `token`: it reads the mark at its next renewal. At once: its connection is ended, too.
-pub(crate) async fn evict(client: &RowClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
+pub(crate) async fn evict<S: RowServer>(
+    client: &RowClient<S>,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+) -> Result<()> {
     let failed = |failure: Failure| failure.on(client.engine).of(name.clone());
     let number = i64::try_from(token.get()).unwrap_or(i64::MAX);
     let find = with(&client.statements.find, vec![client.stored(name.as_str()).into(), number.into()]);

@@ -1,22 +1,31 @@
-//! The engine's part of row locks, and [`RowDatabase`] over it.
+//! The engine's part of row locks, and the connections of a client.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Moment, Report};
-use futures_util::FutureExt;
+use fencepost_core::{ErrorKind, Finish, Moment, Report};
 use futures_util::future::BoxFuture;
 
-use crate::database::{Answer, Results, Statement};
-use crate::driver::{Connect, Connections, ToItsEnd};
+use crate::database::{Answer, Results, Row, Statement};
+use crate::driver::{Connect, Connections};
 use crate::failure::Failure;
-use crate::row::database::{Renewed, RowDatabase, RowTransaction};
 use crate::row::transaction::OpenTransaction;
 
 /// How many connections a client opens beside those that hold or wait: for notes, tokens and operators.
 const SHARED: usize = 2;
+
+/// The outcome of a transaction's renewal.
+#[derive(Debug)]
+pub enum Renewed {
+    /// The transaction is open. The rows of the statement.
+    Open(Vec<Row>),
+    /// A statement of its user failed. It can only be rolled back, and keeps its locks until then.
+    Failed,
+    /// A statement of its user ended it. Its locks are free.
+    Over,
+}
 
 /// A server whose transactions lock rows.
 pub trait RowServer: Connect + Sized {
@@ -36,7 +45,7 @@ pub trait RowServer: Connect + Sized {
     /// Returns the statement that interrupts the one that a connection runs.
     fn interrupt(&self, connection: i64) -> Statement;
 
-    /// Renews a transaction, as [`RowTransaction::renew`] says.
+    /// Renews a transaction, as [`OpenTransaction::renew`] says.
     fn renew(open: &OpenTransaction<Self>, idle: Duration, look: Statement) -> Answer<'_, Renewed>;
 
     /// Commits a transaction if it is still the one with the lock, and runs the statement `last`, until `limit`.
@@ -107,59 +116,73 @@ impl<S: RowServer> Rows<S> {
     }
 }
 
-impl<S: RowServer> RowDatabase for Rows<S> {
-    fn run(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
-        Box::pin(async move {
-            let mut used = self.shared.get().await?;
-            let server = Arc::clone(&self.server);
-            let running = async move {
-                let mut results = Results::with_capacity(statements.len());
-                // One by one: those behind one that fails must have no effect.
-                for statement in &statements {
-                    match used.run(std::slice::from_ref(statement)).await {
-                        Ok(mut rows) => results.append(&mut rows),
-                        Err(failure) => {
-                            // After an error of the server the connection is as good as before. One that ended is not used again.
-                            used.set_clean(!failure.uncertain);
-                            return Err(server.explain(failure));
-                        }
+impl<S: RowServer> Rows<S> {
+    /// Runs statements in order, each in a transaction of its own, on a connection that has no lock.
+    ///
+    /// # Errors
+    /// The first statement that failed. Those before it have taken effect.
+    ///
+    /// # Cancel safety
+    /// May be dropped: statements that were sent run to their end in the background, and a connection that is being opened stays for
+    /// later callers.
+    pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
+        let mut used = self.shared.get().await?;
+        let server = Arc::clone(&self.server);
+        let running = async move {
+            let mut results = Results::with_capacity(statements.len());
+            // One by one: those behind one that fails must have no effect.
+            for statement in &statements {
+                match used.run(std::slice::from_ref(statement)).await {
+                    Ok(mut rows) => results.append(&mut rows),
+                    Err(failure) => {
+                        // After an error of the server the connection is as good as before. One that ended is not used again.
+                        used.set_clean(!failure.uncertain);
+                        return Err(server.explain(failure));
                     }
                 }
-                used.set_clean(true);
-                Ok(results)
-            };
-            ToItsEnd::new(self.server.runtime(), running).await
-        })
+            }
+            used.set_clean(true);
+            Ok(results)
+        };
+        Finish::new(self.server.runtime().clone(), running).await
     }
 
-    fn begin(&self, idle: Duration, first: Vec<Statement>) -> Answer<'_, (Arc<dyn RowTransaction>, Results)> {
-        Box::pin(async move {
-            let connections = self.server.url().connections;
-            let used = self.claims.try_get().await?.ok_or_else(|| {
-                let message = format!(
-                    "all {connections} connections of this client hold locks or wait for them, and mode=row needs one for each; \
-                     raise connections= in the URL"
-                );
-                Failure { transient: false, ..Failure::new(ErrorKind::Unreachable, message) }
-            })?;
-            // The client's number is random: those of its transactions are.
-            let number = mix(self.server.runtime().client(), self.begun.fetch_add(1, Relaxed));
-            let (row, results) = OpenTransaction::begin(self, used, idle, number, first).await?;
-            Ok((row as Arc<dyn RowTransaction>, results))
-        })
+    /// Begins a transaction on a connection of its own, in which each statement sees what others have committed before it. The server
+    /// ends it after `idle` without a statement. Runs `first` in it, and [keeps](OpenTransaction::keep) the locks of these statements.
+    ///
+    /// # Errors
+    /// A refusal if the client has no connection left.
+    ///
+    /// # Cancel safety
+    /// May be dropped: the connection is closed.
+    pub(crate) async fn begin(
+        &self,
+        idle: Duration,
+        first: Vec<Statement>,
+    ) -> Result<(Arc<OpenTransaction<S>>, Results), Failure> {
+        let connections = self.server.url().connections;
+        let used = self.claims.try_get().await?.ok_or_else(|| {
+            let message = format!(
+                "all {connections} connections of this client hold locks or wait for them, and mode=row needs one for each; \
+                 raise connections= in the URL"
+            );
+            Failure { transient: false, ..Failure::new(ErrorKind::Unreachable, message) }
+        })?;
+        // The client's number is random: those of its transactions are.
+        let number = mix(self.server.runtime().client(), self.begun.fetch_add(1, Relaxed));
+        OpenTransaction::begin(self, used, idle, number, first).await
     }
 
-    fn examine(&self) -> Answer<'_, Report> {
-        async move {
-            let mut used = self.shared.get().await?;
-            let report = used.within(self.server.examine(&used.connection().client)).await;
-            used.set_clean(report.is_ok());
-            report
-        }
-        .boxed()
+    /// Checks the server. Nothing is changed.
+    pub(crate) async fn examine(&self) -> Result<Report, Failure> {
+        let mut used = self.shared.get().await?;
+        let report = used.within(self.server.examine(&used.connection().client)).await;
+        used.set_clean(report.is_ok());
+        report
     }
 
-    fn close(&self) {
+    /// Closes the connections that have no lock, and opens none any more.
+    pub(crate) fn close(&self) {
         self.claims.close();
         self.shared.close();
     }

@@ -13,36 +13,36 @@ pub struct RowDialect {
     /// The name of the table where the URL gives none.
     pub table: &'static str,
     /// Quotes names.
-    pub(crate) quote: char,
+    pub quote: char,
     /// How the database writes what the table of runs needs.
-    pub(crate) values: &'static Dialect,
+    pub values: &'static Dialect,
     /// Returns a row if the tables are there, and `{row}` has the row of the empty name.
-    pub(crate) check: &'static str,
+    pub check: &'static str,
     /// Locks the row for readers, after `SELECT … `. `{skip}` stands for `SKIP LOCKED` or nothing.
-    pub(crate) shared: &'static str,
+    pub shared: &'static str,
     /// Makes the row `$1`, unless it is there.
-    pub(crate) make: &'static str,
+    pub make: &'static str,
     /// Whether a text `{0}` begins with `{1}`.
-    pub(crate) begins: &'static str,
+    pub begins: &'static str,
     /// Whether the transaction of a row `c` of `{claim}` is open.
-    pub(crate) open: &'static str,
+    pub open: &'static str,
     /// Notes a claim that waits: `$1` its number, `$2` the row, `$3` the connection, `$4` the transaction, `$5` whether it is shared, `$6`
     /// its record.
-    pub(crate) wait: &'static str,
+    pub wait: &'static str,
     /// Notes a claim that holds, with the same parameters. The last statement returns a fresh token.
-    pub(crate) hold: &'static [&'static str],
+    pub hold: &'static [&'static str],
     /// Gives the claim `$1`, which has waited, a fresh token. The last statement returns it.
-    pub(crate) grant: &'static [&'static str],
+    pub grant: &'static [&'static str],
     /// Draws a token for the row `$1` in the transaction that has it locked; for shared holders, too.
-    pub(crate) draw: [&'static str; 2],
+    pub draw: [&'static str; 2],
     /// Removes the notes of transactions that are not open.
-    pub(crate) clean: &'static str,
+    pub clean: &'static str,
     /// Removes the rows of `{token}` that nobody has used for long. `None`: the database has no such table.
-    pub(crate) old: Option<OldTokens>,
+    pub old: Option<OldTokens>,
     /// End the connection of the claim `$1`, if its transaction is open. The second may fail if it is not.
-    pub(crate) terminate: &'static [&'static str],
+    pub terminate: &'static [&'static str],
     /// Makes the tables.
-    pub(crate) schema: fn(&TableName) -> String,
+    pub schema: fn(&TableName) -> String,
 }
 
 impl RowDialect {
@@ -68,18 +68,18 @@ impl RowDialect {
 }
 
 /// How a database removes rows of `{token}`.
-pub(crate) struct OldTokens {
+pub struct OldTokens {
     /// Reads [`PAGE`](OldTokens::PAGE) names behind `$1`, in order, and whether each is old, and no claim holds or waits for it.
-    pub(crate) page: &'static str,
+    pub page: &'static str,
     /// Returns a row if no transaction has the token's row `$1` locked.
-    pub(crate) free: &'static str,
+    pub free: &'static str,
     /// Removes the row `$1`, if it is still old.
-    pub(crate) remove: &'static str,
+    pub remove: &'static str,
 }
 
 impl OldTokens {
     /// How many rows are read at once.
-    pub(crate) const PAGE: usize = 500;
+    pub const PAGE: usize = 500;
 }
 
 pub(crate) struct RowStatements {

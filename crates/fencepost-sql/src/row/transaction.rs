@@ -13,8 +13,7 @@ use futures_util::future::{BoxFuture, ready};
 use crate::database::{Answer, Results, Row, Statement};
 use crate::driver::Used;
 use crate::failure::Failure;
-use crate::row::database::{Renewed, RowDatabase, RowTransaction};
-use crate::row::server::{RowServer, Rows};
+use crate::row::server::{Renewed, RowServer, Rows};
 use crate::turns::WAIT_IDLE;
 
 /// How long the server may take to end a statement.
@@ -148,12 +147,14 @@ impl<S: RowServer> OpenTransaction<S> {
     }
 }
 
-impl<S: RowServer> RowTransaction for OpenTransaction<S> {
-    fn numbers(&self) -> (i64, i64) {
+impl<S: RowServer> OpenTransaction<S> {
+    /// Returns the number of its connection and its own number, as the server knows them.
+    pub fn numbers(&self) -> (i64, i64) {
         self.numbers
     }
 
-    fn wait(&self, statement: Statement) -> Answer<'_, Vec<Row>> {
+    /// Runs a statement that waits for a lock. It has no time limit: [`end`](OpenTransaction::end) ends it. The first poll sends.
+    pub(crate) fn wait(&self, statement: Statement) -> Answer<'_, Vec<Row>> {
         self.busy.store(true, Ordering::SeqCst);
         async move {
             let mut statements = self.server.before_wait();
@@ -166,7 +167,8 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
         .boxed()
     }
 
-    fn cancel<'a>(&'a self, waiting: Answer<'a, Vec<Row>>) -> BoxFuture<'a, bool> {
+    /// Ends a wait and undoes the transaction. `false`: what is left of it is not known, and the connection has to be closed.
+    pub(crate) async fn cancel(&self, waiting: Answer<'_, Vec<Row>>) -> bool {
         let cancelled = async move {
             let interrupt = self.server.interrupt(self.numbers.0);
             self.rows.run(vec![interrupt]).await.is_ok()
@@ -175,64 +177,68 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
                 && self.roll_back("SELECT 1".to_owned()).await.is_ok()
         };
         let clock = self.server.runtime().clock();
-        clock.within(clock.now() + CANCEL_TIMEOUT, cancelled).map(|done| done == Some(true)).boxed()
+        clock.within(clock.now() + CANCEL_TIMEOUT, cancelled).await == Some(true)
     }
 
-    fn keep(&self) -> Answer<'_, ()> {
+    /// Makes the locks so far last: a statement that fails from now on does not free them. The idle time starts again.
+    pub(crate) async fn keep(&self) -> Result<(), Failure> {
         let set_idle = self.server.set_idle(self.idle());
-        let statements = std::iter::once(set_idle).chain(self.server.keep()).collect();
-        async { self.run(statements).await.map(drop) }.boxed()
+        self.run(std::iter::once(set_idle).chain(self.server.keep()).collect()).await.map(drop)
     }
 
-    fn renew(&self, idle: Duration, look: Statement) -> Answer<'_, Renewed> {
-        async move {
-            // The lease that the holder has may end later than the new one.
-            let idle = idle.max(self.idle());
-            let renewed = S::renew(self, idle, look).await?;
-            if let Renewed::Open(_) = renewed {
-                *self.idle.lock() = idle;
-            }
-            Ok(renewed)
+    /// Runs a statement, so that the idle time starts again. It becomes `idle` if that is longer: the lease that the holder has may end
+    /// later than the new one.
+    ///
+    /// # Errors
+    /// A refusal if the idle time cannot be changed any more.
+    ///
+    /// # Cancel safety
+    /// May be dropped: the statement takes effect or not.
+    pub async fn renew(&self, idle: Duration, look: Statement) -> Result<Renewed, Failure> {
+        let idle = idle.max(self.idle());
+        let renewed = S::renew(self, idle, look).await?;
+        if let Renewed::Open(_) = renewed {
+            *self.idle.lock() = idle;
         }
-        .boxed()
+        Ok(renewed)
     }
 
-    fn commit(&self, last: String) -> Answer<'_, ()> {
+    /// Runs a last statement and commits.
+    ///
+    /// # Errors
+    /// A failure that is not uncertain: nothing was committed.
+    pub(crate) async fn commit(&self, last: String) -> Result<(), Failure> {
         *self.ending.lock() = true;
-        async move {
-            // The server frees the lock when the connection has been silent for that long.
-            let limit = self.limit().max(self.server.runtime().clock().now() + self.idle());
-            match S::commit(self, last, limit).await {
-                Ok(()) => {
-                    self.give_back();
-                    Ok(())
-                }
-                Err(failure) => {
-                    self.end();
-                    // Nobody else repeats a transaction.
-                    Err(Failure { transient: false, conflict: false, ..failure })
-                }
+        // The server frees the lock when the connection has been silent for that long.
+        let limit = self.limit().max(self.server.runtime().clock().now() + self.idle());
+        match S::commit(self, last, limit).await {
+            Ok(()) => {
+                self.give_back();
+                Ok(())
+            }
+            Err(failure) => {
+                self.end();
+                // Nobody else repeats a transaction.
+                Err(Failure { transient: false, conflict: false, ..failure })
             }
         }
-        .boxed()
     }
 
-    fn roll_back(&self, then: String) -> Answer<'_, ()> {
+    /// Undoes the transaction, then runs a statement on its own.
+    pub(crate) async fn roll_back(&self, then: String) -> Result<(), Failure> {
         *self.ending.lock() = true;
-        async move {
-            // A statement of the holder may still run.
-            let limit = match self.is_lent() {
-                true => self.server.runtime().clock().now() + CANCEL_TIMEOUT,
-                false => self.limit(),
-            };
-            S::roll_back(self, then, limit).await?;
-            self.give_back();
-            Ok(())
-        }
-        .boxed()
+        // A statement of the holder may still run.
+        let limit = match self.is_lent() {
+            true => self.server.runtime().clock().now() + CANCEL_TIMEOUT,
+            false => self.limit(),
+        };
+        S::roll_back(self, then, limit).await?;
+        self.give_back();
+        Ok(())
     }
 
-    fn end(&self) {
+    /// Closes the connection, and cancels a statement that runs on it.
+    pub fn end(&self) {
         let Some(used) = self.open.lock().take() else { return };
         if !self.busy.load(Ordering::SeqCst) && !self.is_lent() {
             return;
@@ -245,19 +251,22 @@ impl<S: RowServer> RowTransaction for OpenTransaction<S> {
         });
     }
 
-    fn has_ended(&self) -> bool {
+    /// Returns whether the connection has ended, or belongs to another transaction.
+    pub(crate) fn has_ended(&self) -> bool {
         self.open.lock().as_ref().is_none_or(|used| used.connection().task.has_ended())
     }
 
-    fn ended(&self) -> BoxFuture<'static, ()> {
+    /// Completes when the connection ends.
+    pub(crate) fn ended(&self) -> BoxFuture<'static, ()> {
         match &*self.open.lock() {
             Some(used) => used.connection().task.ended().boxed(),
             None => ready(()).boxed(),
         }
     }
 
-    fn native(self: Arc<Self>) -> Option<Box<dyn Any + Send>> {
-        let native = S::native(&self)?;
+    /// Returns the driver's view of the transaction: a type of the engine's crate, to be downcast to.
+    pub(crate) fn native(self: &Arc<Self>) -> Option<Box<dyn Any + Send>> {
+        let native = S::native(self)?;
         self.lent.store(true, Ordering::SeqCst);
         Some(native)
     }

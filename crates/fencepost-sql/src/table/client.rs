@@ -10,16 +10,10 @@ use fencepost_core::{HolderInfo, Loss, Runtime, SingleFlight};
 
 use crate::database::with;
 use crate::database::{Database, Lane, Results, Statement, Value};
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::table::claim::waiter::Waiter;
 use crate::table::session::{SessionRow, TableSession};
 use crate::table::statements::Statements;
-
-/// How often a transaction is repeated when others are in its way.
-const MAX_CONFLICTS: u32 = 20;
-
-/// The pause before a transaction is repeated, times the number of the repetition.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// How many messages are kept whose rows are not known yet.
 const MAX_EARLY: usize = 1_000;
@@ -84,24 +78,7 @@ impl TableClient {
 
     /// Runs statements, each in a transaction of its own, and repeats them while others are in the way: each can be repeated.
     pub(crate) async fn run_all(&self, statements: Vec<Statement>, lane: Lane) -> Result<Results, Failure> {
-        let mut conflicts = 0;
-        loop {
-            match self.database.run(statements.clone(), lane).await {
-                Err(failure) if self.may_repeat(&failure, &mut conflicts).await => {}
-                other => return other,
-            }
-        }
-    }
-
-    /// Returns whether a transaction is repeated: another one was in its way. Pauses before that.
-    pub(crate) async fn may_repeat(&self, failure: &Failure, conflicts: &mut u32) -> bool {
-        *conflicts += 1;
-        if !failure.conflict || *conflicts > MAX_CONFLICTS {
-            return false;
-        }
-        let clock = self.runtime.clock();
-        clock.sleep_until(clock.now() + PAUSE * *conflicts).await;
-        true
+        past_conflicts(&self.runtime, || self.database.run(statements.clone(), lane)).await
     }
 
     /// Returns a session with leases of `ttl`, of which most is left.

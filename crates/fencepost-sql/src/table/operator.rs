@@ -7,7 +7,7 @@ use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Name, Result, Toke
 
 use crate::database::with;
 use crate::database::{Answer, Lane, Results, Row, Statement};
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, Turn};
 use crate::table::claim::record::mode_of;
@@ -50,14 +50,10 @@ fn read(row: &Row) -> ClaimInfo {
 /// Evicts the holder whose grant has `token`. Its session is told by a count in its row, which its next renewal reads before it confirms
 /// anything. If the lock is not freed at once, the end of the holder's lease is written down first.
 pub(crate) async fn evict(client: &TableClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let mut conflicts = 0;
-    loop {
-        match try_evict(client, name, token, how).await {
-            Ok(true) => return Ok(()),
-            Ok(false) => return Err(Error::no_grant(name.clone(), token).on(client.engine)),
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            Err(failure) => return Err(failure.on(client.engine).of(name.clone())),
-        }
+    match past_conflicts(&client.runtime, || try_evict(client, name, token, how)).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::no_grant(name.clone(), token).on(client.engine)),
+        Err(failure) => Err(failure.on(client.engine).of(name.clone())),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Request<'a> {
     pub(crate) process: ClientKey,
     pub(crate) ttl: u64,
     pub(crate) join: bool,
-    pub(crate) barges: bool,
+    pub(crate) unfair: bool,
     pub(crate) pinned: bool,
     /// The lease is not renewed: it ends `ttl` after `sent`.
     pub(crate) fixed: bool,
@@ -68,7 +68,7 @@ pub(crate) enum Outcome {
 /// whose row was removed because the claim asks for more permits than the limit: they are to be woken.
 ///
 /// Waiters in front that could go, but have not collected their grants yet, are granted first, in their order: so the order
-/// of tokens is that of arrival, and no holder ever stands behind a waiter. A claim that barges gets a row before the waiters that it
+/// of tokens is that of arrival, and no holder ever stands behind a waiter. A claim that is unfair gets a row before the waiters that it
 /// passes. If the numbers before a waiter are used up, the claim joins the line instead.
 pub(crate) fn attempt(
     db: &Connection,
@@ -125,7 +125,7 @@ fn answer(
     if !mode.is_possible() {
         return scan.refuse(db, request).map(|outcome| (outcome, to_wake()));
     }
-    let passes = request.barges && scan.own.is_none() && scan.gap.is_some();
+    let passes = request.unfair && scan.own.is_none() && scan.gap.is_some();
     if scan.blocked && !passes || !scan.held.fits(mode) {
         let seq = match &scan.own {
             Some(own) => Some(own.seq),

@@ -20,11 +20,11 @@ pub(super) fn check(stories: &[&Story], promises: &Promises, findings: &mut Vec<
     let mut next = 0;
     for new in granted {
         let Some(grant) = new.grant else { continue };
-        // An upgrade goes before all that wait, and a downgrade does not wait. A claim that barges has a turn like others if it has
+        // An upgrade goes before all that wait, and a downgrade does not wait. A claim that is unfair has a turn like others if it has
         // waited at the engine ever since it asked.
         let has_waited = promises.arrivals_seen && new.places.len() == 1 && new.unseated <= 1;
         let waits = new.upgrade.is_none() && new.writer.is_none();
-        let line_counts = waits && (!new.barges || has_waited);
+        let line_counts = waits && (!new.unfair || has_waited);
         while next < order.len() && order[next].places[0].from.pos < grant.spot.pos {
             line.push(order[next]);
             next += 1;

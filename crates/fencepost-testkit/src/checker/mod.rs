@@ -31,7 +31,7 @@ pub struct Promises {
     pub fair: bool,
     /// The tokens of claims that hold together are in the order of the queue.
     pub ordered_tokens: bool,
-    /// A claim that waits stands in the engine's queue, and in none of its client. So a claim that barges has arrived there.
+    /// A claim that waits stands in the engine's queue, and in none of its client. So a claim that is unfair has arrived there.
     pub arrivals_seen: bool,
     /// A claim that is alone in the queue is granted within this time.
     pub prompt: Option<Duration>,

@@ -72,7 +72,7 @@ pub(super) struct Story {
     pub(super) ttl: u64,
     pub(super) asked: Spot,
     /// It may pass the claims that wait.
-    pub(super) barges: bool,
+    pub(super) unfair: bool,
     pub(super) places: Vec<Place>,
     /// How often its place in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
@@ -116,7 +116,7 @@ impl Story {
             patience,
             ttl,
             asked,
-            barges: false,
+            unfair: false,
             places: Vec::new(),
             unseated: 0,
             doubted: 0,
@@ -274,7 +274,7 @@ impl Story {
     pub(super) fn take(&mut self, what: &What, spot: Spot, findings: &mut Vec<Finding>) {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
-            (What::Barges, None) if !over => self.barges = true,
+            (What::Unfair, None) if !over => self.unfair = true,
             // The engine confirmed the place before an eviction that may have removed this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {

@@ -3,7 +3,6 @@
 use crate::faults::Faults;
 use crate::needs::Program;
 use fencepost_core::{Backend, Result, Runtime};
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

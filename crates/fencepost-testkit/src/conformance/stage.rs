@@ -12,7 +12,6 @@ use fencepost_core::{
     Acquire, Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
 };
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -247,7 +246,7 @@ impl Stage {
         let key = self.recorder().asked(&name.into(), mode, Patience::Ever, LONG.as_nanos() as u64);
         let (owned, recorder) = (name.to_owned(), self.recorder().clone());
         if unfair {
-            recorder.record(key, What::Barges);
+            recorder.record(key, What::Unfair);
         }
         let task = tokio::spawn(async move {
             let guard = on_behalf(key, acquire(&locks, &owned, mode, unfair)).await?;

@@ -126,7 +126,7 @@ pub enum What {
         ttl: u64,
     },
     /// The request is unfair: at its arrival it may pass the claims that wait.
-    Barges,
+    Unfair,
     /// The engine confirmed its place in the queue.
     Waiting {
         /// The time at which the request of this reply was sent.

@@ -1,7 +1,7 @@
 //! Futures that are dropped before they are ready.
 
 use fencepost_core::{Clock, Moment};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 

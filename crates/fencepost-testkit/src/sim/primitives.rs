@@ -215,7 +215,7 @@ impl User {
         let segments = self.world.stock.len();
         let striped = self.locks.striped("stock", segments as u32).expect("the engine has locks");
         loop {
-            let mut walk = striped.walk();
+            let mut walk = striped.free_first();
             let sold = loop {
                 // After a failed request the next call tries the same segment again.
                 let (segment, guard) = match walk.next().await {

@@ -7,7 +7,6 @@ use super::troubles::Crew;
 use crate::history::{Key, Mode, Patience, Recorder, What};
 use crate::witness::on_behalf;
 use fencepost_core::{Backend, Client, Clock, Eviction, Guard, Name, Reply, Result, margin};
-use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -107,7 +106,7 @@ impl Worker {
         let ttl = ask.ttl.max(LONGEST_LEASE).as_nanos() as u64;
         let key = self.recorder.asked_by(self.client, &resource.name, ask.mode, ask.patience, ttl);
         if ask.unfair {
-            self.recorder.record(key, What::Barges);
+            self.recorder.record(key, What::Unfair);
         }
         let request = on_behalf(key, request(&self.locks, &resource.name, &ask));
         let answer = unless(give_up, &self.clock, request).await;

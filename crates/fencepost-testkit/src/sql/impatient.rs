@@ -1,6 +1,5 @@
 //! Many callers that give up after a few milliseconds.
 
-use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::time::Duration;
 

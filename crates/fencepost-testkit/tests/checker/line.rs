@@ -34,14 +34,14 @@ fn overtaken_in_the_queue() {
 
 #[test]
 fn an_unfair_claim_may_pass_at_its_arrival_alone() {
-    let waited = LINE.replace("3 b ask r x ever", "3 b ask r x ever\n3 b barges");
+    let waited = LINE.replace("3 b ask r x ever", "3 b ask r x ever\n3 b unfair");
     assert_eq!(kinds(&waited), [Kind::Overtaken], "it waited");
     // It may have waited in a queue of its client, and then arrived at the engine.
     let unseen = Promises { arrivals_seen: false, ..Promises::fair() };
     assert!(check(&tale(&waited), &unseen).is_empty());
     assert_eq!(check(&tale(LINE), &unseen).len(), 1, "others have a turn all the same");
     good(&waited.replace("3 b waiting 50", ""));
-    // It was queued again, by a new claim that barges, too.
+    // It was queued again, by a new claim that is unfair, too.
     good(&waited.replace("5 c released", "5 c released\n5 b unseated\n5 b waiting 50"));
 }
 

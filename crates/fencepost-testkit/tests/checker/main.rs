@@ -41,7 +41,7 @@ fn event(line: &str) -> Event {
             },
             ttl: words.get(6).map_or(30, |word| word.parse().unwrap()) * MS,
         },
-        "barges" => What::Barges,
+        "unfair" => What::Unfair,
         "waiting" => What::Waiting { sent: ms(0), until: ms(3) },
         "unseated" => What::Unseated,
         "granted" => What::Granted { token: words[3].parse().unwrap(), until: ms(4) },

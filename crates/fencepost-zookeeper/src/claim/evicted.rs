@@ -6,7 +6,7 @@
 //! is stopped or disconnected finds the notice when it is back, however late.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};

@@ -183,10 +183,10 @@ impl Layout {
         if path.is_empty() { "/".to_owned() } else { path.to_owned() }
     }
 
-    /// Returns the beginning of the name of a claim's node. `paired`: the lock is a read-write lock.
-    pub(crate) fn prefix(&self, id: ClaimId, mode: Mode, paired: bool) -> String {
+    /// Returns the beginning of the name of a claim's node. `read_write`: the lock is a read-write lock.
+    pub(crate) fn prefix(&self, id: ClaimId, mode: Mode, read_write: bool) -> String {
         match mode {
-            Mode::Exclusive if paired => self.writer.of(id),
+            Mode::Exclusive if read_write => self.writer.of(id),
             Mode::Exclusive => self.exclusive.of(id),
             Mode::Shared => self.shared.as_ref().unwrap_or(&self.exclusive).of(id),
             // The queue for a permit is a mutex.

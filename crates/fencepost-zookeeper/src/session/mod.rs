@@ -8,7 +8,7 @@ pub(crate) mod tls;
 #[path = "without_tls.rs"]
 pub(crate) mod tls;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

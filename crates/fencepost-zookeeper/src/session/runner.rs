@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::MutexGuard;
 use std::task::{Poll, Waker};
 

@@ -2,7 +2,6 @@
 //!
 //! The driver speaks TLS itself, and tells no more of a failure than that no server could be had.
 
-use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;

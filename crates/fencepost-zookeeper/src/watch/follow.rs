@@ -1,6 +1,6 @@
 //! The task that follows a folder: it sets the watch, lists the folder, and applies the events.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;

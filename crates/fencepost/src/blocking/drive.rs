@@ -1,6 +1,5 @@
 //! Drives a future on the calling thread.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};

@@ -1,6 +1,5 @@
 //! Guards whose calls block.
 
-use std::future::IntoFuture;
 use std::ops::Deref;
 use std::time::Duration;
 

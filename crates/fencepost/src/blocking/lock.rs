@@ -6,10 +6,7 @@ use std::time::Duration;
 use super::drive::complete;
 use super::guard::Guard;
 use super::request::{Blocking, Request};
-use crate::{
-    Acquire, AcquireAll, AcquireAny, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll,
-    TryAcquireAny,
-};
+use crate::{Acquire, AcquireAll, Begin, Kind, Leader, Result, Run, TryAcquire, TryAcquireAll};
 
 macro_rules! lock {
     ($($name:ident { $($call:ident($($argument:ident: $type:ty)?) -> $request:ident;)* })*) => {$(
@@ -66,8 +63,8 @@ lock! {
         try_lock() -> TryAcquireAll;
     }
     AnyLock {
-        lock() -> AcquireAny;
-        try_lock() -> TryAcquireAny;
+        lock() -> AcquireAll;
+        try_lock() -> TryAcquireAll;
     }
     StripedLock {}
     Election {
@@ -144,18 +141,18 @@ impl StripedLock {
         self.0.several(numbers).map(MultiLock)
     }
 
-    /// See [`StripedLock::walk`](crate::StripedLock::walk).
-    pub fn walk(&self) -> Walk<'_> {
-        Walk(self.0.walk())
+    /// See [`StripedLock::free_first`](crate::StripedLock::free_first).
+    pub fn free_first(&self) -> FreeFirst<'_> {
+        FreeFirst(self.0.free_first())
     }
 }
 
-/// See [`Walk`](crate::Walk).
+/// See [`FreeFirst`](crate::FreeFirst).
 #[derive(Debug)]
-pub struct Walk<'a>(crate::Walk<'a>);
+pub struct FreeFirst<'a>(crate::FreeFirst<'a>);
 
-/// The segments: see [`Walk::next`](crate::Walk::next). Drop a guard before you ask for the next.
-impl Iterator for Walk<'_> {
+/// The segments: see [`FreeFirst::next`](crate::FreeFirst::next). Drop a guard before you ask for the next.
+impl Iterator for FreeFirst<'_> {
     type Item = Result<(usize, Guard)>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -43,8 +43,8 @@ use drive::{complete, drive};
 
 pub use guard::{Guard, MultiGuard, ReentrantGuard};
 pub use lock::{
-    AnyLock, Barrier, Election, Firing, Inside, Latch, Leaders, MultiLock, Mutex, Once, RwLock, Semaphore,
-    StripedLock, Walk,
+    AnyLock, Barrier, Election, Firing, FreeFirst, Inside, Latch, Leaders, MultiLock, Mutex, Once, RwLock,
+    Semaphore, StripedLock,
 };
 pub use request::{Blocking, Options, Request};
 

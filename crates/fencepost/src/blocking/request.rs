@@ -1,12 +1,11 @@
 //! Requests for a lock, their options, and work under it.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use super::drive::complete;
 use crate::{
-    Acquire, AcquireAll, AcquireAny, AcquireReentrant, Begin, GuardView, Holder, Result, TryAcquire,
-    TryAcquireAll, TryAcquireAny, TryAcquireReentrant,
+    Acquire, AcquireAll, AcquireReentrant, Begin, GuardView, Holder, Result, TryAcquire, TryAcquireAll,
+    TryAcquireReentrant,
 };
 
 /// A request for a lock: set options, then [`call`](Request::call) it, or `run` work under the lock.
@@ -96,7 +95,7 @@ macro_rules! options {
         }
     )*};
 }
-options!(Acquire TryAcquire AcquireAll TryAcquireAll AcquireAny TryAcquireAny Begin);
+options!(Acquire TryAcquire AcquireAll TryAcquireAll Begin);
 
 impl<A: Options> Request<A> {
     /// See [`Acquire::wait`].
@@ -208,6 +207,4 @@ run! {
     TryAcquireReentrant(GuardView) -> Option<T>;
     AcquireAll(Vec<GuardView>) -> T;
     TryAcquireAll(Vec<GuardView>) -> Option<T>;
-    AcquireAny(Vec<GuardView>) -> T;
-    TryAcquireAny(Vec<GuardView>) -> Option<T>;
 }

@@ -29,7 +29,7 @@ impl Stage {
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
         let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
         let mut claim = Claim::new(id, want, ttl, holder, self.runtime.clone());
-        claim.join = join;
+        claim.waits = join;
         Place { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
     }
 

@@ -289,7 +289,7 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
     needs!(REDIS);
     let mut stage = Stage::open("");
     let enter = |id, mode| {
-        let who = Who { id, process: stage::process(0), mode, join: true, barges: false };
+        let who = Who { id, process: stage::process(0), mode, join: true, unfair: false };
         (0, Act::Enter { who, ttl: 60_000_000 })
     };
     let permit = Mode::Permits { n: 1, of: 2 };

@@ -4,7 +4,7 @@ use fencepost_core::{Mode, Name, Result};
 
 use crate::database::with;
 use crate::database::{Row, Value};
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace};
 use crate::table::client::TableClient;
@@ -24,14 +24,8 @@ pub(crate) async fn stored(client: &TableClient, name: &Name) -> Result<Option<u
 
 /// Stores the limit, or forgets it.
 pub(crate) async fn set(client: &TableClient, name: &Name, limit: Option<u32>) -> Result<()> {
-    let mut conflicts = 0;
-    loop {
-        match try_set(client, name, limit).await {
-            Ok(()) => return Ok(()),
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            Err(failure) => return Err(failure.on(client.engine).of(name.clone())),
-        }
-    }
+    let set = past_conflicts(&client.runtime, || try_set(client, name, limit)).await;
+    set.map_err(|failure| failure.on(client.engine).of(name.clone()))
 }
 
 async fn try_set(client: &TableClient, name: &Name, limit: Option<u32>) -> std::result::Result<(), Failure> {

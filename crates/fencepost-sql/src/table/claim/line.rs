@@ -165,7 +165,7 @@ impl Line {
         self.token
     }
 
-    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, its mode, and whether it barges.
+    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, its mode, and whether it is unfair.
     /// A claim without a place is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
     /// Returns the token of `me` if it holds now.
     pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
@@ -178,9 +178,9 @@ impl Line {
             .collect();
         let mine = known.unwrap_or(self.places.len());
         let mut passes = false;
-        if let (Some((_, mode, barges)), None) = (me, known) {
+        if let (Some((_, mode, unfair)), None) = (me, known) {
             let mode = mode.limited(self.limit);
-            passes = barges && admit_barging(&line, &mine, mode) == Verdict::Granted;
+            passes = unfair && admit_barging(&line, &mine, mode) == Verdict::Granted;
             line.push(Place { key: mine, mode, holds: false });
         }
         let mut admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();

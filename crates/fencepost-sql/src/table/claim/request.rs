@@ -10,7 +10,7 @@ use fencepost_core::{Claim, Mode, Moment, Removed, Token};
 use crate::database::Lane;
 use crate::database::with;
 use crate::driver::on_own_thread;
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, read_places};
 use crate::table::claim::record::{new_row, owner};
@@ -86,7 +86,7 @@ pub(crate) async fn ask(
         }
     }
     // Before the claim joins the line: a message must not be missed.
-    let listens = claim.join && client.database.listen().await.unwrap_or(false);
+    let listens = claim.waits && client.database.listen().await.unwrap_or(false);
     let (own, waiter, session) = (Arc::clone(client), Arc::clone(waiter), Arc::clone(session));
     // A transaction that has locked the row of the name holds up all who want the lock.
     let work = async move { in_line(&own, &waiter.claim, &session, row, sent, listens).await };
@@ -126,13 +126,7 @@ async fn in_line(
     sent: Moment,
     listens: bool,
 ) -> Result<Outcome, Failure> {
-    let mut conflicts = 0;
-    loop {
-        match try_in_line(client, claim, session, row, sent, listens).await {
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
-        }
-    }
+    past_conflicts(&client.runtime, || try_in_line(client, claim, session, row, sent, listens)).await
 }
 
 async fn try_in_line(
@@ -174,7 +168,7 @@ async fn try_in_line(
             }
             Some(mine.token)
         }
-        _ => line.admit(client, Some((&id, mode, claim.barges))),
+        _ => line.admit(client, Some((&id, mode, claim.unfair))),
     };
     if let Some(number) = granted {
         let in_lock_row = match &mine {
@@ -187,7 +181,7 @@ async fn try_in_line(
     let before = line.places.iter().position(|place| *place.owner == *id);
     let ahead = before.unwrap_or(line.places.len());
     let again = look_again(client, claim, &line.places, ahead, listens);
-    let joins = claim.join && mine.is_none();
+    let joins = claim.waits && mine.is_none();
     if joins {
         line.insert(client, new_row(client, claim, session.id), 0);
     }
@@ -255,15 +249,7 @@ pub(crate) async fn remove(
         }
     }
     let own = Arc::clone(client);
-    let work = async move {
-        let mut conflicts = 0;
-        loop {
-            match try_remove(&own, &name, &id).await {
-                Err(failure) if own.may_repeat(&failure, &mut conflicts).await => {}
-                other => return other,
-            }
-        }
-    };
+    let work = async move { past_conflicts(&own.runtime, || try_remove(&own, &name, &id)).await };
     on_own_thread(&client.runtime, work).await
 }
 

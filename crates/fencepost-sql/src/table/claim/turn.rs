@@ -3,7 +3,7 @@
 
 use fencepost_core::{Claim, Mode, Moment, Token};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, Turn};
 use crate::table::claim::record::owner;
@@ -30,13 +30,7 @@ pub(crate) enum Upgraded {
 pub(crate) async fn upgrade(client: &TableClient, claim: &Claim, join: bool) -> Result<Upgraded, Failure> {
     // Before the mark: a message must not be missed.
     let listens = join && client.database.listen().await.unwrap_or(false);
-    let mut conflicts = 0;
-    loop {
-        match try_upgrade(client, claim, join, listens).await {
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
-        }
-    }
+    past_conflicts(&client.runtime, || try_upgrade(client, claim, join, listens)).await
 }
 
 async fn try_upgrade(
@@ -83,13 +77,7 @@ async fn try_upgrade(
 
 /// Makes a holder shared, with this token and without a mark, and admits the claims that fit beside it. `false`: it holds no more.
 pub(crate) async fn downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {
-    let mut conflicts = 0;
-    loop {
-        match try_downgrade(client, claim, token).await {
-            Err(failure) if client.may_repeat(&failure, &mut conflicts).await => {}
-            other => return other,
-        }
-    }
+    past_conflicts(&client.runtime, || try_downgrade(client, claim, token)).await
 }
 
 async fn try_downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {

@@ -251,12 +251,12 @@ fn a_claim_that_barges_waits_where_no_number_is_free() {
     let test = TestDb::new();
     granted(&attempt_at(&test, 0, &test.request(1, S)));
     blocked(&attempt_at(&test, 0, &test.request(2, X)));
-    let barges = |id| Request { barges: true, ..test.request(id, S) };
-    granted(&attempt_at(&test, 0, &barges(3)));
+    let unfair = |id| Request { unfair: true, ..test.request(id, S) };
+    granted(&attempt_at(&test, 0, &unfair(3)));
     let own = |id: u8| test.now(|db, _| Ok(rows::find(db, "r", &[id; 16])?.map(|row| row.seq)));
     assert_eq!((own(1), own(3), own(2)), (Some(1), Some(2), Some(1 + GAP)));
     test.sql("UPDATE line SET seq = 3 WHERE token = 0 AND seq > 0");
-    assert_eq!(blocked(&attempt_at(&test, 0, &barges(4))).1, 3);
+    assert_eq!(blocked(&attempt_at(&test, 0, &unfair(4))).1, 3);
     assert_eq!(ids(&gone(&test, 2).next), [4], "it is a waiter like others");
 }
 
@@ -287,9 +287,9 @@ fn every_answer_is_that_of_the_pure_rule() {
             0..=5 => {
                 let mode = *wants.entry(id).or_insert_with(|| modes[dice.roll(4) as usize]);
                 let join = dice.roll(4) > 0 || there.is_some();
-                let barges = dice.roll(4) == 0;
-                let outcome = attempt_at(&test, 0, &Request { join, barges, ..test.request(id, mode) });
-                let verdict = if barges { admit_barging } else { admit }(&model, &id, mode);
+                let unfair = dice.roll(4) == 0;
+                let outcome = attempt_at(&test, 0, &Request { join, unfair, ..test.request(id, mode) });
+                let verdict = if unfair { admit_barging } else { admit }(&model, &id, mode);
                 match verdict {
                     Verdict::Granted => {
                         let token = granted(&outcome);

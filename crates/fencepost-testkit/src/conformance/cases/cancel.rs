@@ -4,7 +4,7 @@ use crate::chaos::Odds;
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock};
 use crate::history::Mode;
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;

@@ -142,7 +142,7 @@ async fn sell(client: Client, stock: Arc<[Mutex<u32>]>) -> u32 {
     let striped = client.striped("stock", stock.len() as u32).expect("a good name");
     let mut sold = 0;
     'pieces: loop {
-        let mut walk = striped.walk();
+        let mut walk = striped.free_first();
         while let Some((segment, guard)) = walk.next().await.expect("the engine answers") {
             // Read, then written: two that sell from one segment would sell a piece twice.
             let left = *stock[segment].lock();
@@ -183,7 +183,7 @@ pub(super) async fn a_walk_comes_back_to_what_was_busy(stage: Stage) {
     let lock = two.striped("stock", 3).expect("a good name");
     let other = lock.segments()[0].try_lock().await.expect("the engine answers");
     other.expect("each segment has a lock of its own").release().await.expect("it was held");
-    let mut walk = lock.walk();
+    let mut walk = lock.free_first();
     let mut seen = Vec::new();
     for _ in 0..2 {
         let (number, guard) = walk.next().await.expect("the engine answers").expect("two are free");

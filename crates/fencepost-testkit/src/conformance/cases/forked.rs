@@ -5,7 +5,6 @@ use crate::conformance::stage::{LONG, lock};
 use crate::forked::in_child;
 use crate::history::Mode;
 use fencepost_core::{Guard, Loss, Moment, State};
-use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

@@ -4,7 +4,6 @@ use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::Mode;
 use fencepost_core::{Barrier, Client, Eviction, Latch, Result};
-use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

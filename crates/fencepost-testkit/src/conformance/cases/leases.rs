@@ -153,8 +153,6 @@ pub(super) async fn tokens_grow(stage: Stage) {
             grown(guard.token());
             let how = fencepost_core::Eviction::new(true);
             client.evict("lock", guard.token(), &how).await.expect("it is held");
-            // From another client: in an engine whose identity is the process, the evicted guard still blocks
-            // its own client.
             let next = stage.stand("lock", X).await.granted().await;
             grown(next.token());
         }

@@ -168,7 +168,7 @@ async fn work(stage: Stage, client: u32, locks: Client, mut rng: Rng, all_grante
         let unfair = capabilities.barging && rng.chance(100);
         let key = recorder.asked_by(client, &name, mode, patience, ttl);
         if unfair {
-            recorder.record(key, What::Barges);
+            recorder.record(key, What::Unfair);
         }
         macro_rules! ask {
             ($lock:expr, $wait:ident, $tries:ident, ($($n:expr)?)) => {{

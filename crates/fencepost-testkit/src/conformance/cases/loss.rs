@@ -5,7 +5,6 @@ use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::forked::in_child;
 use crate::history::Mode;
 use fencepost_core::{Eviction, Loss};
-use std::future::IntoFuture;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 

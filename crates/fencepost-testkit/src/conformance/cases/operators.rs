@@ -85,7 +85,7 @@ pub(super) async fn a_longest_time_stands_beside_the_grant(stage: Stage) {
         guard.release().await.expect("it was held");
     }
     // A holder that hangs past its longest time, and one that waits for it.
-    let hung = Client::builder().ttl(LONG).announce_max_hold(Duration::from_millis(1));
+    let hung = Client::builder().ttl(LONG).max_hold_hint(Duration::from_millis(1));
     let hung = stage.unshared(hung).await;
     let mutex = hung.mutex("lock").expect("a good name");
     // Where the engine keeps the arrival alone, the longest wait counts as well.
@@ -164,7 +164,7 @@ pub(super) async fn who_waits_evicts_an_overdue_holder(stage: Stage) {
     stage.assert_held(&plain).await;
     plain.release().await.expect("nobody evicted it");
 
-    let hung = Client::builder().ttl(ttl).attempt_timeout(wait).announce_max_hold(Duration::from_millis(1));
+    let hung = Client::builder().ttl(ttl).attempt_timeout(wait).max_hold_hint(Duration::from_millis(1));
     let hung = stage.unshared(hung).await;
     let mutex = hung.mutex("lock").expect("a good name");
     // Where the engine keeps the arrival alone, the longest wait counts as well.

@@ -4,7 +4,6 @@ use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::Mode;
 use fencepost_core::{Client, Loss, Memory, MultiLock, State};
-use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;

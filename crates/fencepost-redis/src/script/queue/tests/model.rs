@@ -21,7 +21,7 @@ pub(super) struct Who {
     pub(super) process: String,
     pub(super) mode: Mode,
     pub(super) join: bool,
-    pub(super) barges: bool,
+    pub(super) unfair: bool,
 }
 
 /// The action of a call on one lock.

@@ -112,8 +112,8 @@ impl Play<'_> {
 
     fn fresh(&mut self, new: &New) -> (usize, Who) {
         self.next += 1;
-        let (id, barges) = (self.next, self.next.is_multiple_of(5));
-        (new.lock, Who { id, process: process(new.process), mode: new.mode, join: new.join, barges })
+        let (id, unfair) = (self.next, self.next.is_multiple_of(5));
+        (new.lock, Who { id, process: process(new.process), mode: new.mode, join: new.join, unfair })
     }
 
     /// All that a process holds, and its oldest places.

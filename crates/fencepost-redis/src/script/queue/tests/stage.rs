@@ -202,7 +202,7 @@ impl Stage {
     pub(super) fn wait_in_line(&mut self, ids: std::ops::RangeInclusive<u128>, sender: usize) {
         let mut pipe = redis::pipe();
         for id in ids {
-            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true, barges: false };
+            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true, unfair: false };
             let act = Act::Enter { who, ttl: 60_000_000 };
             pipe.add_command(command(&self.settings[sender], &[(0, act)], None, &self.thread.runtime))
                 .ignore();
@@ -314,11 +314,11 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
 }
 
 pub(super) fn claim(lock: usize, who: &Who, length: Duration, runtime: &Runtime) -> Claim {
-    let Who { id, mode, join, barges, .. } = who;
+    let Who { id, mode, join, unfair, .. } = who;
     let want = Want { name: name(lock), mode: *mode };
     let holder = Arc::new(HolderInfo::new(format!("{id:x}"), "host", 1));
     let mut claim = Claim::new(ClaimId::from_u128(*id), want, length, holder, runtime.clone());
-    (claim.join, claim.barges) = (*join, *barges);
+    (claim.waits, claim.unfair) = (*join, *unfair);
     claim
 }
 

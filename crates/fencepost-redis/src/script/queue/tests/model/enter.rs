@@ -27,7 +27,7 @@ impl Model<'_> {
         } else {
             passed = self.settle();
             let places = self.places(&passed);
-            let verdict = match who.barges {
+            let verdict = match who.unfair {
                 true => admit_barging(&places, &who.id, who.mode),
                 false => admit(&places, &who.id, who.mode),
             };

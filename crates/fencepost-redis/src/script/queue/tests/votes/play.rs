@@ -172,7 +172,7 @@ impl Play<'_> {
                 process: process(new.process),
                 mode: new.mode,
                 join: new.join,
-                barges: false,
+                unfair: false,
             };
             // By the claim's own clock.
             let since =
@@ -297,7 +297,7 @@ impl Play<'_> {
             let claims: Vec<_> = self.seen[lock].claims.clone().into_iter().collect();
             for (id, at) in claims {
                 let own = (0..PROCESSES).find(|number| process(*number) == at.process).unwrap_or(0);
-                let who = Who { id, process: process(own), mode: at.mode, join: false, barges: false };
+                let who = Who { id, process: process(own), mode: at.mode, join: false, unfair: false };
                 let act = Act::TakeBack { who, tombstone: false, since: 0, refused: false };
                 self.call(vec![(lock, act)], own)?;
             }

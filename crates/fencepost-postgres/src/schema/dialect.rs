@@ -1,11 +1,9 @@
 //! PostgreSQL 14 and newer.
 
-use crate::database::{Statement, Value};
-use crate::dialect::Dialect;
-use crate::names::TableName;
+use fencepost_sql::{Dialect, LAYOUT, Statement, TableName, Value};
 
 /// PostgreSQL. The schema's comment on the table ends with the layout's number.
-pub const POSTGRES: Dialect = Dialect {
+pub(crate) const POSTGRES: Dialect = Dialect {
     quote: '"',
     now: "clock_timestamp()",
     after: "(clock_timestamp() + ({})::int8 * interval '1 microsecond')",
@@ -37,7 +35,6 @@ fn schema(table: &TableName) -> String {
         .map_or_else(String::new, |schema| format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
     let run = table.quoted(TableName::RUN, '"');
-    let layout = crate::LAYOUT;
     format!(
         r#"-- The lease table of fencepost on PostgreSQL. Running these statements again changes nothing.
 -- The user that runs them needs the right CREATE on the schema.
@@ -122,7 +119,7 @@ FROM (
 WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > clock_timestamp()
 ORDER BY c.name, c.token = 0, c.place;
 
-COMMENT ON TABLE {lock} IS 'fencepost locks, layout {layout}';
+COMMENT ON TABLE {lock} IS 'fencepost locks, layout {LAYOUT}';
 
 -- Each user that takes locks needs these rights:
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session}, {run} TO app;

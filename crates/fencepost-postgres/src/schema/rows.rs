@@ -1,11 +1,11 @@
 //! Row locks of PostgreSQL 14 and newer.
 
-use crate::dialect::postgres::POSTGRES;
-use crate::names::TableName;
-use crate::row::RowDialect;
+use fencepost_sql::{RowDialect, TableName};
+
+use super::dialect::POSTGRES;
 
 /// Row locks of PostgreSQL. A transaction is open as long as its backend has the lock of its id.
-pub const POSTGRES_ROWS: RowDialect = RowDialect {
+pub(crate) const POSTGRES_ROWS: RowDialect = RowDialect {
     // Unqualified names depend on the user's search path, and a user may be called as this schema.
     table: "fencepost.row",
     quote: '"',

@@ -1,23 +1,23 @@
 //! The statements of MySQL's and MariaDB's named locks, and of the table of their tokens.
 
-use crate::dialect::mysql_permits::text;
+use super::permits::text;
 
 /// The table of tokens. It keeps the plain names of locks and their holders, too.
 ///
 /// A lost or removed row does no harm: tokens begin with the time, in microseconds since 1970. Clients remove rows that nobody has
 /// used for 30 days.
-pub const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
+pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_token (\
     lock_name VARBINARY(64) NOT NULL PRIMARY KEY, name VARBINARY(512) NOT NULL, token BIGINT UNSIGNED NOT NULL, \
     session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
     KEY by_evicted (evicted)) ENGINE = InnoDB";
 
 /// The table of runs of named locks.
-pub const CREATE_RUNS: &str = "CREATE TABLE IF NOT EXISTS fencepost_run (\
+pub(crate) const CREATE_RUNS: &str = "CREATE TABLE IF NOT EXISTS fencepost_run (\
     name VARBINARY(512) NOT NULL PRIMARY KEY, version BIGINT NOT NULL, keep_until BIGINT NOT NULL, runs MEDIUMTEXT NOT NULL) \
     ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 
 /// Returns nothing if the table of runs is there and the user may read it.
-pub const FIND_RUNS: &str = "SELECT 1 FROM fencepost_run WHERE name = ''";
+pub(crate) const FIND_RUNS: &str = "SELECT 1 FROM fencepost_run WHERE name = ''";
 
 /// The columns that a grant writes.
 macro_rules! insert {
@@ -94,23 +94,23 @@ macro_rules! taken {
 
 /// Takes the lock and draws the token in one statement. The server calls `GET_LOCK` before it touches the row or looks for permits:
 /// a subquery with `IS_USED_LOCK` is never read ahead. If permits are held, the lock is released.
-pub const TRY_AND_DRAW: &str = draw!(taken!("?", "?", "?"));
+pub(crate) const TRY_AND_DRAW: &str = draw!(taken!("?", "?", "?"));
 
 /// Draws the token after a wait. A statement that waits must not be one that writes: `FLUSH TABLES WITH READ LOCK` would wait for it,
 /// and all writes of the server for that.
-pub const DRAW: &str = draw!("WHERE NOT ", permits_held!("?", "?"));
+pub(crate) const DRAW: &str = draw!("WHERE NOT ", permits_held!("?", "?"));
 
 /// A lock that is to be taken, and its row.
 #[derive(Clone, Debug)]
-pub struct MysqlTry {
+pub(crate) struct MysqlTry {
     /// The server's name of the lock.
-    pub lock: Vec<u8>,
+    pub(crate) lock: Vec<u8>,
     /// The plain name.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Describes the holder.
-    pub holder: Vec<u8>,
+    pub(crate) holder: Vec<u8>,
     /// The locks of the name's permits lie between these two.
-    pub permits: [Vec<u8>; 2],
+    pub(crate) permits: [Vec<u8>; 2],
 }
 
 /// Returns two statements for the same as [`TRY_AND_DRAW`] with several locks, which this session does not hold. The first one takes
@@ -118,7 +118,7 @@ pub struct MysqlTry {
 /// taken, with their tokens. A lock whose row somebody has changed or deleted meanwhile has no token there. If the first one fails,
 /// locks may be taken, and the reply of the second one says nothing.
 #[must_use]
-pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2] {
+pub(crate) fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2] {
     let (mut asked, mut locks) = (Vec::new(), Vec::new());
     for MysqlTry { lock, name, holder, permits: [low, high] } in tries {
         let columns = [(lock, "wanted"), (name, "plain"), (holder, "label"), (low, "low"), (high, "high")];
@@ -151,38 +151,38 @@ pub fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2]
 }
 
 /// Selects who holds the locks of a name. A row describes the last grant, which another session may have followed by hand.
-pub const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+pub(crate) const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
     FROM fencepost_token WHERE name = ? AND IS_USED_LOCK(lock_name) IS NOT NULL";
 
 /// Selects the same of a page of names.
-pub const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+pub(crate) const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
     FROM (SELECT DISTINCT name FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
     AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?) AS page JOIN fencepost_token t ON t.name = page.name \
     WHERE IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY t.name";
 
 /// Selects the statements that wait for a lock. A user without the right `PROCESS` sees those of the same user.
-pub const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
+pub(crate) const WAITERS: &str = "SELECT INFO FROM information_schema.PROCESSLIST \
     WHERE STATE = 'User lock' AND LEFT(INFO, LENGTH(?)) = ? ORDER BY TIME DESC, ID";
 
 /// Selects the other locks that a session holds.
-pub const ALSO: &str =
+pub(crate) const ALSO: &str =
     "SELECT DISTINCT name FROM fencepost_token WHERE IS_USED_LOCK(lock_name) = ? AND name <> ? ORDER BY name";
 
 /// Marks the holder of a lock as evicted.
-pub const EVICT: &str =
+pub(crate) const EVICT: &str =
     "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ? AND session > 0";
 
 /// Selects the locks of this session that operators have evicted.
-pub const EVICTED: &str =
+pub(crate) const EVICTED: &str =
     "SELECT DISTINCT name, token, why FROM fencepost_token WHERE evicted = CONNECTION_ID()";
 
 /// How many rows [`old_rows`] reads at once.
-pub const PAGE: usize = 500;
+pub(crate) const PAGE: usize = 500;
 
 /// Returns the statement that reads the locks behind `last`, in order, and whether nobody has each and was granted it for 30 days. It
 /// locks no row.
 #[must_use]
-pub fn old_rows(last: &[u8]) -> String {
+pub(crate) fn old_rows(last: &[u8]) -> String {
     format!(
         concat!(
             "SELECT lock_name, CASE WHEN token <= ",
@@ -199,7 +199,7 @@ pub fn old_rows(last: &[u8]) -> String {
 /// A grant takes the lock before it writes the row. So it has written the row, whose token is not old then, or it waits for this
 /// statement and makes the row again. This statement locks one row alone, so no deadlock can end a claim's statement.
 #[must_use]
-pub fn remove_old(lock: &[u8]) -> String {
+pub(crate) fn remove_old(lock: &[u8]) -> String {
     format!(
         concat!(
             "DELETE FROM fencepost_token WHERE lock_name = {} AND token <= ",
@@ -214,22 +214,22 @@ pub fn remove_old(lock: &[u8]) -> String {
 /// describes the claim. Hexadecimal needs no quotes. It waits for a year: -1 means no wait at all on MariaDB. The claim ends the
 /// wait before.
 #[must_use]
-pub fn wait(key: &str, holder: &[u8]) -> String {
+pub(crate) fn wait(key: &str, holder: &[u8]) -> String {
     format!("{}31536000) /* {} */", wait_begins(key), text(holder))
 }
 
 /// Returns how the statements begin that wait for a lock.
 #[must_use]
-pub fn wait_begins(key: &str) -> String {
+pub(crate) fn wait_begins(key: &str) -> String {
     format!("SELECT GET_LOCK({}, ", text(key))
 }
 
 /// The beginning of all statements that wait for a lock.
-pub const WAIT_BEGINS: &str = "SELECT GET_LOCK(_utf8mb4 0x";
+pub(crate) const WAIT_BEGINS: &str = "SELECT GET_LOCK(_utf8mb4 0x";
 
 /// Returns the key and the description of the claim that waits by this statement.
 #[must_use]
-pub fn read_wait(statement: &str) -> Option<(String, Vec<u8>)> {
+pub(crate) fn read_wait(statement: &str) -> Option<(String, Vec<u8>)> {
     let (key, rest) = statement.strip_prefix(WAIT_BEGINS)?.split_once(", ")?;
     let (_, comment) = rest.split_once("/* ")?;
     let (holder, _) = comment.strip_prefix("_utf8mb4 0x")?.split_once(" */")?;

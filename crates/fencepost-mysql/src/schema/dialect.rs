@@ -1,8 +1,6 @@
 //! MySQL 5.7.7 and newer, MariaDB 10.2 and newer.
 
-use crate::database::Statement;
-use crate::dialect::Dialect;
-use crate::names::TableName;
+use fencepost_sql::{Dialect, LAYOUT, Statement, TableName};
 
 /// MySQL and MariaDB. The comment of the table ends with the layout's number.
 ///
@@ -10,7 +8,7 @@ use crate::names::TableName;
 /// earlier than the time: a lease becomes shorter, but not shorter than its client believes, and nothing is dead too early.
 ///
 /// No session can make commits durable. The tokens grow all the same, because they are at least the time.
-pub const MYSQL: Dialect = Dialect {
+pub(crate) const MYSQL: Dialect = Dialect {
     quote: '`',
     now: "UTC_TIMESTAMP(6)",
     after: "(UTC_TIMESTAMP(6) + INTERVAL {} MICROSECOND)",
@@ -48,7 +46,6 @@ fn schema(table: &TableName) -> String {
         .map_or_else(String::new, |schema| format!("CREATE DATABASE IF NOT EXISTS `{schema}`;\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
     let run = table.quoted(TableName::RUN, '`');
-    let layout = crate::LAYOUT;
     // The database runs the statements one by one: each ends with a semicolon at the end of a line, and no comment does.
     format!(
         r#"-- The lease table of fencepost on MySQL and MariaDB. Running these statements again changes nothing.
@@ -74,7 +71,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     since     DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6) COMMENT 'of the last grant',
     created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
     modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks, layout {layout}';
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks, layout {LAYOUT}';
 
 -- Waiters, and holders beside which others may hold or wait.
 CREATE TABLE IF NOT EXISTS {queue} (

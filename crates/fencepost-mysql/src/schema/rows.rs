@@ -1,14 +1,14 @@
 //! Row locks of MySQL 8.0.1 and newer, MariaDB 10.6 and newer.
 
-use crate::dialect::mysql::MYSQL;
-use crate::names::TableName;
-use crate::row::{OldTokens, RowDialect};
+use fencepost_sql::{OldTokens, RowDialect, TableName};
+
+use super::dialect::MYSQL;
 
 /// Row locks of MySQL and MariaDB. The connection of an open transaction holds a lock by `GET_LOCK`: any user can see that.
 ///
 /// A token is committed by another connection than the transaction's, and is at least the time in microseconds: it grows after a crash
 /// that lost commits, too.
-pub const MYSQL_ROWS: RowDialect = RowDialect {
+pub(crate) const MYSQL_ROWS: RowDialect = RowDialect {
     table: "fencepost_row",
     quote: '`',
     values: &MYSQL,

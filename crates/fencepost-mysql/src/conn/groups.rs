@@ -5,7 +5,7 @@ use fencepost_core::sync::Mutex;
 /// Groups of requests, of which one is under way at a time. The requests that come meanwhile form the next group, so one slow commit
 /// serves many requests.
 #[derive(Debug)]
-pub struct Groups<T> {
+pub(crate) struct Groups<T> {
     most: usize,
     /// The requests that came while a group is under way. `None`: no group is under way.
     waiting: Mutex<Option<Vec<T>>>,
@@ -13,13 +13,13 @@ pub struct Groups<T> {
 
 impl<T> Groups<T> {
     /// Makes groups of at most `most` requests.
-    pub fn new(most: usize) -> Groups<T> {
+    pub(crate) fn new(most: usize) -> Groups<T> {
         Groups { most, waiting: Mutex::new(None) }
     }
 
     /// Adds a request. Returns the request if no group is under way. The caller then sends it alone, and calls [`next`](Groups::next)
     /// when it has ended.
-    pub fn add(&self, request: T) -> Option<T> {
+    pub(crate) fn add(&self, request: T) -> Option<T> {
         match &mut *self.waiting.lock() {
             Some(waiting) => {
                 waiting.push(request);
@@ -35,7 +35,7 @@ impl<T> Groups<T> {
     /// Notes that a group has ended. Returns the next group, in the order of arrival, which the caller sends. If it is empty, no group is
     /// under way any more.
     #[must_use]
-    pub fn next(&self) -> Vec<T> {
+    pub(crate) fn next(&self) -> Vec<T> {
         let mut waiting = self.waiting.lock();
         let Some(requests) = &mut *waiting else { return Vec::new() };
         let count = requests.len().min(self.most);

@@ -3,18 +3,18 @@
 use std::fmt::Write;
 
 /// The most permits that a name can have.
-pub const MAX_MYSQL_PERMITS: u32 = 4096;
+pub(crate) const MAX_MYSQL_PERMITS: u32 = 4096;
 
 /// The permits of a name. A claim holds the lock of the name while it counts and takes them.
-pub struct MysqlPermits<'a> {
+pub(crate) struct MysqlPermits<'a> {
     /// The lock of the name. An exclusive holder keeps it.
-    pub gate: &'a str,
+    pub(crate) gate: &'a str,
     /// The beginning of the permits' locks.
-    pub begins: &'a str,
+    pub(crate) begins: &'a str,
     /// The name as the table of tokens has it.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// How many permits the name has, as the claim says.
-    pub of: u32,
+    pub(crate) of: u32,
 }
 
 impl MysqlPermits<'_> {
@@ -23,7 +23,7 @@ impl MysqlPermits<'_> {
     ///
     /// The last but one returns the numbers of the permits, the token, and whether an exclusive holder has the gate; `NULL`: the gate was
     /// free, or another claim takes permits at this moment.
-    pub fn try_take(&self, n: u32, holder: &[u8]) -> [String; 6] {
+    pub(crate) fn try_take(&self, n: u32, holder: &[u8]) -> [String; 6] {
         let (gate, name, holder) = (text(self.gate), text(self.name), text(holder));
         let (lock, numbers) = (self.lock(), numbers(self.of));
         let (low, high) = (text(self.begins), text(high(self.begins)));
@@ -60,7 +60,7 @@ impl MysqlPermits<'_> {
     }
 
     /// Returns the statement that releases permits, and the gate if an attempt failed. It returns the number of permits that were held.
-    pub fn release(&self, permits: &[u32]) -> String {
+    pub(crate) fn release(&self, permits: &[u32]) -> String {
         let permits = permits.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         format!(
             "SELECT SUM(RELEASE_LOCK({})), RELEASE_LOCK({}) FROM {} WHERE FIND_IN_SET(i, '{permits}')",
@@ -77,7 +77,7 @@ impl MysqlPermits<'_> {
 }
 
 /// Returns a text behind all locks that begin so.
-pub fn high(begins: &str) -> String {
+pub(crate) fn high(begins: &str) -> String {
     format!("{}&", begins.trim_end_matches('%'))
 }
 
@@ -96,7 +96,7 @@ fn numbers(of: u32) -> String {
 }
 
 /// Returns a text as MySQL and MariaDB read it in each mode: hexadecimal needs no quotes.
-pub fn text(text: impl AsRef<[u8]>) -> String {
+pub(crate) fn text(text: impl AsRef<[u8]>) -> String {
     text.as_ref().iter().fold("_utf8mb4 0x".to_owned(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex

@@ -1,57 +1,44 @@
 //! The differences between databases.
 
-mod mysql;
-mod mysql_permits;
-mod mysql_rows;
-pub mod mysql_tokens;
-mod postgres;
-mod postgres_rows;
-
-pub use mysql::MYSQL;
-pub use mysql_permits::{MAX_MYSQL_PERMITS, MysqlPermits, high as mysql_high, text as mysql_text};
-pub use mysql_rows::MYSQL_ROWS;
-pub use postgres::POSTGRES;
-pub use postgres_rows::POSTGRES_ROWS;
-
 use crate::database::Statement;
 use crate::names::TableName;
 
 /// How a database writes what the statements need.
 pub struct Dialect {
     /// Quotes names.
-    pub(crate) quote: char,
+    pub quote: char,
     /// The current time. It goes on during a statement.
-    pub(crate) now: &'static str,
+    pub now: &'static str,
     /// The time so many microseconds after now. `{}` stands for the number.
-    pub(crate) after: &'static str,
+    pub after: &'static str,
     /// The microseconds from 1970 to a time `{}`.
-    pub(crate) since_1970: &'static str,
+    pub since_1970: &'static str,
     /// The microseconds from now to a time `{}`.
-    pub(crate) left: &'static str,
+    pub left: &'static str,
     /// Whether a text `{0}` begins with `{1}`.
-    pub(crate) begins: &'static str,
+    pub begins: &'static str,
     /// The value `{}`, which a statement writes and returns.
-    pub(crate) returned: &'static str,
+    pub returned: &'static str,
     /// The end of a statement that returns the column `{}`. It makes the commit durable, if a session can decide that.
-    pub(crate) returning: &'static str,
+    pub returning: &'static str,
     /// A row that is missing is made by the statement that takes a free lock.
-    pub(crate) upserts: bool,
+    pub upserts: bool,
     /// The end of an `INSERT` into the table `{}` that does nothing if the row is there.
-    pub(crate) or_nothing: &'static str,
+    pub or_nothing: &'static str,
     /// Whether a name is a line of the text `{}`. `None`: a statement that lists names has them in its text.
-    pub(crate) names: Option<&'static str>,
+    pub names: Option<&'static str>,
     /// Sends the text `$2` to the channel `$1`. `None`: there are no messages.
-    pub(crate) notify: Option<&'static str>,
+    pub notify: Option<&'static str>,
     /// Returns a row with the layout's number, and none if the table is missing.
-    pub(crate) layout: fn(&TableName) -> Statement,
+    pub layout: fn(&TableName) -> Statement,
     /// Why the row of the layout is missing, and the advice.
-    pub(crate) missing: &'static str,
+    pub missing: &'static str,
     /// Makes the tables.
-    pub(crate) schema: fn(&TableName) -> String,
+    pub schema: fn(&TableName) -> String,
 }
 
 /// Puts values into the places `{0}`, `{1}` of a pattern.
-pub(crate) fn fill(pattern: &str, values: &[&str]) -> String {
+pub fn fill(pattern: &str, values: &[&str]) -> String {
     values.iter().enumerate().fold(pattern.replace("{}", "{0}"), |text, (number, value)| {
         text.replace(&format!("{{{number}}}"), value)
     })
