@@ -62,33 +62,33 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
     }
     let (workspace, lines) = (&Workspace::find(), lines()?);
     let bench = build(workspace)?;
-    let (mut rows, mut short) = (Vec::new(), 0);
+    let host = Host::of(workspace, &bench)?.shown();
+    let (mut measured, mut short) = (0, 0);
     for line in &lines {
         let wanted = engines.is_empty() || engines.contains(&line.engine);
         if wanted && (only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()))) {
             let (row, holds) = line.verdict(workspace, &bench);
+            measured += 1;
             short += usize::from(!holds);
-            rows.push(row);
+            // A run that is stopped keeps what it has measured.
+            if only.is_empty() || write {
+                workspace.write(PAGE, &page(&lines, &host, &row, &workspace.read(PAGE)?)?)?;
+            }
         }
     }
-    if only.is_empty() || write {
-        let page = page(&lines, &Host::of(workspace, &bench)?.shown(), &rows, &workspace.read(PAGE)?)?;
-        workspace.write(PAGE, &page)?;
-        println!("\nwrote {PAGE}");
-    }
-    println!("{} hold, {short} fall short", rows.len() - short);
-    Ok(short == 0 && !rows.is_empty())
+    println!("{} hold, {short} fall short", measured - short);
+    Ok(short == 0 && measured > 0)
 }
 
-/// The page with these rows. Lines that were not measured now keep their rows of the page before, and its introduction stays.
-fn page(lines: &[Line], host: &str, rows: &[String], old: &str) -> Result<String, String> {
+/// The page with this row. The other lines keep their rows, and the introduction stays.
+fn page(lines: &[Line], host: &str, row: &str, old: &str) -> Result<String, String> {
     let (intro, _) = old.split_once("\nMeasured on").ok_or(format!("{PAGE} has no line `Measured on`"))?;
     let mut page = format!(
         "{intro}\n{host}\n\n| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n"
     );
     for line in lines {
         let start = line.row();
-        let mut all = rows.iter().map(String::as_str).chain(old.lines());
+        let mut all = [row].into_iter().chain(old.lines());
         all.find(|row| row.starts_with(&start)).iter().for_each(|row| _ = writeln!(page, "{row}"));
     }
     Ok(page)
@@ -209,8 +209,9 @@ mod tests {
         let lines = lines().unwrap();
         let row = |line: &Line, measured: &str| format!("{} {measured} |", line.row());
         let old: Vec<String> = lines.iter().map(|line| row(line, "old")).collect();
-        let before = page(&lines, "Measured on a", &old, "# Proof\n\nMeasured on b\n").unwrap();
-        let after = page(&lines, "Measured on a", &[row(&lines[1], "new")], &before).unwrap();
+        let before = format!("# Proof\n\nMeasured on b\n{}\n", old.join("\n"));
+        let before = page(&lines, "Measured on a", &old[0], &before).unwrap();
+        let after = page(&lines, "Measured on a", &row(&lines[1], "new"), &before).unwrap();
         let changed: Vec<&str> =
             after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
         assert_eq!(
