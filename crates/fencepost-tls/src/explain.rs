@@ -39,7 +39,7 @@ impl TlsError {
                 // Its text is a list of numbers.
                 _ if is_of_another_authority(bad) => {
                     return Some(trouble(format!(
-                        "the certificate of {address} was not signed by an authority of ca=; name its authority with ca=/path"
+                        "{address} has no certificate that is trusted here, because another authority signed it; name its authority with ca=/path"
                     )));
                 }
                 CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => format!(
@@ -144,7 +144,7 @@ mod tests {
             (alert(AlertDescription::UnknownCA), true, "does not take our certificate"),
             (alert(AlertDescription::ProtocolVersion), false, "allow it TLS 1.2 or 1.3"),
             (bad(CertificateError::UnknownIssuer), false, "name its authority with ca=/path"),
-            (bad(CertificateError::BadSignature), false, "not signed by an authority of ca="),
+            (bad(CertificateError::BadSignature), false, "another authority signed it"),
             (bad(CertificateError::NotValidForName), false, "for another name"),
             (bad(CertificateError::Expired), false, "not valid today"),
         ] {
