@@ -7,13 +7,14 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Moment, Reply, Session, SingleFlight, Validity, margin};
+use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Session, SingleFlight, Validity, margin};
 
 use crate::database::Lane;
 use crate::database::with;
 use crate::failure::Failure;
 use crate::listing::Claims;
 use crate::table::claim::record::{ANY_MODE, owner};
+use crate::table::claim::request;
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
 use crate::table::renewal;
@@ -103,7 +104,7 @@ impl SessionRow {
         self.renewing.join(&runtime, work).await.unwrap_or_else(|| Err(Failure::closed()))
     }
 
-    async fn renew_at(&self, client: &TableClient) -> Result<bool, Failure> {
+    async fn renew_at(&self, client: &Arc<TableClient>) -> Result<bool, Failure> {
         let sent = client.runtime.clock().now();
         let Some(found) = renewal::renew(client, self.id, self.ttl, self.checked()).await? else {
             client.retire(self);
@@ -117,10 +118,33 @@ impl SessionRow {
         for waiter in found.missing.iter().filter(|waiter| !waiter.is_leaving()) {
             waiter.claim.validity.end(Loss::Deleted);
         }
+        self.remove_lost(client);
         let mut state = self.state.lock();
         state.evictions = found.evictions;
         state.sent = state.sent.max(sent);
         Ok(true)
+    }
+
+    /// Removes the rows of claims that this client counts as lost: the renewal was late for them, and in time for the session. Otherwise
+    /// the session would keep their locks until their guards are dropped.
+    fn remove_lost(&self, client: &Arc<TableClient>) {
+        let is_lost = |waiter: &&Arc<Waiter>| {
+            let validity = &waiter.claim.validity;
+            let lost = validity.is_confirmed() && validity.ended().is_some();
+            lost && !waiter.has_own_lease() && !waiter.is_leaving()
+        };
+        let lost: Vec<_> = self.claims.lock().values().filter(is_lost).cloned().collect();
+        for waiter in lost {
+            let client = Arc::clone(client);
+            client.runtime.clone().spawn(async move {
+                let exclusive = waiter.claim.want().mode == Mode::Exclusive;
+                match request::remove(&client, &waiter.claim, exclusive).await {
+                    Ok(_) => waiter.set_leaving(),
+                    // The next renewal tries again.
+                    Err(failure) => tracing::debug!(%failure, "a lost claim keeps its row for now"),
+                }
+            });
+        }
     }
 
     /// Returns the claims that a renewal confirms: each of them must have its row.

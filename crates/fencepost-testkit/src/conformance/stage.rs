@@ -277,7 +277,8 @@ impl Stage {
         let locks = self.client().await;
         let mutex = locks.mutex(name).expect("a good name");
         let guard = mutex.try_lock().wait(SOON).await.expect("trying is no error");
-        guard.unwrap_or_else(|| panic!("`{name}` is still locked")).release().await.expect("it was held");
+        let Some(guard) = guard else { panic!("`{name}` is still locked: {:?}", locks.inspect(name).await) };
+        guard.release().await.expect("it was held");
     }
 
     /// Fails unless the lock is busy.
