@@ -126,7 +126,8 @@ impl SessionRow {
     }
 
     /// Removes the rows of claims that this client counts as lost: the renewal was late for them, and in time for the session. Otherwise
-    /// the session would keep their locks until their guards are dropped.
+    /// the session would keep their locks until their guards are dropped. The work under a lost lock has the margin of the lease to stop, as
+    /// where the lease ends by itself.
     fn remove_lost(&self, client: &Arc<TableClient>) {
         let is_lost = |waiter: &&Arc<Waiter>| {
             let validity = &waiter.claim.validity;
@@ -135,8 +136,10 @@ impl SessionRow {
         };
         let lost: Vec<_> = self.claims.lock().values().filter(is_lost).cloned().collect();
         for waiter in lost {
-            let client = Arc::clone(client);
+            let (client, margin) = (Arc::clone(client), margin(self.ttl));
             client.runtime.clone().spawn(async move {
+                let clock = client.runtime.clock();
+                clock.sleep_until(clock.now() + margin).await;
                 let exclusive = waiter.claim.want().mode == Mode::Exclusive;
                 match request::remove(&client, &waiter.claim, exclusive).await {
                     Ok(_) => waiter.set_leaving(),
