@@ -6,6 +6,8 @@ use crate::client::{connect, cycle, runtime};
 use crate::command::Place;
 use crate::figure::{Measured, Rounds, p50};
 use crate::redis;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ pub(crate) fn alone(engine: &str) -> Measured {
         _ => "memory:".to_owned(),
     };
     let (service, echo, runtime) = (Copy::start(&url), echo::start(), runtime());
+    place_apart(&[&service, &echo]);
     let (locks, mut caller, mut echoed) = runtime.block_on(async {
         (connect(&url).await, Caller::connect(service.address).await, Caller::connect(echo.address).await)
     });
@@ -53,6 +56,7 @@ pub(crate) fn alone(engine: &str) -> Measured {
 /// The requests a second of many callers, beside those of the echo.
 pub(crate) fn together() -> Measured {
     let (service, echo, runtime) = (Copy::start("memory:"), echo::start(), runtime());
+    place_apart(&[&service, &echo]);
     let [mut echoed, mut served] =
         [echo.address, service.address].map(|to| runtime.block_on(callers(CALLERS, to)));
     let rounds = Rounds::run(ROUNDS, 2, |way| {
@@ -69,6 +73,17 @@ pub(crate) fn together() -> Measured {
         rounds.median(0)
     );
     Measured { figure: rounds.ratio(1, 0), note }
+}
+
+/// Lets this thread run on one processor, and each of these servers on the next one. A request costs three times as much if it wakes
+/// another processor, so where the system happens to place a server would decide.
+fn place_apart(servers: &[&Copy]) {
+    let on = |pid, cpu| {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu).and_then(|()| sched_setaffinity(pid, &cpus)).expect("two processors");
+    };
+    on(Pid::from_raw(0), 0);
+    servers.iter().for_each(|server| on(server.pid(), 1));
 }
 
 /// How often a second all callers together do this. Each has its number.

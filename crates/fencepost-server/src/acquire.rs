@@ -61,7 +61,7 @@ pub(crate) async fn acquire(
 ) -> Answer<Response> {
     let received = Instant::now();
     let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
-    let outcome = grant(&service, &caller, name.clone(), &headers, &body).await;
+    let outcome = grant(&service, &caller, name.clone(), headers, &body).await;
     // A grant is in the audit log already.
     match outcome.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))? {
         Outcome::Queued => Ok((StatusCode::ACCEPTED, Json(Queued { queued: true })).into_response()),
@@ -110,22 +110,27 @@ async fn grant(
     service: &Service,
     caller: &Caller,
     name: Name,
-    headers: &HeaderMap,
+    headers: HeaderMap,
     body: &Acquire,
 ) -> Answer<Outcome> {
     let wanted = Wanted::new(&service.locks, caller, name, body)?;
-    let Some(key) = key_of(headers, caller, &wanted, body)? else {
-        return once(service, caller, &wanted).await.map(Outcome::Granted);
-    };
+    let key = key_of(&headers, caller, &wanted, body)?;
     let leaves = headers.get_all(PREFER).iter().any(|prefer| prefer.as_bytes() == RESPOND_ASYNC);
-    keyed::acquire(service, caller, &wanted, &key, leaves).await
+    // They are parts of the connection's read buffer: while they live, the connection takes a second one of 8 KiB.
+    drop(headers);
+    match key {
+        // In a box: a request without a key takes no memory for it.
+        Some(key) => Box::pin(keyed::acquire(service, caller, &wanted, &key, leaves)).await,
+        None => once(service, caller, &wanted).await.map(Outcome::Granted),
+    }
 }
 
 /// Serves a request without a key. A caller that hangs up drops this future, and with it the place in the queue.
 async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Grant> {
     let _waits = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
     match wanted.request(wanted.wait).no_renewal().await? {
-        Some(guard) => detached(service, caller, wanted, guard).await,
-        None => Err(busy(&service.locks, wanted).await),
+        // In boxes: what follows takes no memory while the request waits.
+        Some(guard) => Box::pin(detached(service, caller, wanted, guard)).await,
+        None => Err(Box::pin(busy(&service.locks, wanted)).await),
     }
 }

@@ -4,9 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
-use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use tokio::sync::mpsc;
@@ -26,16 +24,8 @@ const PART: usize = 16 * 1024;
 /// How long a caller may take for such a part. Then the rest is dropped.
 const PART_TIME: Duration = Duration::from_secs(20);
 
-/// Reads the body, so that a slow caller holds nothing but its connection. Then the request counts as one under way.
-pub(crate) async fn read(State(service): State<Service>, request: Request, next: Next) -> Answer<Response> {
-    let (parts, body) = request.into_parts();
-    let bytes = whole(&service, body).await?;
-    // A service with much work is alive.
-    let _under_way = if parts.uri.path() == "/healthz" { None } else { Some(service.serve()?) };
-    Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
-}
-
-async fn whole(service: &Service, body: Body) -> Answer<Bytes> {
+/// Reads the whole body of a request, so that a slow caller holds nothing but its connection.
+pub(crate) async fn whole(service: &Service, body: Body) -> Answer<Bytes> {
     let mut body = pin!(to_bytes(body, BYTES));
     let arrived = match tokio::time::timeout(AT_ONCE, body.as_mut()).await {
         Err(_) => {
@@ -54,8 +44,8 @@ async fn whole(service: &Service, body: Body) -> Answer<Bytes> {
 }
 
 /// Gives a long response to the connection in parts. A caller that does not read its response leaves two parts here, and not all of it.
-pub(crate) async fn pace(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = next.run(request).await.into_parts();
+pub(crate) async fn pace(service: &Service, response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
     // A stream of events has no length. It has a limit of its own.
     let Some(length) = body.size_hint().exact().filter(|length| *length > PART as u64) else {
         return Response::from_parts(parts, body);

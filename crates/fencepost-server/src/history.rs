@@ -2,7 +2,8 @@
 //!
 //! Nothing decides by them. They are lost with the process.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub(crate) struct History(Arc<Mutex<State>>);
 struct State {
     /// The oldest first.
     grants: BTreeMap<u64, Grant>,
-    /// The keys of a lock's grants, the oldest first.
-    of_lock: HashMap<Name, VecDeque<u64>>,
+    /// The keys of a lock's grants by their tokens, the oldest first.
+    of_lock: HashMap<Name, BTreeMap<Token, u64>>,
     next: u64,
     /// The last look.
     seen: Option<Arc<Seen>>,
@@ -175,7 +176,7 @@ impl History {
     /// Returns the last grants of a lock, the latest first.
     pub(crate) fn of_lock(&self, name: &Name, limit: usize) -> Vec<Grant> {
         let state = self.0.lock();
-        let keys = state.of_lock.get(name).into_iter().flatten().rev();
+        let keys = state.of_lock.get(name).into_iter().flat_map(BTreeMap::values).rev();
         keys.filter_map(|key| state.grants.get(key)).take(limit).cloned().collect()
     }
 
@@ -217,19 +218,17 @@ impl Grant {
 impl State {
     /// Adds a grant, unless it is known. The oldest ones go.
     fn add(&mut self, grant: Grant) {
-        if self.grant(&grant.name, grant.token).is_some() {
-            return;
-        }
         let keys = self.of_lock.entry(grant.name.clone()).or_default();
-        keys.push_back(self.next);
+        let Entry::Vacant(key) = keys.entry(grant.token) else { return };
+        key.insert(self.next);
         self.grants.insert(self.next, grant);
         self.next += 1;
-        let oldest = if keys.len() > OF_LOCK { keys.front().copied() } else { None };
+        let oldest = if keys.len() > OF_LOCK { keys.values().next().copied() } else { None };
         let oldest =
             oldest.or_else(|| self.grants.keys().next().copied().filter(|_| self.grants.len() > OF_ALL));
         let Some(oldest) = oldest.and_then(|key| self.grants.remove(&key)) else { return };
         if let Some(keys) = self.of_lock.get_mut(&oldest.name) {
-            keys.pop_front();
+            keys.remove(&oldest.token);
             if keys.is_empty() {
                 self.of_lock.remove(&oldest.name);
             }
@@ -237,16 +236,14 @@ impl State {
     }
 
     fn grant(&mut self, name: &Name, token: Token) -> Option<&mut Grant> {
-        let keys = self.of_lock.get(name)?;
-        let key =
-            keys.iter().rev().find(|key| self.grants.get(key).is_some_and(|grant| grant.token == token))?;
+        let key = self.of_lock.get(name)?.get(&token)?;
         self.grants.get_mut(key)
     }
 
     /// `None`: it had fewer than two grants lately.
-    fn hot(&self, name: &Name, keys: &VecDeque<u64>, now: u64) -> Option<Hot> {
+    fn hot(&self, name: &Name, keys: &BTreeMap<Token, u64>, now: u64) -> Option<Hot> {
         let begin = now.saturating_sub(WINDOW).max(self.since_micros.unwrap_or(0));
-        let grants = keys.iter().filter_map(|key| self.grants.get(key));
+        let grants = keys.values().filter_map(|key| self.grants.get(key));
         let recent: Vec<&Grant> = grants.filter(|grant| grant.since_micros >= begin).collect();
         let first = recent.iter().map(|grant| grant.since_micros).min().filter(|_| recent.len() > 1)?;
         // Of a very hot lock the last grants alone are kept.
@@ -298,7 +295,7 @@ mod tests {
         let left = history.of_lock(&hot, 1000);
         assert_eq!((left.len(), left[0].token), (OF_LOCK - 1, Token::new(499)));
         let state = history.0.lock();
-        assert_eq!(state.grants.len(), state.of_lock.values().map(VecDeque::len).sum::<usize>());
+        assert_eq!(state.grants.len(), state.of_lock.values().map(BTreeMap::len).sum::<usize>());
     }
 
     #[test]

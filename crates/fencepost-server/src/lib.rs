@@ -25,6 +25,7 @@ mod doctor;
 mod engine;
 mod events;
 mod eviction;
+mod gate;
 mod grant;
 mod health;
 mod history;
@@ -103,9 +104,6 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .route("/v1/leases/show", post(leases::show_lease))
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
-        .layer(from_fn_with_state(service.clone(), body::read))
-        .layer(from_fn_with_state(service.clone(), body::pace))
-        .layer(from_fn_with_state(service.clone(), login::login))
-        .layer(from_fn_with_state(service.clone(), origin::check))
+        .layer(from_fn_with_state(service.clone(), gate::pass))
         .with_state(service))
 }

@@ -130,7 +130,18 @@ async fn connection(
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
-    let Some(certificates) = tls else { return Box::pin(http1(stream, peer, router)).await };
+    match tls {
+        None => Box::pin(http1(stream, peer, router)).await,
+        Some(certificates) => Box::pin(encrypted(stream, peer, router, certificates)).await,
+    }
+}
+
+async fn encrypted(
+    stream: TcpStream,
+    peer: Peer,
+    router: Router,
+    certificates: Arc<Certificates<ServerConfig>>,
+) -> Ended {
     let handshake = Box::pin(tokio::time::timeout(HEAD, async move {
         // A disk that hangs stops this connection alone.
         let config = tokio::task::spawn_blocking(move || certificates.config()).await?;

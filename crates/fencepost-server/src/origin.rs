@@ -5,44 +5,15 @@
 //! (DNS rebinding), which the header `Host` names. With access tokens a browser has the user's access token for the service's own origin
 //! alone, and a page of another site can make it send requests with that access token. They name the page's origin, too.
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
-use axum::http::{HeaderValue, Method, StatusCode};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode};
 
-use crate::problem::Problem;
+use crate::problem::{Answer, Problem};
 use crate::service::Service;
 
-/// The headers of each answer: the page loads nothing from elsewhere, is in no frame, and is not kept.
-const HEADERS: [(HeaderName, &str); 7] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
-         frame-ancestors 'none'",
-    ),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::X_FRAME_OPTIONS, "DENY"),
-    // With no-referrer a browser hides the origin of the service's own forms.
-    (header::REFERRER_POLICY, "same-origin"),
-    (header::CACHE_CONTROL, "no-store"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-];
-
-/// Answers a request of a program, or of the service's own page, and refuses others.
-pub(crate) async fn check(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let mut response = match judge(&service, &request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    };
-    for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-fn judge(service: &Service, request: &Request) -> Result<(), Problem> {
+/// Refuses a request that is not of a program or of the service's own page.
+pub(crate) fn check(service: &Service, request: &Request) -> Answer<()> {
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     // HTTP/2 has the host in the address.

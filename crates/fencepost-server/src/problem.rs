@@ -13,6 +13,9 @@ use utoipa::{IntoResponses, ToSchema};
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
 
+/// A browser asks its user for a name, which can be any, and for the access token as the password.
+const CHALLENGE: &str = "Basic realm=\"fencepost: the password is an access token\", charset=\"UTF-8\"";
+
 /// The answer to a request.
 pub(crate) type Answer<T> = Result<T, Problem>;
 
@@ -123,6 +126,9 @@ impl IntoResponse for Problem {
         let mut response = (self.status, Json(self.to_json())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+        }
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(AGAIN));
         }

@@ -1,5 +1,6 @@
 //! The parts that all requests share.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -29,9 +30,19 @@ const ON_THE_WAY: usize = 256 * 1024;
 /// Why a request or a stream ends whose access token has ended.
 const NOT_VALID: &str = "the access token was revoked or has expired";
 
-/// The parts that all requests share.
+/// The parts that all requests share. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub(crate) struct Service(Arc<Parts>);
+
+impl Deref for Service {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+pub(crate) struct Parts {
     pub(crate) locks: Client,
     /// A permit for each caller that waits.
     waiting: Arc<Semaphore>,
@@ -62,7 +73,7 @@ impl Service {
     pub(crate) fn new(locks: Client, options: &Options) -> Service {
         let history = History::default();
         let snapshots = Snapshots::new(locks.clone(), history.clone());
-        Service {
+        Service(Arc::new(Parts {
             locks,
             waiting: Arc::new(Semaphore::new(WAITING)),
             under_way: Arc::new(Semaphore::new(UNDER_WAY)),
@@ -76,7 +87,7 @@ impl Service {
             metrics: options.metrics.clone(),
             streams: options.streams.clone(),
             is_secure: options.certificates.is_some(),
-        }
+        }))
     }
 
     /// Returns a caller that came before with the rights that it has now. `None`: its access token is not valid any more.

@@ -80,8 +80,10 @@ impl DetachedLease {
         bytes.extend(of.to_be_bytes());
         bytes.extend(self.name.as_str().as_bytes());
         bytes.extend(check(&bytes).to_be_bytes());
-        let mut text = String::from(PREFIX);
-        bytes.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        let mut text = String::with_capacity(PREFIX.len() + 2 * bytes.len());
+        text.push_str(PREFIX);
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        text.extend(digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])));
         text
     }
 

@@ -1,7 +1,7 @@
 //! Holders and waiters as operators see them. A claim's id is a secret and never shown.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::unistd::Uid;
@@ -31,20 +31,12 @@ impl HolderInfo {
         HolderInfo { label: label.into(), host: host.into(), pid }
     }
 
-    /// This process. A user's name or a program's path cannot make its label too long: it is cut off.
+    /// This process. A user's name or a program's path cannot make its label too long: it is cut off. The system is asked once in a process.
     pub fn this_process() -> HolderInfo {
-        let host = nix::unistd::gethostname()
-            .map_or_else(|_| "unknown-host".to_owned(), |name| name.to_string_lossy().into_owned());
-        let program = std::env::current_exe()
-            .ok()
-            .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
-            .unwrap_or_else(|| "unknown-program".to_owned());
-        let uid = nix::unistd::getuid();
-        let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
-        let user = user.or_else(|| user_name(uid));
-        let user = user.unwrap_or_else(|| uid.to_string());
-        let label = HolderInfo::cut(format!("{user}@{host}/{program}"));
-        HolderInfo { label, host, pid: std::process::id() }
+        static LABEL_AND_HOST: OnceLock<(String, String)> = OnceLock::new();
+        let (label, host) = LABEL_AND_HOST.get_or_init(label_and_host);
+        // A process that was forked has another id.
+        HolderInfo { label: label.clone(), host: host.clone(), pid: std::process::id() }
     }
 
     /// This process under a label of its own.
@@ -57,6 +49,21 @@ impl HolderInfo {
         label.truncate(label.floor_char_boundary(HolderInfo::MAX_BYTES));
         label
     }
+}
+
+/// Asks the system for the user, the host and the program.
+fn label_and_host() -> (String, String) {
+    let host = nix::unistd::gethostname()
+        .map_or_else(|_| "unknown-host".to_owned(), |name| name.to_string_lossy().into_owned());
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.file_name().map(|name| name.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| "unknown-program".to_owned());
+    let uid = nix::unistd::getuid();
+    let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+    let user = user.or_else(|| user_name(uid));
+    let user = user.unwrap_or_else(|| uid.to_string());
+    (HolderInfo::cut(format!("{user}@{host}/{program}")), host)
 }
 
 impl fmt::Display for HolderInfo {
