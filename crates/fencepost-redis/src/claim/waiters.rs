@@ -40,6 +40,8 @@ struct State {
     number: Option<u64>,
     /// A grant that was handed to it, or found by a renewal, and not collected yet.
     pushed: Option<Pushed>,
+    /// When that came.
+    pushed_at: Moment,
     /// The server does not know it any more.
     gone: bool,
     /// It holds, and somebody else has asked for that: its release takes a script.
@@ -92,10 +94,11 @@ impl TrackedClaim {
 
     /// A grant came. A confirmed one is not replaced by a message that was late.
     pub(crate) fn push(&self, pushed: Pushed) {
+        let now = self.claim.runtime.clock().now();
         self.tell(|state| {
             let newer = |known: Pushed| known.confirmed.is_none() || pushed.token > known.token;
             if pushed.token > state.floor && state.pushed.is_none_or(newer) {
-                state.pushed = Some(pushed);
+                (state.pushed, state.pushed_at) = (Some(pushed), now);
             }
         });
     }
@@ -178,12 +181,14 @@ impl TrackedClaim {
         })
     }
 
-    /// A request sent at `sent` was answered "still waiting" when the lock's last token was `last`.
+    /// A request sent at `sent` was answered "still waiting" when the lock's last token was `last`. So a grant that came before `sent` has
+    /// ended. Its token may be above `last`: a server that lost data hands out tokens again.
     fn anchor(&self, (sent, last): (Moment, Token)) {
         self.change(|state| {
             state.anchor = Some(state.anchor.map_or(sent, |known| known.max(sent)));
             state.floor = state.floor.max(last);
-            state.pushed = state.pushed.filter(|pushed| pushed.token > last);
+            let came_later = state.pushed_at >= sent;
+            state.pushed = state.pushed.filter(|pushed| came_later && pushed.token > last);
         });
     }
 

@@ -58,3 +58,27 @@ fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     tracked.push(found(8));
     assert!(matches!(tracked.collect(), Collected::Grant { pushed, .. } if pushed.token == Token::new(8)));
 }
+
+/// A server that has lost its last data answers "still waiting" to a claim that it had handed the lock to.
+#[test]
+fn an_answer_that_it_waits_ends_a_grant_that_came_before_the_request() {
+    let thread = crate::testing::Thread::start();
+    let clock = thread.runtime.clock();
+    let table = TrackedClaims::default();
+    let tracked = table.add(&claim(1, &thread));
+    let handed = Pushed { token: Token::new(100), confirmed: None };
+    let later = || clock.now() + Duration::from_nanos(1);
+    table.stand(&tracked, (clock.now(), Token::new(98)), 1, later());
+    tracked.push(handed);
+    table.stand(&tracked, (later(), Token::new(99)), 1, later());
+    assert!(matches!(tracked.collect(), Collected::Nothing));
+    // The same by a renewal.
+    tracked.push(handed);
+    table.anchored(&tracked.claim.want().name, (Some((1, Token::new(99))), false), later(), later());
+    assert!(matches!(tracked.collect(), Collected::Nothing));
+    // A message may be quicker than the answer to the request that was sent before it.
+    let sent = clock.now();
+    tracked.push(handed);
+    table.stand(&tracked, (sent, Token::new(99)), 1, later());
+    assert!(matches!(tracked.collect(), Collected::Grant { .. }));
+}
