@@ -66,15 +66,23 @@ impl<'a> Blockers<'a> {
         }
     }
 
-    /// Returns the holders, if the engine names them in time. A call that ends with its first attempt has not asked yet: it asks now if
-    /// `busy`, and waits no longer than that attempt might have taken.
+    /// Returns whether nothing was asked yet: an attempt was under way when it was time to.
+    pub(crate) fn is_late(&self) -> bool {
+        self.at != Moment::NEVER
+    }
+
+    pub(crate) fn limit(&self) -> Moment {
+        self.first
+    }
+
+    /// Returns the holders, if the engine names them in time. If `busy` it waits for the answer, no longer than the first attempt might
+    /// have taken.
     pub(crate) async fn last_word(mut self, busy: bool) -> Seen {
-        let late = self.at != Moment::NEVER;
-        if late {
+        if self.is_late() {
             self.look(Moment::NEVER);
         }
         self.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        if let Some(asking) = self.asking.take().filter(|_| late && busy) {
+        if let Some(asking) = self.asking.take().filter(|_| busy) {
             let seen = self.request.client.runtime.clock().within(self.first, asking).await;
             self.seen = seen.unwrap_or(self.seen);
         }

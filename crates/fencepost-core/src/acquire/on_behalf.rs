@@ -15,7 +15,8 @@ impl TryAcquire<'_> {
         self
     }
 
-    /// Calls `tell` when the engine has confirmed the claim's place in the queue, and again after each later attempt that finds it there.
+    /// Calls `tell` when the claim waits, at the engine or behind others of this client, and again after each later attempt that finds it
+    /// waiting.
     pub fn on_queued(mut self, tell: impl Fn() + Send + Sync + 'static) -> Self {
         self.0.queued = Some(Arc::new(tell));
         self

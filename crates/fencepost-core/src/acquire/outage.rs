@@ -22,9 +22,15 @@ impl Default for Outage {
 }
 
 impl Outage {
-    /// When to ask again, or the error if it is final or has gone on too long.
-    pub(crate) fn pause(&mut self, error: Error, request: &Request<'_>, now: Moment) -> Result<Moment> {
-        let since = *self.since.get_or_insert(now);
+    /// When to ask again, or the error if it is final or has gone on too long. `asked`: when the request was sent that failed.
+    pub(crate) fn pause(
+        &mut self,
+        error: Error,
+        request: &Request<'_>,
+        asked: Moment,
+        now: Moment,
+    ) -> Result<Moment> {
+        let since = *self.since.get_or_insert(asked);
         let pause = self.backoff.pause();
         // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
         let patience =

@@ -1,8 +1,9 @@
 //! Requests of a [`Holder`], which may call itself.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use futures_util::future::{Either, select};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::acquire::options::Request;
@@ -151,9 +152,18 @@ impl Request<'_> {
             return Ok(Err(Outcome::Busy));
         }
         let until = self.wait.map_or(Moment::NEVER, |wait| start + wait);
-        // Dropped here, it has asked for nothing. A close ends the other request, and so this wait.
-        let turn = self.client.runtime.clock().within(until, turn.lock_owned()).await;
-        Ok(turn.ok_or_else(|| Outcome::Timeout(self.over(Vec::new(), None))))
+        // From here on a close is told, also one that comes before it is first waited for.
+        let closing = pin!(self.client.closing.notified());
+        self.client.check_open()?;
+        // Dropped here, it has asked for nothing. The other request may be a future that nobody polls: a close does not end it.
+        let free = pin!(turn.lock_owned());
+        if let Some(Either::Left((turn, _))) =
+            self.client.runtime.clock().within(until, select(free, closing)).await
+        {
+            return Ok(Ok(turn));
+        }
+        self.client.check_open()?;
+        Ok(Err(Outcome::Timeout(self.over(Vec::new(), None))))
     }
 
     /// Adds the name and the engine to an error.

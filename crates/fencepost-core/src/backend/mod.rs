@@ -215,14 +215,16 @@ pub trait Backend: Send + Sync + 'static {
 pub trait Entry: Send {
     /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
     /// queue may schedule its renewal ([`Validity::waiting`]). If the claim does not join the queue, a blocked attempt leaves
-    /// nothing behind.
+    /// nothing behind. A reply that is ready says that the engine was not asked. One that comes was sent with its first poll, and says
+    /// that the engine answers.
     ///
     /// # Cancel safety
     /// Safe. The request may still take effect: call this again, or withdraw.
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>>;
 
-    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a reason, and core attempts again at
-    /// `until` in any case. A wake-up between the answer of an attempt and this call is not lost.
+    /// Is ready when another attempt is worthwhile, also when the claim's validity has ended. This is a hint: it may be ready without a
+    /// reason, but not time after time. Core polls it again at `until`. A wake-up between the answer of an attempt and this call is not
+    /// lost.
     fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()>;
 
     /// Returns why the last attempt had no answer within its time, if the entry knows.

@@ -92,6 +92,7 @@ impl ClientBuilder {
     }
 
     /// Sets how long `lock()` keeps retrying while the engine is unavailable, unless its own waiting time ends earlier; 10 s by default.
+    /// It counts from the sending of the first request that failed.
     #[must_use]
     pub fn outage(mut self, outage: Duration) -> ClientBuilder {
         self.outage = outage;

@@ -203,6 +203,16 @@ impl Owned {
         *self.slot() = None;
     }
 
+    /// Leaves the queue, if the engine confirms it by `until`. Otherwise the drop goes on.
+    pub(crate) async fn withdraw(&mut self, until: Moment) {
+        self.client.renewer.forget(&self.claim);
+        let client = Arc::clone(&self.client);
+        // Dropped here, it has left or not: the drop of `self` withdraws again.
+        if let Some(Ok(_)) = client.runtime.clock().within(until, self.entry().withdraw()).await {
+            *self.slot() = None;
+        }
+    }
+
     /// From now on it is a grant's.
     pub(super) fn become_granted(&mut self, token: Token) {
         self.granted = true;

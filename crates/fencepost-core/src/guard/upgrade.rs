@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tracing::Instrument;
 
-use crate::acquire::Stand;
 use crate::acquire::ask::Ask;
 use crate::acquire::options::Request;
+use crate::acquire::wait::Waited;
 use crate::backend::admission::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
@@ -172,14 +172,15 @@ impl Guard {
         if undo.guard().owned.slot().is_none() {
             return Err(undo.guard().find_loss(first).await);
         }
-        let standing = request.stand(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from });
+        let standing =
+            request.wait_for_grant(&mut undo.guard().owned, deadline, first, Ask::Upgrade { from });
         let stand = match select(pin!(validity.lost(clock)), pin!(standing)).await {
-            Either::Left(_) => Ok(Stand::Gone),
+            Either::Left(_) => Ok(Waited::Gone),
             Either::Right((stand, _)) => stand,
         };
         let stand = stand.map_err(|error| error.of(name.clone()).on(client.engine()))?;
         let guard = match stand {
-            Stand::Granted(token) => {
+            Waited::Granted(token) => {
                 let guard = undo.done();
                 guard.owned.claim.turn(true);
                 guard.token = token;
@@ -187,10 +188,10 @@ impl Guard {
                 telemetry::turned(client.engine(), &name, token, "lock upgraded");
                 return Ok(true);
             }
-            Stand::Busy => return Ok(false),
-            Stand::Over { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
-            Stand::Over { holders, failure } => return Err(request.over(holders, failure)),
-            Stand::Gone => undo.guard(),
+            Waited::Busy => return Ok(false),
+            Waited::Over { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
+            Waited::Over { holders, failure } => return Err(request.over(holders, failure)),
+            Waited::Gone => undo.guard(),
         };
         Err(guard.find_loss(first).await)
     }

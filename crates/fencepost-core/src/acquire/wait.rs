@@ -1,0 +1,235 @@
+//! The wait loop: one claim from its first attempt to its grant, or to the end of its waiting time.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::acquire::ask::Ask;
+use crate::acquire::blockers::Blockers;
+use crate::acquire::options::Request;
+use crate::acquire::outage::{Outage, unrenewed_error};
+use crate::acquire::overdue::Overdue;
+use crate::backend::{Attempt, Reply};
+use crate::error::{Error, Result};
+use crate::guard::owned::Owned;
+use crate::operator::holder::ClaimInfo;
+use crate::time::Moment;
+use crate::token::Token;
+use crate::validity::Validity;
+
+impl Request<'_> {
+    /// One claim from its first attempt to its end. The first attempt may last until `first`.
+    pub(crate) async fn wait_for_grant(
+        &self,
+        owned: &mut Owned,
+        deadline: Moment,
+        first: Moment,
+        ask: Ask,
+    ) -> Result<Waited> {
+        let clock = self.client.runtime.clock();
+        if ask != Ask::Grant {
+            owned.claim().validity.forget_unrenewed();
+        }
+        let mut outage = Outage::default();
+        let mut blockers = Blockers::new(self, deadline, first);
+        let mut overdue = Overdue::new(self, ask);
+        let (mut until, mut is_first, mut silent) = (first, true, true);
+        loop {
+            let asked = clock.now();
+            let patience = self.patience(&owned.claim().validity).min(self.limit_of(&outage));
+            // Dropped at any await below, or left by `?`: `owned` withdraws.
+            let answer = match ask.send(owned.entry(), self.join) {
+                Reply::Ready(answer) => Some((answer, false)),
+                // A grant that has come already counts. A request would have no time for its answer: not polled, it is not sent.
+                Reply::Coming(_) if !is_first && asked >= deadline => None,
+                coming => Some((clock.within(until.min(patience), coming).await, true)),
+            };
+            let Some((answer, heard)) = answer else {
+                return Ok(self.out_of_time(owned, ask, blockers, outage).await);
+            };
+            (until, is_first) = (deadline, false);
+            let validity = &owned.claim().validity;
+            // The engine has been away for longer than a claim waits for it.
+            let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
+            let given_up =
+                || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
+            let again = match answer {
+                Some(Ok(Attempt::Granted(grant))) => return Ok(Waited::Granted(grant)),
+                Some(Ok(Attempt::Gone)) => return Ok(Waited::Gone),
+                Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Waited::Busy),
+                Some(Ok(Attempt::Blocked { again, .. })) => {
+                    (outage, silent) = (Outage::default(), false);
+                    if heard {
+                        validity.clear_unrenewed();
+                    } else if let Some(error) = given_up() {
+                        return Err(error);
+                    }
+                    if ask == Ask::Grant {
+                        owned.keep();
+                    }
+                    if let Some(tell) = &self.queued {
+                        tell();
+                    }
+                    again.unwrap_or(Moment::NEVER)
+                }
+                Some(Err(error)) => {
+                    outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
+                    outage.pause(error, self, asked, clock.now())?
+                }
+                None => {
+                    if let Some(error) = given_up() {
+                        return Err(error);
+                    }
+                    if clock.now() >= self.limit_of(&outage)
+                        && let Some(error) = outage.last
+                    {
+                        return Err(error);
+                    }
+                    // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
+                    if silent || clock.now().since(asked) >= SILENCE {
+                        let why = owned.entry().why_silent();
+                        outage
+                            .last
+                            .get_or_insert_with(|| why.unwrap_or_else(|| Error::no_answer().unknown()));
+                    }
+                    // Before the deadline the patience has ended, and the place was renewed since. It asks again, with new patience:
+                    // with the old one each answer that is not there at once would be given up.
+                    if clock.now() >= patience {
+                        owned.claim().validity.forget_unrenewed();
+                    }
+                    clock.now()
+                }
+            };
+            if deadline != Moment::NEVER && clock.now() >= deadline {
+                return Ok(self.out_of_time(owned, ask, blockers, outage).await);
+            }
+            let failing = outage.last.is_some();
+            let again = again.min(deadline);
+            self.rest(owned, again, failing, &mut blockers, &mut overdue).await;
+            self.client.check_open()?;
+        }
+    }
+
+    /// Until when the engine may go on failing.
+    fn limit_of(&self, outage: &Outage) -> Moment {
+        outage.since.filter(|_| self.join).map_or(Moment::NEVER, |since| since + self.client.outage)
+    }
+
+    /// Until when a claim whose place in the queue cannot be renewed is tried.
+    fn patience(&self, validity: &Validity) -> Moment {
+        validity.unrenewed_since().map_or(Moment::NEVER, |since| since + self.client.outage)
+    }
+
+    /// When a claim whose place in the queue cannot be renewed asks for itself, so that there is time for the answer. Once that is past it
+    /// is the end of its patience.
+    fn last_call(&self, validity: &Validity) -> Moment {
+        let patience = self.patience(validity);
+        let last_call = patience.less(self.client.attempt_timeout.min(self.client.outage / 2));
+        if self.client.runtime.clock().now() < last_call { last_call } else { patience }
+    }
+
+    /// Sleeps until the engine hints at an answer, the time has come, the client closes, or the claim's place has not been renewed for
+    /// too long.
+    async fn rest(
+        &self,
+        owned: &mut Owned,
+        again: Moment,
+        failing: bool,
+        blockers: &mut Blockers<'_>,
+        overdue: &mut Overdue<'_>,
+    ) {
+        let clock = self.client.runtime.clock();
+        let claim = Arc::clone(owned.claim());
+        // Only a claim that is renewed can miss a renewal.
+        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
+        // From here on a close is told, also one that comes before it is first waited for.
+        let mut closing = pin!(self.client.closing.notified());
+        if self.client.check_open().is_err() {
+            return;
+        }
+        loop {
+            let stranded = claim.validity.unrenewed_since();
+            // After an error its pause counts alone.
+            let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
+            let until = again.min(patience).min(blockers.next()).min(overdue.next());
+            let mut sleep = clock.sleep_until(until);
+            let woken = poll_fn(|cx| {
+                blockers.poll(cx);
+                if overdue.poll(cx) {
+                    return Poll::Ready(Woken::Time);
+                }
+                // After an error nothing is attempted during the pause.
+                if !failing && owned.entry().poll_wait(cx, until).is_ready() {
+                    return Poll::Ready(Woken::Engine);
+                }
+                if closing.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Woken::Close);
+                }
+                // A watch on what has ended wakes at once, and would go on doing so.
+                if let Some(watch) = watch.as_mut().filter(|_| claim.validity.ended().is_none()) {
+                    watch.set(cx.waker());
+                    if claim.validity.unrenewed_since() != stranded {
+                        return Poll::Ready(Woken::Renewer);
+                    }
+                }
+                Pin::new(&mut sleep).poll(cx).map(|()| Woken::Time)
+            })
+            .await;
+            let now = clock.now();
+            blockers.look(now);
+            overdue.look(now);
+            match woken {
+                Woken::Engine | Woken::Close => return,
+                Woken::Time if now >= again.min(patience) => return,
+                Woken::Time | Woken::Renewer => {}
+            }
+        }
+    }
+
+    /// The waiting time is over, because the lock is busy or the engine fails.
+    async fn out_of_time(
+        &self,
+        owned: &mut Owned,
+        ask: Ask,
+        blockers: Blockers<'_>,
+        outage: Outage,
+    ) -> Waited {
+        let mut failure = outage.last.or_else(|| unrenewed_error(&owned.claim().validity));
+        if ask == Ask::Grant && failure.is_none() && blockers.is_late() {
+            // It leaves the queue first: a look that comes later must not find it as the holder. Dropped here, `owned` withdraws.
+            owned.withdraw(blockers.limit()).await;
+        }
+        let holders = match blockers.last_word(failure.is_none()).await {
+            Ok(holders) => holders,
+            Err(error) => {
+                failure = failure.or(Some(error).filter(Error::is_unreachable));
+                Vec::new()
+            }
+        };
+        Waited::Over { holders, failure }
+    }
+}
+
+/// An engine that has not answered for so long is taken to have failed.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// By what a rest in the queue was ended.
+enum Woken {
+    Engine,
+    /// Its place cannot be renewed since a moment that is new.
+    Renewer,
+    /// The client is closed.
+    Close,
+    Time,
+}
+
+/// How a claim's wait in the queue ended.
+pub(crate) enum Waited {
+    Granted(Token),
+    Busy,
+    Gone,
+    Over { holders: Vec<ClaimInfo>, failure: Option<Error> },
+}

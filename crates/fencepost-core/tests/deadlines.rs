@@ -1,0 +1,195 @@
+//! The end of a wait: at its deadline, behind a slow engine, and with a lease that is shorter than the way of its grant.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Holder, Info,
+    Listing, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Token,
+};
+use tokio::sync::Notify;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// The engine in memory, with answers that take a while.
+struct Engine {
+    memory: Arc<Memory>,
+    slow: Slow,
+    /// Requests for a grant that were sent.
+    sent: Arc<AtomicU32>,
+    /// Tells that a look has begun.
+    looks: Arc<Notify>,
+}
+
+/// How long an answer takes.
+#[derive(Clone, Copy, Default)]
+struct Slow {
+    grant: Duration,
+    /// And then it is a failure.
+    fails: bool,
+    look: Duration,
+}
+
+struct EngineEntry {
+    entry: Box<dyn Entry>,
+    claim: Arc<Claim>,
+    slow: Slow,
+    sent: Arc<AtomicU32>,
+}
+
+async fn pass(clock: &Clock, time: Duration) {
+    clock.sleep_until(clock.now() + time).await;
+}
+
+impl Backend for Engine {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        let entry = self.memory.enter(Arc::clone(&claim));
+        Box::new(EngineEntry { entry, claim, slow: self.slow, sent: Arc::clone(&self.sent) })
+    }
+
+    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+        self.memory.attach(claim)
+    }
+
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(async {
+            self.looks.notify_one();
+            tokio::time::sleep(self.slow.look).await;
+            self.memory.inspect(name).await
+        })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.memory.list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.memory.evict(name, token, how)
+    }
+}
+
+impl Entry for EngineEntry {
+    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        Reply::coming(async {
+            self.sent.fetch_add(1, Ordering::SeqCst);
+            // The request takes no time, its answer does.
+            let answer = if self.slow.fails { None } else { Some(self.entry.attempt().await) };
+            pass(self.claim.runtime.clock(), self.slow.grant).await;
+            answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Unreachable, "away").transient(true)))
+        })
+    }
+
+    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+        self.entry.poll_wait(cx, until)
+    }
+
+    fn renewal(&self) -> Option<Renewal> {
+        self.entry.renewal()
+    }
+
+    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.entry.withdraw()
+    }
+
+    fn detach(&mut self) -> Reply<'_, Result<()>> {
+        self.entry.detach()
+    }
+}
+
+fn client(slow: Slow) -> (Client, Arc<AtomicU32>) {
+    let sent = Arc::new(AtomicU32::new(0));
+    let engine =
+        Arc::new(Engine { memory: Memory::new(), slow, sent: Arc::clone(&sent), looks: Arc::default() });
+    (Client::builder().outage(Duration::from_millis(300)).open(|_| Ok(engine)).unwrap(), sent)
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Each of these grants has ended when it is there.
+#[tokio::test]
+async fn a_lease_that_ends_before_its_grant_arrives_is_an_error() {
+    let (locks, sent) = client(Slow { grant: millis(160), ..Slow::default() });
+    let mutex = locks.mutex("a").unwrap();
+    let tried = tokio::time::timeout(LONG, mutex.try_lock().ttl(millis(200)).into_future()).await;
+    let error = tried.expect("it ends").unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("the lease of 200ms"), "{error}");
+    assert_eq!(sent.load(Ordering::SeqCst), 3);
+    let error = mutex.lock().ttl(millis(200)).wait(LONG).await.unwrap_err();
+    assert!(error.to_string().contains("the lease of 200ms"), "{error}");
+    assert!(mutex.lock().await.is_ok(), "nothing is left of them");
+}
+
+/// The lock is released while the error learns who holds it.
+#[tokio::test]
+async fn a_timeout_does_not_name_the_caller_as_the_holder() {
+    let looks = Arc::new(Notify::new());
+    let slow = Slow { look: millis(50), ..Slow::default() };
+    let engine = Engine { memory: Memory::new(), slow, sent: Arc::default(), looks: Arc::clone(&looks) };
+    let locks = Client::builder().open(|_| Ok(Arc::new(engine))).unwrap();
+    let mutex = locks.mutex("a").unwrap();
+    let held = mutex.lock().reason("first").await.unwrap();
+    let waits = mutex.lock().reason("second").wait(Duration::ZERO);
+    let (outcome, ()) = tokio::join!(waits.into_future(), async {
+        looks.notified().await;
+        held.release().await.unwrap();
+    });
+    let error = outcome.unwrap_err();
+    assert!(error.is_timeout() && !error.to_string().contains("second"), "{error}");
+}
+
+#[tokio::test]
+async fn a_short_wait_names_the_holder_too() {
+    let (locks, _) = client(Slow { look: millis(10), ..Slow::default() });
+    let mutex = locks.mutex("a").unwrap();
+    let _held = mutex.lock().reason("first").await.unwrap();
+    for wait in [0, 50, 90, 200] {
+        let error = mutex.lock().wait(millis(wait)).await.unwrap_err();
+        assert!(error.to_string().contains("first"), "after {wait} ms: {error}");
+    }
+}
+
+#[tokio::test]
+async fn no_request_is_sent_at_the_end_of_a_wait() {
+    let (locks, sent) = client(Slow { grant: millis(5), ..Slow::default() });
+    let mutex = locks.mutex("a").unwrap();
+    let _held = mutex.lock().await.unwrap();
+    let before = sent.load(Ordering::SeqCst);
+    assert!(mutex.lock().wait(millis(100)).await.unwrap_err().is_timeout());
+    assert_eq!(sent.load(Ordering::SeqCst) - before, 1);
+}
+
+/// The limit is 300 ms, and the engine takes 200 ms to fail.
+#[tokio::test]
+async fn an_outage_counts_from_the_first_request_that_has_no_answer() {
+    let (locks, sent) = client(Slow { grant: millis(200), fails: true, ..Slow::default() });
+    let began = Instant::now();
+    let error = locks.mutex("a").unwrap().lock().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(sent.load(Ordering::SeqCst), 2);
+    assert!(began.elapsed() >= millis(300), "{:?}", began.elapsed());
+}
+
+/// The other request waits for the lock, and nobody polls it any more.
+#[tokio::test]
+async fn a_close_ends_the_wait_for_another_request_of_the_holder() {
+    let (locks, _) = client(Slow::default());
+    let (mutex, holder) = (locks.mutex("a").unwrap(), Holder::new());
+    let _held = mutex.lock().await.unwrap();
+    let mut first = mutex.lock().holder(&holder).reentrant().into_future();
+    let polled = tokio::time::timeout(millis(50), &mut first).await;
+    assert!(polled.is_err(), "it waits");
+    let mut second = mutex.lock().holder(&holder).reentrant().into_future();
+    let polled = tokio::time::timeout(millis(50), &mut second).await;
+    assert!(polled.is_err(), "it waits for the first one");
+    locks.close().await;
+    let error = tokio::time::timeout(LONG, second).await.expect("it ends").unwrap_err();
+    assert!(error.is_closed(), "{error}");
+}
