@@ -16,7 +16,7 @@ use crate::seen::{Seen, now_micros};
 /// How often the task looks while somebody listens.
 const EVERY: Duration = Duration::from_millis(500);
 /// How often it looks for the history alone.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(20);
 /// The history alone takes at most one part in this number of the engine's time.
 const IDLE_PART: u32 = 20;
 
