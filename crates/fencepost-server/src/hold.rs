@@ -12,6 +12,7 @@ use futures_util::stream::Stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::events::{Events, SentEvent, Source, Told, stream};
 use crate::history::How;
@@ -87,7 +88,7 @@ pub(crate) async fn hold(
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
     let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();
-    tokio::spawn(drive(held, events, peer));
+    tokio::spawn(drive(held, events, peer).in_current_span());
     Ok(stream)
 }
 

@@ -50,11 +50,12 @@ mod seen;
 mod service;
 mod snapshots;
 mod streams;
+mod trace;
 mod view;
 mod wanted;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
@@ -107,5 +108,6 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .layer(from_fn_with_state(service.clone(), body::pace))
         .layer(from_fn_with_state(service.clone(), login::login))
         .layer(from_fn_with_state(service.clone(), origin::check))
+        .layer(from_fn(trace::follow))
         .with_state(service))
 }

@@ -5,11 +5,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use tracing::Span;
 
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::rights::caller::Caller;
 use crate::service::Service;
+use crate::trace::Parent;
 
 /// The paths that tell nothing of a lock.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/openapi.json", "/page.js", "/page.css"];
@@ -43,6 +45,10 @@ pub(crate) async fn login(State(service): State<Service>, mut request: Request, 
         },
     };
     caller.peer = peer;
+    caller.trace = Parent::of(request.headers());
+    if !caller.name.is_empty() {
+        Span::current().record("caller", &*caller.name);
+    }
     request.extensions_mut().insert(caller);
     next.run(request).await
 }

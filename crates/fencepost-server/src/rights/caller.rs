@@ -14,12 +14,15 @@ use crate::problem::{Answer, Problem};
 use crate::rights::entry::{Right, Verb};
 use crate::rights::rate::Rate;
 use crate::rights::secret::Hash;
+use crate::trace::Parent;
 
 /// The caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) peer: Option<Peer>,
+    /// The span of the caller that its request belongs to.
+    pub(crate) trace: Option<Parent>,
     /// The hash of its access token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
@@ -33,13 +36,22 @@ pub(crate) struct Caller {
 impl Caller {
     /// The caller of a service without rights.
     pub(crate) fn of_this_machine() -> Caller {
-        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None, rate: None }
+        Caller {
+            name: "".into(),
+            peer: None,
+            trace: None,
+            token: None,
+            rights: None,
+            waiting: None,
+            rate: None,
+        }
     }
 
     pub(crate) fn new(name: &str, rights: &[Right], waiting: Option<Arc<Semaphore>>) -> Caller {
         Caller {
             name: name.into(),
             peer: None,
+            trace: None,
             token: None,
             rights: Some(rights.into()),
             waiting,
