@@ -186,7 +186,7 @@ impl Held {
                             return Some(self.end(&problem));
                         }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
-                        self.service.history.granted(self.wanted.granted(&guard));
+                        self.service.history.granted(self.wanted.granted(&self.caller, &guard));
                         let (granted, stop_after) = held(&guard, self.received);
                         self.stop_after = stop_after;
                         self.stage = Stage::Holding(guard);

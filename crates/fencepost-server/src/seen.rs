@@ -1,9 +1,12 @@
 //! All locks at one time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use fencepost_core::Info;
+use fencepost_core::{Info, Name, Token};
+
+use crate::history::Callers;
 
 /// All locks at one time.
 #[derive(Default)]
@@ -12,6 +15,16 @@ pub(crate) struct Seen {
     pub(crate) at_micros: u64,
     /// By their names.
     pub(crate) locks: BTreeMap<String, Info>,
+    /// Of the grants that this copy of the service has made.
+    pub(crate) callers: Arc<Callers>,
+}
+
+impl Seen {
+    /// Returns the name of the access token that took a grant through this copy of the service.
+    pub(crate) fn caller(&self, name: &Name, token: Option<Token>) -> Option<&str> {
+        let (caller, _) = self.callers.get(&(name.clone(), token?))?;
+        Some(caller)
+    }
 }
 
 /// Returns the time of the wall clock, in microseconds since 1970.

@@ -108,6 +108,7 @@ impl Shared {
     }
 
     async fn all(&self) -> fencepost_core::Result<Seen> {
+        let began = now_micros();
         let (mut listing, mut locks) = (self.locks.list_all(""), BTreeMap::new());
         while let Some(info) = listing.next().await {
             let info = info?;
@@ -115,7 +116,8 @@ impl Shared {
                 locks.insert(info.name.as_str().to_owned(), info);
             }
         }
-        Ok(Seen { at_micros: now_micros(), locks })
+        let callers = self.history.callers(began, &locks);
+        Ok(Seen { at_micros: now_micros(), locks, callers })
     }
 }
 

@@ -93,7 +93,7 @@ impl Shown {
     /// Returns what has changed. `None`: nothing.
     async fn patch(&mut self, caller: &Caller, seen: Arc<Seen>) -> Option<Value> {
         let is_same = |name: &str| match (self.seen.locks.get(name), seen.locks.get(name)) {
-            (Some(before), Some(now)) => !is_changed((before, self.seen.at_micros), (now, seen.at_micros)),
+            (Some(before), Some(now)) => !is_changed((before, &self.seen), (now, &seen)),
             (before, now) => before.is_none() && now.is_none(),
         };
         let is_first = self.sections.is_empty();
@@ -107,7 +107,7 @@ impl Shown {
         for info in &parts.locks {
             let name = info.name.as_str();
             if !self.order.iter().any(|shown| shown == name) || !is_same(name) {
-                let rows = rows(caller, info, seen.at_micros, parts.waiters);
+                let rows = rows(caller, info, &seen, parts.waiters);
                 changed.insert(name.to_owned(), rows.into());
             }
         }

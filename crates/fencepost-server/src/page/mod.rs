@@ -18,7 +18,7 @@ use fencepost_core::Runs;
 use crate::page::confirm::check_origin;
 use crate::page::html::{escaped, text};
 use crate::page::parts::{Asked, Parts, Section, may_examine, parts};
-use crate::page::rows::{HEAD, rows};
+use crate::page::rows::{head, rows};
 use crate::problem::{Answer, Problem};
 use crate::request::lock_name;
 use crate::rights::caller::Caller;
@@ -98,10 +98,11 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
          </header><main id=\"main\" tabindex=\"-1\">"
     );
     sections(&mut main, &parts.above);
+    let head = head(caller);
     let _ =
-        write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{HEAD}");
+        write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{head}");
     for info in &parts.locks {
-        main.push_str(&rows(caller, info, seen.at_micros, parts.waiters));
+        main.push_str(&rows(caller, info, seen, parts.waiters));
     }
     main.push_str("</table>");
     sections(&mut main, &parts.below);

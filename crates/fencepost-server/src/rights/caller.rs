@@ -89,6 +89,11 @@ impl Caller {
         }
     }
 
+    /// Returns whether callers have names: they have none in a service without access tokens.
+    pub(crate) fn is_named(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Returns whether it may do this with the lock.
     pub(crate) fn may(&self, verb: Verb, name: &Name) -> bool {
         self.rights.as_ref().is_none_or(|rights| rights.iter().any(|right| right.allows(verb, name)))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::kit::{Events, acquire, answer, get, lease, post, service};
-use crate::rights::{Guarded, with};
+use crate::rights::{Guarded, add, with};
 
 #[tokio::test]
 async fn a_caller_learns_nothing_of_names_that_it_may_not_read() {
@@ -141,6 +141,42 @@ async fn recent_grants_say_how_they_ended() {
     }
     let hot = page(&router, "/").await;
     assert!(hot.contains("Hot locks") && hot.contains("since <time"), "{hot}");
+}
+
+#[tokio::test]
+async fn the_caller_is_shown_beside_its_holder() {
+    let service = Guarded::start().await;
+    let ops = service.token(&["acquire,read:"]);
+    let build = add(&service.file, "<build>", &["acquire:"], None, None);
+    let mut events = Events::of(&service.router, with(&ops, get("/live"))).await;
+    events.next_of("patch").await;
+    let (_, held) = service.ask(&build, post("/v1/locks/a/acquire", &json!({ "holder": "job 7" }))).await;
+    let cells =
+        "<td data-label=\"Caller\"><bdi>&lt;build&gt;</bdi></td><td data-label=\"Holder\"><bdi>job 7</bdi>";
+    let has_row = |patch: &Value| patch["rows"]["a"].as_str().is_some_and(|row| row.contains(cells));
+    patch(&mut events, has_row).await;
+    // Another program: a label that looks like that of a caller names no caller.
+    let own = service.locks.mutex("b").unwrap();
+    let _own = own.try_lock().label("<build>: job 8").await.unwrap().unwrap();
+    for path in ["/", "/?name=a"] {
+        let response = service.router.clone().oneshot(with(&ops, get(path))).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let page = std::str::from_utf8(&body).unwrap();
+        assert_eq!(page.matches(cells).count(), 2, "the lock and its grant, {path}: {page}");
+        assert_eq!(page.matches("<bdi>&lt;build&gt;: job 8</bdi>").count() > 0, path == "/", "{page}");
+    }
+    // After the release nothing is kept but the history.
+    service.ask(&build, post("/v1/leases/release", &lease(&held))).await;
+    let has_ended = |recent: &str| recent.contains(cells) && recent.contains("released");
+    patch(&mut events, |patch| patch["sections"]["recent"].as_str().is_some_and(has_ended)).await;
+}
+
+#[tokio::test]
+async fn a_service_without_access_tokens_names_no_callers() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "holder": "job 7" })).await;
+    let page = page(&router, "/").await;
+    assert!(page.contains("job 7") && !page.contains("Caller"), "{page}");
 }
 
 #[tokio::test]
