@@ -30,6 +30,7 @@ pub(crate) async fn live(
     query: Result<Query<Asked>, QueryRejection>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let asked = checked(&service, &caller, query)?;
+    service.listable(&caller, "")?;
     let mut shown = Shown {
         ends: Instant::now() + LONGEST,
         looks: service.snapshots.subscribe(),

@@ -125,7 +125,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     };
     Parts {
         above: vec![
-            ("summary", summary(caller, all().count(), found.len(), locks.len())),
+            ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
             ("groups", groups(all(), &asked.prefix)),
             ("overdue", overdue(all(), seen.at_micros, SHORT)),
             ("hot", hot_locks(&hot)),
@@ -150,9 +150,11 @@ fn is_found(info: &Info, sought: &str) -> bool {
         })
 }
 
-fn summary(caller: &Caller, all: usize, found: usize, shown: usize) -> String {
-    if caller.readable("").is_empty() {
-        return "<p>Your access token does not have the right to read any name.</p>".to_owned();
+fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
+    // The script asks for other names while the page is open.
+    if is_refused {
+        return "<p>This access token does not have the right <code>read</code> for names that begin like this.</p>"
+            .to_owned();
     }
     let locks = if found == 1 { "lock" } else { "locks" };
     match (all, found) {
