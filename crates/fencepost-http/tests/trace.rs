@@ -26,6 +26,8 @@ async fn requests_name_the_span_of_their_caller() {
     // It exports to nobody.
     let provider = SdkTracerProvider::builder().build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    // If there is one subscriber alone, a thread without it decides that nobody wants the spans that it is the first to reach.
+    let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let _spans = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let order = tracing::info_span!("order");
     let trace = order.context().span().span_context().trace_id().to_string();

@@ -108,6 +108,8 @@ async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
 }
 
 impl Source for Held {
+    type Data = Value;
+
     async fn next(&mut self) -> Option<Told> {
         if let Stage::Stopping { until, .. } = self.stage {
             tokio::time::sleep_until(until).await;

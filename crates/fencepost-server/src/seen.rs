@@ -11,6 +11,8 @@ use crate::history::Callers;
 /// All locks at one time.
 #[derive(Default)]
 pub(crate) struct Seen {
+    /// The looks are numbered as they begin.
+    pub(crate) number: u64,
     /// When the look at the engine ended, in microseconds since 1970.
     pub(crate) at_micros: u64,
     /// By their names.

@@ -5,6 +5,7 @@ mod html;
 pub(crate) mod live;
 mod parts;
 mod rows;
+pub(crate) mod views;
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -25,7 +25,7 @@ const HOT: usize = 10;
 const WAITERS: [usize; 2] = [10, 100];
 
 /// The query of the page.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Asked {
     /// The beginning of the names.

@@ -26,7 +26,7 @@ pub(crate) struct Caller {
     /// The hash of its access token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
-    rights: Option<Arc<[Right]>>,
+    pub(crate) rights: Option<Arc<[Right]>>,
     /// `None`: it may wait as often as all callers together.
     waiting: Option<Arc<Semaphore>>,
     /// `None`: it may ask as often as it likes.

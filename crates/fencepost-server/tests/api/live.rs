@@ -159,6 +159,28 @@ async fn recent_grants_say_how_they_ended() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_opened_later_has_all_and_then_the_same_changes() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "ttl": "1h" })).await;
+    let mut pages = vec![Events::of(&router, get("/live")).await];
+    pages[0].next_of("patch").await;
+    acquire(&router, "b", &json!({ "ttl": "1h" })).await;
+    patch(&mut pages[0], |patch| !patch["rows"]["b"].is_null()).await;
+    pages.push(Events::of(&router, get("/live")).await);
+    let whole = pages[1].next_of("patch").await;
+    assert_eq!(whole["order"], json!(["a", "b"]));
+    for part in ["a", "b"] {
+        assert!(whole["rows"][part].is_string(), "{whole}");
+    }
+    assert!(whole["sections"]["summary"].is_string(), "{whole}");
+    acquire(&router, "c", &json!({ "ttl": "1h" })).await;
+    for page in &mut pages {
+        let next = patch(page, |patch| !patch["rows"]["c"].is_null()).await;
+        assert_eq!((&next["order"], next["rows"].as_object().unwrap().len()), (&json!(["a", "b", "c"]), 1));
+    }
+}
+
+#[tokio::test]
 async fn the_caller_is_shown_beside_its_holder() {
     let service = Guarded::start().await;
     let ops = service.token(&["acquire,read:"]);

@@ -67,6 +67,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Notes {
 #[tokio::test]
 async fn the_spans_of_the_library_are_below_that_of_the_request() {
     let notes = Notes::default();
+    // If there is one subscriber alone, a thread without it decides that nobody wants the spans that it is the first to reach.
+    let _other = tracing::Dispatch::new(tracing_subscriber::registry());
     let _noted = tracing::subscriber::set_default(tracing_subscriber::registry().with(notes.clone()));
     let (router, _locks) = crate::kit::service().await;
     let ask = |path: &str, body: &Value| answer(&router, traced(post(path, body), &header()));

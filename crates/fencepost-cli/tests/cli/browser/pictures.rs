@@ -1,13 +1,13 @@
-//! Pictures of the page for the documentation, and the figure of a page with 10,000 locks.
+//! Pictures of the page for the documentation.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
+use fencepost_testkit::browser::Browser;
 use fencepost_testkit::needs;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::driver::Browser;
 use super::{rows, url};
 use crate::kit::{HOLD, Kid, LONG, Place, eventually};
 use crate::serve::Service;
@@ -85,43 +85,4 @@ fn pictures() {
         assert!(picture.len() < 150_000, "{name}: {} bytes", picture.len());
         std::fs::write(folder.join(format!("{name}.png")), picture).unwrap();
     }
-}
-
-#[test]
-#[ignore = "it measures: how long until a page with 10,000 locks shows a change"]
-fn ten_thousand_locks() {
-    needs!(CHROMIUM, CHROMEDRIVER);
-    let place = Place::new();
-    let service = Service::start(&place);
-    for number in 0..10_000 {
-        let path = format!("/v1/locks/stock%2F{number:05}/acquire");
-        assert_eq!(service.post(&path, &json!({ "ttl": "2h", "holder": "shop" })).0, 200);
-    }
-    let browser = Browser::start();
-    let began = Instant::now();
-    browser.open(&url(&service, "/"));
-    browser.until("return document.getElementById('live').textContent === 'Live'");
-    println!("the page is live after {:?}", began.elapsed());
-    let mut times = Vec::new();
-    for number in 0..20 {
-        let name = format!("stock/00000-{number:02}");
-        let seen = format!(
-            "window.seen = 0; new MutationObserver((_, observer) => {{ if ({}) {{ window.seen = Date.now(); observer.disconnect(); }} }})\
-             .observe(document.getElementById('locks'), {{ childList: true }})",
-            rows(&name)
-        );
-        browser.ask(&seen);
-        let asked = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let path = format!("/v1/locks/{}/acquire", name.replace('/', "%2F"));
-        assert_eq!(service.post(&path, &json!({ "ttl": "2h" })).0, 200);
-        let seen = browser.until("return window.seen > 0 && window.seen").as_u64().unwrap();
-        times.push(Duration::from_millis(seen).saturating_sub(asked));
-    }
-    times.sort_unstable();
-    println!(
-        "a change was shown after {:?} (median), {:?} (longest of {})",
-        times[10],
-        times[19],
-        times.len()
-    );
 }
