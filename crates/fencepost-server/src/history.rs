@@ -9,7 +9,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimInfo, HolderInfo, Info, Name, Token};
 
-use crate::seen::{Seen, now_micros};
+use crate::seen::{Callers, Seen, now_micros};
 
 /// The most grants of one lock.
 const OF_LOCK: usize = 100;
@@ -35,9 +35,6 @@ struct State {
     seen: Option<Arc<Seen>>,
     since_micros: Option<u64>,
 }
-
-/// Who took a grant through this copy, and when, in microseconds since 1970: by the lock and the token.
-pub(crate) type Callers = HashMap<(Name, Token), (Arc<str>, u64)>;
 
 /// A grant.
 #[derive(Debug, Clone)]

@@ -1,12 +1,13 @@
 //! All locks at one time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use fencepost_core::{Info, Name, Token};
 
-use crate::history::Callers;
+/// The callers of grants, and when these were made, in microseconds since 1970: by the lock and the token.
+pub(crate) type Callers = HashMap<(Name, Token), (Arc<str>, u64)>;
 
 /// All locks at one time.
 #[derive(Default)]

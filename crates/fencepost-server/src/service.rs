@@ -10,7 +10,6 @@ use crate::audit::Audit;
 use crate::doctor::Doctor;
 use crate::history::History;
 use crate::options::Options;
-use crate::page::views::Views;
 use crate::problem::{Answer, Problem};
 use crate::prometheus::Metrics;
 use crate::rights::caller::Caller;
@@ -43,7 +42,6 @@ pub(crate) struct Service {
     /// The requests with a key that are under way.
     pub(crate) keyed: Running,
     pub(crate) snapshots: Snapshots,
-    pub(crate) views: Views,
     pub(crate) history: History,
     pub(crate) doctor: Doctor,
     pub(crate) tokens: Option<Arc<Tokens>>,
@@ -71,7 +69,6 @@ impl Service {
             on_the_way: Arc::new(Semaphore::new(ON_THE_WAY)),
             keyed: Running::default(),
             snapshots,
-            views: Views::default(),
             history,
             doctor: Doctor::default(),
             tokens: options.tokens.clone(),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::response::sse::{Event, Sse};
 use futures_util::stream::Stream;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::changes::{BEAT, LONGEST};
 use crate::events::{Source, Told, stream};
 use crate::page::checked;
 use crate::page::parts::Asked;
-use crate::page::views::View;
+use crate::page::views::{View, Views};
 use crate::problem::Answer;
 use crate::rights::caller::Caller;
 use crate::service::{Service, Waits};
@@ -23,6 +23,7 @@ use crate::snapshots::Looks;
 /// Streams the changes of a page.
 pub(crate) async fn live(
     State(service): State<Service>,
+    Extension(views): Extension<Views>,
     caller: Caller,
     query: Result<Query<Asked>, QueryRejection>,
 ) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
@@ -32,7 +33,7 @@ pub(crate) async fn live(
         ends: Instant::now() + LONGEST,
         looks: service.snapshots.subscribe(),
         _waits: service.wait(&caller)?,
-        view: service.views.of(&caller, &asked),
+        view: views.of(&caller, &asked),
         last: None,
         service,
         caller,

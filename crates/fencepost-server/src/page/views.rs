@@ -1,4 +1,4 @@
-//! The open pages: what they show is made once for all readers that see the same.
+//! The open pages: each is made once for all readers that see the same.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -26,18 +26,18 @@ struct Key {
     asked: Asked,
 }
 
-/// What some readers see. It lives as long as one of them.
+/// The page as some readers see it. It lives as long as one of them.
 pub(crate) struct View {
     asked: Asked,
     made: tokio::sync::Mutex<Option<Made>>,
 }
 
-/// What they see of one look.
+/// The page at one look.
 struct Made {
     seen: Arc<Seen>,
     /// The number of the look before it that they saw.
     before: Option<u64>,
-    /// What has changed since then. `None`: nothing.
+    /// The changes since then. `None`: nothing has changed.
     patch: Option<Arc<str>>,
     /// All of it, once a reader has asked for it.
     whole: Option<Arc<str>>,
@@ -50,7 +50,7 @@ struct Made {
 }
 
 impl Views {
-    /// Returns what this reader sees.
+    /// Returns the view of this reader.
     pub(crate) fn of(&self, reader: &Caller, asked: &Asked) -> Arc<View> {
         let mut views = self.0.lock();
         views.retain(|_, view| view.strong_count() > 0);
@@ -65,7 +65,7 @@ impl Views {
 }
 
 impl View {
-    /// Returns the number of a look, and what a reader who has seen the look `last` has to change. `None`: nothing. The number is that of
+    /// Returns the number of a look, and the changes for a reader that has seen the look `last`. `None`: there are none. The number is that of
     /// `seen`, or of a later look.
     ///
     /// # Cancel safety
@@ -129,7 +129,7 @@ impl Made {
         Made { seen: Arc::clone(seen), before, patch, whole: None, order, sections, waiters, runs: kept }
     }
 
-    /// Returns all that a new reader sees.
+    /// Returns the whole page, for a new reader.
     fn whole(&mut self, reader: &Caller) -> Arc<str> {
         let Made { seen, order, sections, waiters, .. } = &*self;
         let whole = || text(reader, seen, *waiters, order, order, sections);
