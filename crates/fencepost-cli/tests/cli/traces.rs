@@ -154,7 +154,9 @@ fn the_trace_of_a_caller_reaches_the_collector_without_secrets() {
     service.end();
     service.has_ended();
     let lease = granted["lease"].as_str().unwrap();
-    let secrets = [lease.split_once('-').unwrap().1, token.as_str(), key, "password-of-the-engine"];
+    // It begins with the id of the claim.
+    let claim = &lease.split_once('-').unwrap().1[..32];
+    let secrets = [claim, token.as_str(), key, "password-of-the-engine"];
     for body in collector.bodies.lock().unwrap().iter() {
         let text = String::from_utf8_lossy(body);
         for secret in secrets {
