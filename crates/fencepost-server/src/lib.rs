@@ -54,7 +54,7 @@ mod trace;
 mod view;
 mod wanted;
 
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use fencepost_core::{Client, Error, ErrorKind, Result};
@@ -108,6 +108,5 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .layer(from_fn_with_state(service.clone(), body::pace))
         .layer(from_fn_with_state(service.clone(), login::login))
         .layer(from_fn_with_state(service.clone(), origin::check))
-        .layer(from_fn(trace::follow))
         .with_state(service))
 }

@@ -10,9 +10,11 @@ use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::Instrument as _;
 
 use crate::problem::Problem;
 use crate::service::Service;
+use crate::trace;
 
 /// The headers of each answer: the page loads nothing from elsewhere, is in no frame, and is not kept.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -30,12 +32,15 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Answers a request of a program, or of the service's own page, and refuses others.
+/// Answers a request of a program, or of the service's own page, and refuses others. All of it is in the span of the request: a layer for
+/// that alone would cost memory for each caller that waits.
 pub(crate) async fn check(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let span = trace::span(&request);
     let mut response = match judge(&service, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => next.run(request).instrument(span.clone()).await,
         Err(problem) => problem.into_response(),
     };
+    trace::answered(&span, &response);
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }

@@ -2,10 +2,9 @@
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::HeaderMap;
-use axum::middleware::Next;
 use axum::response::Response;
+use tracing::Span;
 use tracing::field::{Empty, display};
-use tracing::{Instrument as _, Span};
 
 /// The header that names the trace of a caller.
 const HEADER: &str = "traceparent";
@@ -53,9 +52,9 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
     is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// Runs a request in a span below that of its caller. No field of the span is a secret: the path is the one of the API, without the name of
+/// Makes the span of a request, below that of its caller. No field of it is a secret: the path is the one of the API, without the name of
 /// the lock and without the query.
-pub(crate) async fn follow(request: Request, next: Next) -> Response {
+pub(crate) fn span(request: &Request) -> Span {
     let method = request.method();
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str);
     let span = tracing::info_span!(
@@ -70,26 +69,23 @@ pub(crate) async fn follow(request: Request, next: Next) -> Response {
         trace_id = Empty,
         parent_id = Empty,
     );
-    if span.is_disabled() {
-        return next.run(request).await;
-    }
-    if let Some(parent) = Parent::of(request.headers()) {
+    if !span.is_disabled()
+        && let Some(parent) = Parent::of(request.headers())
+    {
         span.record("trace_id", parent.trace_id());
         span.record("parent_id", display(format_args!("{:016x}", parent.span)));
         #[cfg(feature = "otlp")]
         parent.adopt(&span, request.headers());
     }
-    async {
-        let response = next.run(request).await;
-        let status = response.status();
-        Span::current().record("http.response.status_code", status.as_u16());
-        if status.is_server_error() {
-            Span::current().record("otel.status_code", "ERROR");
-        }
-        response
+    span
+}
+
+/// Notes the answer to the request of this span.
+pub(crate) fn answered(span: &Span, response: &Response) {
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
     }
-    .instrument(span)
-    .await
 }
 
 #[cfg(feature = "otlp")]
