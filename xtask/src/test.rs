@@ -84,7 +84,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("tests", || tests(workspace));
     run.step("documentation examples", || {
         let output = workspace
-            .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &METRICS[..]].concat())
+            .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &FEATURES[..]].concat())
             .run()?;
         counted(&output.text)
     });
@@ -109,8 +109,8 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
 /// start: two at a time left the cores idle for half of the run.
 const LANES: usize = 3;
 
-/// The tests of this feature need it, and the others do not mind it.
-const METRICS: [&str; 2] = ["--features", "fencepost-core/metrics"];
+/// The tests of these features need them, and the others do not mind them.
+const FEATURES: [&str; 2] = ["--features", "fencepost-core/metrics,fencepost-cli/otlp,fencepost-http/otlp"];
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
 fn tests(workspace: &Workspace) -> Result<Done, String> {
@@ -133,7 +133,7 @@ fn tests(workspace: &Workspace) -> Result<Done, String> {
 }
 
 /// The arguments of cargo for all tests but those in documentation.
-const ALL_TESTS: [&str; 5] = ["test", "--workspace", "--all-targets", METRICS[0], METRICS[1]];
+const ALL_TESTS: [&str; 5] = ["test", "--workspace", "--all-targets", FEATURES[0], FEATURES[1]];
 
 /// The free memory that the tests need for their files: the servers that run at one time take up to 2 GiB.
 const MEMORY: u64 = 4 << 30;

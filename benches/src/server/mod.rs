@@ -7,6 +7,7 @@ mod garbled;
 mod hung_up;
 mod octostore;
 mod openapi;
+mod page;
 mod timing;
 pub(crate) mod told;
 mod torture;
@@ -32,6 +33,7 @@ pub(crate) fn measured(words: &[&str]) -> Option<Measured> {
         ["openapi", examples] => openapi::findings(number(examples)),
         ["octostore-peers"] => octostore::ahead(),
         ["garbled", requests] => garbled::requests(number(requests)),
+        ["page", rest @ ..] => return page::measured(rest),
         ["timing", samples] => timing::tokens(number(samples)),
         _ => return None,
     })

@@ -9,6 +9,8 @@ mod audit;
 mod cli;
 mod connect;
 mod duration;
+#[cfg(feature = "serve")]
+mod events;
 mod exit;
 mod guardian;
 mod holding;
@@ -23,6 +25,11 @@ mod supervise;
 mod terminal;
 mod textfile;
 mod time;
+#[cfg(feature = "otlp")]
+mod traces;
+#[cfg(all(feature = "serve", not(feature = "otlp")))]
+#[path = "traces/without.rs"]
+mod traces;
 mod usage;
 mod verbs;
 mod verdict;

@@ -11,7 +11,7 @@ use axum::response::sse::{Event, Sse};
 use fencepost_core::{ClaimInfo, Info};
 use futures_util::stream::Stream;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::events::{SentEvent, Source, Told, stream};
@@ -97,6 +97,8 @@ struct Listener {
 }
 
 impl Source for Listener {
+    type Data = Value;
+
     async fn next(&mut self) -> Option<Told> {
         let quiet_until = Instant::now() + BEAT;
         loop {

@@ -21,32 +21,36 @@ pub(crate) struct SentEvent {
     data: String,
 }
 
-/// An event: its name and its data.
-pub(crate) type Told = (&'static str, Value);
+/// An event: its name and its data, which is JSON.
+pub(crate) type Told<D = Value> = (&'static str, D);
 
 /// The state of a stream.
 pub(crate) trait Source: Send {
+    /// The data of its events.
+    type Data: ToString + Send + 'static;
+
     /// Returns the next event. `None`: the stream ends.
-    fn next(&mut self) -> impl Future<Output = Option<Told>> + Send;
+    fn next(&mut self) -> impl Future<Output = Option<Told<Self::Data>>> + Send;
 }
 
 /// The sending end of a stream.
-pub(crate) struct Events(mpsc::Sender<Told>);
+pub(crate) struct Events<D = Value>(mpsc::Sender<Told<D>>);
 
 /// Makes a stream and its sending end.
-pub(crate) fn stream() -> (Events, Sse<impl Stream<Item = Result<Event, Infallible>>>) {
+pub(crate) fn stream<D: ToString + Send + 'static>()
+-> (Events<D>, Sse<impl Stream<Item = Result<Event, Infallible>>>) {
     let (events, told) = mpsc::channel(1);
-    let stream = unfold(told, |mut told: mpsc::Receiver<Told>| async move {
+    let stream = unfold(told, |mut told: mpsc::Receiver<Told<D>>| async move {
         let (name, data) = told.recv().await?;
         Some((Ok(Event::default().event(name).data(data.to_string())), told))
     });
     (Events(events), Sse::new(stream))
 }
 
-impl Events {
+impl<D: ToString + Send + 'static> Events<D> {
     /// Tells the events of the source, whether the caller reads them or not. It ends when the source does, when the caller's end is closed,
     /// and when an event is not read for [`UNREAD`]. Returns whether the source has ended.
-    pub(crate) async fn tell(&self, source: &mut impl Source) -> bool {
+    pub(crate) async fn tell(&self, source: &mut impl Source<Data = D>) -> bool {
         while let Ok(Ok(place)) = tokio::time::timeout(UNREAD, self.0.reserve()).await {
             tokio::select! {
                 event = source.next() => match event {

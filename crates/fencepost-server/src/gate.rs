@@ -8,10 +8,11 @@ use axum::http::HeaderValue;
 use axum::http::header::{self, HeaderName};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::Instrument as _;
 
 use crate::problem::Answer;
 use crate::service::Service;
-use crate::{body, login, origin};
+use crate::{body, login, origin, trace};
 
 /// The headers of each answer: the page loads nothing from elsewhere, is in no frame, and is not kept.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -31,8 +32,10 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// Answers a request that passes all checks.
 pub(crate) async fn pass(State(service): State<Service>, request: Request, next: Next) -> Response {
-    let answer = answer(&service, request, next).await;
+    let span = trace::span(&request);
+    let answer = answer(&service, request, next).instrument(span.clone()).await;
     let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+    trace::answered(&span, &response);
     for (name, value) in HEADERS {
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimInfo, HolderInfo, Info, Name, Token};
 
-use crate::seen::{Seen, now_micros};
+use crate::seen::{Callers, Seen, now_micros};
 
 /// The most grants of one lock.
 const OF_LOCK: usize = 100;
@@ -30,6 +30,8 @@ struct State {
     /// The keys of a lock's grants by their tokens, the oldest first.
     of_lock: HashMap<Name, BTreeMap<Token, u64>>,
     next: u64,
+    /// Of the grants that this copy has made and that may be held.
+    callers: Arc<Callers>,
     /// The last look.
     seen: Option<Arc<Seen>>,
     since_micros: Option<u64>,
@@ -40,6 +42,8 @@ struct State {
 pub(crate) struct Grant {
     pub(crate) name: Name,
     pub(crate) token: Token,
+    /// The name of the access token that took it. It is known of grants that this copy has made.
+    pub(crate) caller: Option<Arc<str>>,
     pub(crate) holder: HolderInfo,
     pub(crate) reason: Option<String>,
     /// When it was granted, in microseconds since 1970 by the clock of this host.
@@ -100,7 +104,28 @@ impl History {
 
     /// Notes a grant that this copy of the service has made.
     pub(crate) fn granted(&self, grant: Grant) {
-        self.0.lock().add(grant);
+        let mut state = self.0.lock();
+        if let Some(caller) = &grant.caller {
+            let taken = (Arc::clone(caller), grant.since_micros);
+            Arc::make_mut(&mut state.callers).insert((grant.name.clone(), grant.token), taken);
+        }
+        // A look may have seen it before.
+        match state.grant(&grant.name, grant.token) {
+            Some(seen) => (seen.caller, seen.waited) = (grant.caller, grant.waited),
+            None => state.add(grant),
+        }
+    }
+
+    /// Returns the callers of the grants of a look that began at this time, and forgets those of grants that have ended.
+    pub(crate) fn callers(&self, began: u64, locks: &BTreeMap<String, Info>) -> Arc<Callers> {
+        let mut state = self.0.lock();
+        let is_held = |(name, token): &(Name, Token), since: u64| {
+            since >= began || locks.get(name.as_str()).is_some_and(|info| holder_of(info, *token).is_some())
+        };
+        if !state.callers.iter().all(|(grant, (_, since))| is_held(grant, *since)) {
+            Arc::make_mut(&mut state.callers).retain(|grant, (_, since)| is_held(grant, *since));
+        }
+        Arc::clone(&state.callers)
     }
 
     /// Notes that a holder was evicted. Its grant goes on until it ends.
@@ -199,6 +224,7 @@ impl Grant {
         Grant {
             name: name.clone(),
             token,
+            caller: None,
             holder: claim.holder.clone(),
             reason: claim.reason.clone(),
             since_micros: at_micros.saturating_sub(age),
@@ -313,6 +339,15 @@ mod tests {
     }
 
     #[test]
+    fn callers_are_kept_while_their_grants_may_be_held() {
+        let (history, grant) = (History::default(), grant("a", 1));
+        let since = grant.since_micros;
+        history.granted(Grant { caller: Some("ci".into()), ..grant });
+        let kept = |began| history.callers(began, &BTreeMap::new()).len();
+        assert_eq!([kept(since), kept(since + 1)], [1, 0], "a look that began before it may have missed it");
+    }
+
+    #[test]
     fn looks_are_compared() {
         let (history, name) = (History::default(), Name::new("a").unwrap());
         let claim = |label: &str, token: Option<u64>, left: u64| {
@@ -328,7 +363,11 @@ mod tests {
                 true => BTreeMap::new(),
                 false => BTreeMap::from([("a".to_owned(), Info::new(name.clone(), None, claims))]),
             };
-            history.observe(&Arc::new(Seen { at_micros: start + second * 1_000_000, locks }));
+            history.observe(&Arc::new(Seen {
+                at_micros: start + second * 1_000_000,
+                locks,
+                ..Seen::default()
+            }));
         };
         look(0, vec![claim("first", Some(1), 30)]);
         assert!(history.of_lock(&name, 9).is_empty(), "it was granted before");

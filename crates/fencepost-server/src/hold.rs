@@ -12,6 +12,7 @@ use futures_util::stream::Stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::events::{Events, SentEvent, Source, Told, stream};
 use crate::history::How;
@@ -87,7 +88,7 @@ pub(crate) async fn hold(
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
     let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();
-    tokio::spawn(drive(held, events, peer));
+    tokio::spawn(drive(held, events, peer).in_current_span());
     Ok(stream)
 }
 
@@ -107,6 +108,8 @@ async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
 }
 
 impl Source for Held {
+    type Data = Value;
+
     async fn next(&mut self) -> Option<Told> {
         if let Stage::Stopping { until, .. } = self.stage {
             tokio::time::sleep_until(until).await;
@@ -185,7 +188,7 @@ impl Held {
                             return Some(self.end(&problem));
                         }
                         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
-                        self.service.history.granted(self.wanted.granted(&guard));
+                        self.service.history.granted(self.wanted.granted(&self.caller, &guard));
                         let (granted, stop_after) = held(&guard, self.received);
                         self.stop_after = stop_after;
                         self.stage = Stage::Holding(guard);

@@ -51,12 +51,13 @@ mod seen;
 mod service;
 mod snapshots;
 mod streams;
+mod trace;
 mod view;
 mod wanted;
 
-use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
 pub use crate::audit::Audit;
@@ -82,7 +83,7 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
     let service = Service::new(locks, options);
     Ok(Router::new()
         .route("/", get(page::show))
-        .route("/live", get(page::live::live))
+        .route("/live", get(page::live::live).layer(Extension(page::views::Views::default())))
         .route("/doctor", post(page::examine))
         .route("/evict", get(page::confirm::ask).post(page::confirm::evict))
         .route("/page.js", get(page::script))

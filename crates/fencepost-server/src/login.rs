@@ -3,11 +3,13 @@
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use tracing::Span;
 
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
 use crate::rights::caller::Caller;
 use crate::service::Service;
+use crate::trace::Parent;
 
 /// The paths that tell nothing of a lock.
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/openapi.json", "/page.js", "/page.css"];
@@ -31,6 +33,10 @@ pub(crate) fn caller_of(service: &Service, request: &Request) -> Answer<Caller> 
         }
     };
     caller.peer = peer;
+    caller.trace = Parent::of(request.headers());
+    if !caller.name.is_empty() {
+        Span::current().record("caller", &*caller.name);
+    }
     Ok(caller)
 }
 

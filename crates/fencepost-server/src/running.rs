@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use fencepost_core::Name;
 use fencepost_core::sync::Mutex;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
@@ -133,7 +134,7 @@ impl Running {
         state.work.insert(record.clone(), work.clone());
         let listed = Listed { running: self.clone(), record: record.clone() };
         let requests = Arc::clone(&work.requests);
-        tokio::spawn(async move {
+        let work_ends = async move {
             let outcome = tokio::select! {
                 outcome = begun => Some(outcome),
                 () = abandoned(&requests) => None,
@@ -142,7 +143,8 @@ impl Running {
             // Before the report, so that the next request asks the engine.
             drop(listed);
             report.send_replace(outcome);
-        });
+        };
+        tokio::spawn(work_ends.in_current_span());
         Ok(Some(joined))
     }
 

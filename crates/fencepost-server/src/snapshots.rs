@@ -1,7 +1,7 @@
 //! Looks at all locks of the engine, by one task for all who listen.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ struct Shared {
     history: History,
     seen: watch::Sender<Option<Look>>,
     is_looking: AtomicBool,
+    /// How many looks have begun.
+    begun: AtomicU64,
     /// Asks for a look at once.
     wake: Arc<Notify>,
 }
@@ -70,8 +72,8 @@ impl Looks {
 impl Snapshots {
     pub(crate) fn new(locks: Client, history: History) -> Snapshots {
         let seen = watch::Sender::new(None);
-        let wake = Arc::default();
-        Snapshots(Arc::new(Shared { locks, history, seen, is_looking: AtomicBool::new(false), wake }))
+        let (is_looking, begun, wake) = (AtomicBool::new(false), AtomicU64::new(0), Arc::default());
+        Snapshots(Arc::new(Shared { locks, history, seen, is_looking, begun, wake }))
     }
 
     /// Starts the task, unless it runs.
@@ -108,6 +110,7 @@ impl Shared {
     }
 
     async fn all(&self) -> fencepost_core::Result<Seen> {
+        let (began, number) = (now_micros(), self.begun.fetch_add(1, Ordering::Relaxed));
         let (mut listing, mut locks) = (self.locks.list_all(""), BTreeMap::new());
         while let Some(info) = listing.next().await {
             let info = info?;
@@ -115,7 +118,8 @@ impl Shared {
                 locks.insert(info.name.as_str().to_owned(), info);
             }
         }
-        Ok(Seen { at_micros: now_micros(), locks })
+        let callers = self.history.callers(began, &locks);
+        Ok(Seen { number, at_micros: now_micros(), locks, callers })
     }
 }
 

@@ -1,5 +1,6 @@
 //! A lock that a caller wants, as the request says.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -178,7 +179,7 @@ impl Wanted {
 
 impl Wanted {
     /// Describes the grant for the history.
-    pub(crate) fn granted(&self, guard: &Guard) -> history::Grant {
+    pub(crate) fn granted(&self, caller: &Caller, guard: &Guard) -> history::Grant {
         let own = self.process.as_ref().map(|process| process.holder(self.holder.as_deref()));
         let mut holder = own.unwrap_or_else(HolderInfo::this_process);
         if let Some(label) = &self.holder {
@@ -187,6 +188,7 @@ impl Wanted {
         history::Grant {
             name: self.name.clone(),
             token: guard.token(),
+            caller: (!caller.name.is_empty()).then(|| Arc::clone(&caller.name)),
             holder,
             reason: self.reason.clone(),
             since_micros: now_micros(),
@@ -208,7 +210,7 @@ pub(crate) async fn detached(
     service.check_again(caller, Verb::Acquire, guard.name())?;
     // Now, because the caller of a key may have gone.
     service.audit.acquired(caller, guard.name(), Ok(guard.token()));
-    service.history.granted(wanted.granted(&guard));
+    service.history.granted(wanted.granted(caller, &guard));
     // The lease counts from before the engine was asked.
     let until = Instant::now() + guard.remaining();
     Ok(Grant { lease: guard.detach().await?, until })

@@ -13,10 +13,12 @@
 //! - [`etcd`]: etcd with one member and with three.
 //! - [`redis`]: Redis in each usual deployment: one server, Sentinel, a cluster, independent masters.
 //! - [`sql`]: one PostgreSQL server, one MariaDB server.
+//! - [`browser`]: a headless Chromium.
 //! - [`wait`]: waits for a condition that sends no event.
 //!
 //! The crate is for tests alone and is never published.
 
+pub mod browser;
 pub mod chaos;
 pub mod checker;
 pub mod conformance;

@@ -15,6 +15,7 @@ use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
+use crate::traces::Traces;
 use crate::wait::unless_ended;
 
 /// Headings of the help.
@@ -150,6 +151,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
             return Ok(0);
         }
     }
+    let traces = Traces::set_up()?;
     let options = options(&args)?;
     let listener = fencepost_server::bind(args.listen, &options)?;
     let address = listener.local_addr()?;
@@ -179,6 +181,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     options.streams.end().await;
     close(&locks, CLEANUP).await;
     options.audit.flush().await;
+    traces.end().await;
     outcome?.map(|()| 0)
 }
 

@@ -37,6 +37,8 @@ mod signals;
 mod static_binary;
 mod terminal;
 mod tokens;
+#[cfg(feature = "otlp")]
+mod traces;
 mod trouble;
 mod waiting;
 mod zookeeper;

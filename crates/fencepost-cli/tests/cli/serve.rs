@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fencepost_testkit::etcd::{self, Etcd};
@@ -32,7 +32,12 @@ impl Service {
 
     /// Starts a copy that listens on this address.
     pub(crate) fn listen(place: &Place, address: &str, options: &[&str]) -> Service {
-        let mut command = place.fencepost(["serve", "--listen", address].iter().chain(options));
+        Service::of(place.fencepost(["serve", "--listen", address].iter().chain(options)))
+    }
+
+    /// Starts a copy by this command.
+    pub(crate) fn of(mut command: Command) -> Service {
+        let guarded = command.get_args().any(|argument| argument == "--tokens");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let (mut said, mut byte) = (String::new(), [0]);
@@ -42,7 +47,7 @@ impl Service {
         let page = said.lines().find_map(|line| line.strip_prefix("the page: ")?.split_once("://"));
         let address = page.expect(&said).1.trim_end_matches('/').to_owned();
         assert!(said.contains(&format!("://{address}/v1/locks/hello/acquire")), "{said}");
-        assert_eq!(said.contains("no rights"), !options.contains(&"--tokens"), "{said}");
+        assert_eq!(said.contains("no rights"), !guarded, "{said}");
         Service { child, address }
     }
 
@@ -50,8 +55,19 @@ impl Service {
         self.send_with("", path, body)
     }
 
+    /// Asks it to end.
+    pub(crate) fn end(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn has_ended(&mut self) {
+        eventually("the service has ended", SOON, || self.child.try_wait().unwrap());
+    }
+
     /// Sends a request with these lines of headers.
-    fn send_with(&self, headers: &str, path: &str, body: &Value) -> TcpStream {
+    pub(crate) fn send_with(&self, headers: &str, path: &str, body: &Value) -> TcpStream {
         let (body, mut stream) = (body.to_string(), TcpStream::connect(&self.address).unwrap());
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{headers}Connection: close\r\n\r\n",
@@ -68,7 +84,7 @@ impl Service {
     }
 
     /// Reads the answer to a request.
-    fn answer(mut stream: TcpStream) -> (u16, Value) {
+    pub(crate) fn answer(mut stream: TcpStream) -> (u16, Value) {
         let mut text = String::new();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.read_to_string(&mut text).unwrap();
@@ -268,11 +284,28 @@ fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
         assert!(text.contains(event), "{text}");
     };
     read_until("event: granted");
-    let pid = nix::unistd::Pid::from_raw(service.child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    service.end();
     read_until("event: lost");
     assert_eq!(place.show("a")["holders"].as_array().unwrap().len(), 1, "its holder may still work");
     drop(stream);
-    eventually("the service has ended", SOON, || service.child.try_wait().unwrap());
+    service.has_ended();
     assert!(place.show("a")["holders"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_cause_of_a_problem_is_in_the_log() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    let log = std::fs::File::create(place.path("log")).unwrap();
+    let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
+    let service = Service::of(std::mem::replace(command.stderr(log), Command::new("true")));
+    drop(server);
+    let (status, problem) = service.post("/v1/locks/a/acquire", &json!({}));
+    let detail = problem["detail"].as_str().unwrap();
+    assert_eq!(status, 503, "{problem}");
+    let id = detail.rsplit_once("(id ").unwrap().1.trim_end_matches(')');
+    let log =
+        eventually("the log has the cause", SOON, || Some(place.read("log")).filter(|log| log.contains(id)));
+    assert!(log.contains("fencepost: a request failed, error: ") && log.contains("redis"), "{log}");
 }

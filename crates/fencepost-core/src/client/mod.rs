@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tracing::Instrument as _;
+
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::{Claim, Want};
@@ -204,7 +206,8 @@ impl Client {
     pub async fn release(&self, lease: &DetachedLease) -> Result<()> {
         let claim = self.leased(lease, lease.ttl(), false)?;
         let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
-        match owned.release(self.client.release_until()).await? {
+        let span = tracing::debug_span!("release", name = %lease.name());
+        match owned.release(self.client.release_until()).instrument(span).await? {
             Removed::Released => Ok(()),
             Removed::Withdrawn | Removed::Nothing => Err(lease.gone(&claim)),
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use tracing::Instrument as _;
 
 use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
@@ -250,6 +251,11 @@ impl Guard {
     /// Dropped midway, the lock is released in the background.
     #[doc(alias("unlock"))]
     pub async fn release(self) -> Result<()> {
+        let span = tracing::debug_span!("release", name = %self.name());
+        self.give_back().instrument(span).await
+    }
+
+    async fn give_back(self) -> Result<()> {
         let Guard { mut owned, .. } = self;
         let until = owned.client.release_until();
         owned.client.check_process()?;

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::conn::connector::Connector;
-use crate::conn::tls;
+use crate::conn::{tls, trace};
 use crate::error::Failure;
 
 /// The most bytes of an answer. It may have 1,000 locks with their queues.
@@ -41,6 +41,8 @@ pub(crate) struct Ask {
     waits: Duration,
     /// It runs to its end, although its caller is gone.
     runs_on: bool,
+    /// The headers that name the span of its caller.
+    trace: Vec<(&'static str, String)>,
 }
 
 impl Ask {
@@ -54,6 +56,7 @@ impl Ask {
             leaves: false,
             waits,
             runs_on: false,
+            trace: trace::headers(),
         }
     }
 
@@ -222,6 +225,9 @@ impl Connections {
         }
         if let Some(key) = &ask.key {
             request = request.header("idempotency-key", key);
+        }
+        for (name, value) in &ask.trace {
+            request = request.header(*name, value);
         }
         if ask.leaves {
             request = request.header("prefer", "respond-async");

@@ -7,3 +7,8 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "without_tls.rs"]
 mod tls;
+#[cfg(feature = "otlp")]
+mod trace;
+#[cfg(not(feature = "otlp"))]
+#[path = "without_trace.rs"]
+mod trace;

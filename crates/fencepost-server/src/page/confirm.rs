@@ -40,7 +40,7 @@ pub(crate) async fn ask(
         let claim = info.holders().find(|claim| claim.token.is_some_and(|token| token.get() == chosen.token));
         held_by = claim.map_or_else(
             || "<p>It is no longer held with this token.</p>".to_owned(),
-            |claim| format!("<p>Held by {}</p>", holder(&claim.into())),
+            |claim| format!("<p>Held by {}</p>", holder(&claim.into(), None)),
         );
     }
     let body = format!(

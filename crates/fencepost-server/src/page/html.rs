@@ -13,6 +13,11 @@ pub(crate) fn text(text: &str) -> String {
     escaped(&visible(text))
 }
 
+/// Returns an untrusted text as a part of a line.
+pub(crate) fn named(part: &str) -> String {
+    format!("<bdi>{}</bdi>", text(part))
+}
+
 /// Returns a text for HTML as it is.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -39,11 +44,17 @@ pub(crate) fn link(name: &str) -> String {
     format!("<a href=\"/?name={}\" data-key=\"name\"><bdi>{}</bdi></a>", encoded(name), text(name))
 }
 
-/// Returns a holder or waiter.
-pub(crate) fn holder(claim: &Claim) -> String {
+/// Returns a holder or waiter. `caller`: the caller that is shown beside it.
+pub(crate) fn holder(claim: &Claim, caller: Option<&str>) -> String {
     let how = if claim.detached { "lease" } else { "process" };
-    let (label, host) = (text(&claim.holder), text(&claim.host));
+    let (label, host) = (text(own_label(&claim.holder, caller)), text(&claim.host));
     format!("<bdi>{label}</bdi> <small>{how} of pid {} on <bdi>{host}</bdi></small>", claim.pid)
+}
+
+/// Returns the label without its caller, which `Caller::label` put before it.
+pub(crate) fn own_label<'a>(label: &'a str, caller: Option<&str>) -> &'a str {
+    let own = caller.and_then(|caller| label.strip_prefix(caller)?.strip_prefix(": "));
+    own.unwrap_or(label)
 }
 
 /// Returns a time that passes, for the script to count on.
@@ -109,6 +120,18 @@ mod tests {
     fn untrusted_texts_are_texts() {
         assert_eq!(text("<b onclick='x'>&\"</b>"), "&lt;b onclick=&#39;x&#39;&gt;&amp;&quot;&lt;/b&gt;");
         assert!(!text("a\u{202e}b").contains('\u{202e}'));
+    }
+
+    #[test]
+    fn a_label_is_shown_without_the_caller_beside_it() {
+        for (label, caller, own) in [
+            ("ci: job 7", Some("ci"), "job 7"),
+            ("ci: job 7", None, "ci: job 7"),
+            ("ci", Some("ci"), "ci"),
+            ("ci-2: job 7", Some("ci"), "ci-2: job 7"),
+        ] {
+            assert_eq!(own_label(label, caller), own);
+        }
     }
 
     #[test]

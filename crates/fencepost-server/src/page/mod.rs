@@ -5,20 +5,21 @@ mod html;
 pub(crate) mod live;
 mod parts;
 mod rows;
+pub(crate) mod views;
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, header};
-use axum::response::{Html, IntoResponse, Redirect};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use fencepost_core::Runs;
 
 use crate::page::confirm::check_origin;
 use crate::page::html::{escaped, text};
 use crate::page::parts::{Asked, Parts, Section, may_examine, parts};
-use crate::page::rows::{HEAD, rows};
+use crate::page::rows::{head, rows};
 use crate::problem::{Answer, Problem};
 use crate::request::lock_name;
 use crate::rights::caller::Caller;
@@ -34,8 +35,11 @@ pub(crate) async fn show(
     State(service): State<Service>,
     caller: Caller,
     query: Result<Query<Asked>, QueryRejection>,
-) -> Answer<Html<String>> {
+) -> Answer<Response> {
     let asked = checked(&service, &caller, query)?;
+    if asked.name.is_none() && service.listable(&caller, &asked.prefix).is_err() {
+        return Ok((StatusCode::FORBIDDEN, Html(refused(&caller, &asked))).into_response());
+    }
     let mut looks = service.snapshots.subscribe();
     let look = tokio::time::timeout(LOOK, looks.next()).await;
     let away = |detail: &str| Problem::unavailable("unreachable", detail);
@@ -43,7 +47,7 @@ pub(crate) async fn show(
     let seen = seen.ok_or_else(|| away("the service ends"))?.map_err(away)?;
     let runs = runs(&service, &asked).await?;
     let parts = parts(&service, &caller, &asked, &seen, runs.as_ref());
-    Ok(Html(render(&service, &caller, &asked, &seen, &parts)))
+    Ok(Html(render(&service, &caller, &asked, &seen, &parts)).into_response())
 }
 
 /// Checks what a caller asks for.
@@ -70,7 +74,7 @@ pub(crate) async fn examine(
     check_origin(&headers)?;
     if !may_examine(&caller) {
         let detail = "the report of doctor needs the right to read all names";
-        return Err(Problem::new(axum::http::StatusCode::FORBIDDEN, "forbidden", detail));
+        return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
     }
     service.doctor.examine(&service.locks).await?;
     Ok(Redirect::to("/#doctor"))
@@ -98,10 +102,11 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
          </header><main id=\"main\" tabindex=\"-1\">"
     );
     sections(&mut main, &parts.above);
+    let head = head(caller);
     let _ =
-        write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{HEAD}");
+        write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{head}");
     for info in &parts.locks {
-        main.push_str(&rows(caller, info, seen.at_micros, parts.waiters));
+        main.push_str(&rows(caller, info, seen, parts.waiters));
     }
     main.push_str("</table>");
     sections(&mut main, &parts.below);
@@ -111,6 +116,20 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
         seen.at_micros / 1000
     );
     frame("fencepost", &head, &main)
+}
+
+/// Returns the page for a caller that may read none of the names that it asks for. It tells nothing of them.
+fn refused(caller: &Caller, asked: &Asked) -> String {
+    // A caller without the right has nothing to search.
+    let (rest, search) = match caller.readable("").is_empty() {
+        true => ("", String::new()),
+        false => (" for names that begin like this", form(asked)),
+    };
+    let main = format!(
+        "<header><h1>Locks</h1>{search}</header><main id=\"main\" tabindex=\"-1\"><p>This access token does not have the right \
+         <code>read</code>{rest}.</p></main>"
+    );
+    frame("fencepost: no right to read", "", &main)
 }
 
 fn sections(page: &mut String, sections: &[Section]) {

@@ -9,7 +9,7 @@ use fencepost_core::{Info, Name, Run, Runs};
 use serde::Deserialize;
 
 use crate::history::Grant;
-use crate::page::html::{clock, encoded, link, shown, table, text};
+use crate::page::html::{clock, encoded, link, named, own_label, shown, table, text};
 use crate::page::rows::overdue;
 use crate::rights::caller::Caller;
 use crate::seen::Seen;
@@ -25,7 +25,7 @@ const HOT: usize = 10;
 const WAITERS: [usize; 2] = [10, 100];
 
 /// The query of the page.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Asked {
     /// The beginning of the names.
@@ -62,12 +62,18 @@ pub(crate) fn parts<'a>(
 ) -> Parts<'a> {
     match &asked.name {
         // The name was checked when the page was asked for.
-        Some(name) => of_lock(service, Name::new(name).ok(), seen, runs),
+        Some(name) => of_lock(service, caller, Name::new(name).ok(), seen, runs),
         None => of_all(service, caller, asked, seen),
     }
 }
 
-fn of_lock<'a>(service: &Service, name: Option<Name>, seen: &'a Arc<Seen>, runs: Option<&Runs>) -> Parts<'a> {
+fn of_lock<'a>(
+    service: &Service,
+    caller: &Caller,
+    name: Option<Name>,
+    seen: &'a Arc<Seen>,
+    runs: Option<&Runs>,
+) -> Parts<'a> {
     let info = name.as_ref().and_then(|name| seen.locks.get(name.as_str()));
     let summary = match info {
         None => "<p>It is free.</p>".to_owned(),
@@ -82,7 +88,7 @@ fn of_lock<'a>(service: &Service, name: Option<Name>, seen: &'a Arc<Seen>, runs:
         locks: info.into_iter().collect(),
         waiters: WAITERS[1],
         below: vec![
-            ("recent", recent(&grants, false)),
+            ("recent", recent(caller, &grants, false)),
             ("runs", runs.map(kept).unwrap_or_default()),
             ("about", about(service)),
         ],
@@ -119,7 +125,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     };
     Parts {
         above: vec![
-            ("summary", summary(caller, all().count(), found.len(), locks.len())),
+            ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
             ("groups", groups(all(), &asked.prefix)),
             ("overdue", overdue(all(), seen.at_micros, SHORT)),
             ("hot", hot_locks(&hot)),
@@ -128,7 +134,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
         waiters: WAITERS[0],
         below: vec![
             ("more", more),
-            ("recent", recent(&recents, true)),
+            ("recent", recent(caller, &recents, true)),
             ("doctor", doctor(service, caller)),
             ("about", about(service)),
         ],
@@ -144,9 +150,11 @@ fn is_found(info: &Info, sought: &str) -> bool {
         })
 }
 
-fn summary(caller: &Caller, all: usize, found: usize, shown: usize) -> String {
-    if caller.readable("").is_empty() {
-        return "<p>Your access token does not have the right to read any name.</p>".to_owned();
+fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
+    // The script asks for other names while the page is open.
+    if is_refused {
+        return "<p>This access token does not have the right <code>read</code> for names that begin like this.</p>"
+            .to_owned();
     }
     let locks = if found == 1 { "lock" } else { "locks" };
     match (all, found) {
@@ -209,9 +217,15 @@ fn millis(time: Duration) -> String {
     if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { shown(time) }
 }
 
-fn recent(grants: &[Grant], with_name: bool) -> String {
-    let columns = ["Lock", "Token", "Holder", "Reason", "Granted", "Waited", "Held for", "End"];
-    let columns = if with_name { &columns[..] } else { &columns[1..] };
+/// Returns the grants for this reader: with the names of their locks, unless all are of one lock.
+fn recent(reader: &Caller, grants: &[Grant], with_name: bool) -> String {
+    let is_shown = |column: &str| match column {
+        "Lock" => with_name,
+        "Caller" => reader.is_named(),
+        _ => true,
+    };
+    let all = ["Lock", "Token", "Caller", "Holder", "Reason", "Granted", "Waited", "Held for", "End"];
+    let columns: Vec<&str> = all.into_iter().filter(|column| is_shown(column)).collect();
     let rows = grants.iter().map(|grant| {
         let held = |end: u64| millis(Duration::from_micros(end.saturating_sub(grant.since_micros)));
         let (held, how) = match &grant.end {
@@ -219,21 +233,21 @@ fn recent(grants: &[Grant], with_name: bool) -> String {
             Some(end) if end.is_exact => (held(end.at_micros), end.how.as_str()),
             Some(end) => (format!("up to {}", held(end.at_micros)), end.how.as_str()),
         };
-        let label = text(&grant.holder.label);
-        let name = with_name.then(|| link(grant.name.as_str()));
-        name.into_iter()
-            .chain([
-                grant.token.to_string(),
-                format!("<bdi>{label}</bdi>"),
-                format!("<bdi>{}</bdi>", grant.reason.as_deref().map(text).unwrap_or_default()),
-                clock(grant.since_micros),
-                grant.waited.map_or_else(|| "–".to_owned(), millis),
-                held,
-                how.to_owned(),
-            ])
-            .collect()
+        let caller = grant.caller.as_deref();
+        let cells = [
+            link(grant.name.as_str()),
+            grant.token.to_string(),
+            caller.map(named).unwrap_or_default(),
+            named(own_label(&grant.holder.label, caller)),
+            grant.reason.as_deref().map(named).unwrap_or_default(),
+            clock(grant.since_micros),
+            grant.waited.map_or_else(|| "–".to_owned(), millis),
+            held,
+            how.to_owned(),
+        ];
+        all.iter().zip(cells).filter(|(column, _)| is_shown(column)).map(|(_, cell)| cell).collect()
     });
-    table("Recent grants", columns, rows)
+    table("Recent grants", &columns, rows)
 }
 
 /// Returns the runs that the engine keeps.

@@ -6,25 +6,27 @@ use std::time::Duration;
 use fencepost_core::{ClaimInfo, Info, Mode};
 
 use crate::changes::differ;
-use crate::page::html::{encoded, escaped, holder, left, link, passing, shown, table, text};
+use crate::page::html::{encoded, escaped, holder, left, link, named, passing, shown, table, text};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
+use crate::seen::Seen;
 use crate::view::Claim;
 
-/// The head of the table.
-pub(crate) const HEAD: &str = "<thead><tr><th scope=\"col\">Lock</th><th scope=\"col\">Holder</th><th scope=\"col\">Held for</th>\
-     <th scope=\"col\">Lease left</th><th scope=\"col\">Token</th><th scope=\"col\">Reason</th><th scope=\"col\">Queue</th>\
-     <th scope=\"col\"><span class=\"hidden\">Actions</span></th></tr></thead>";
+/// The columns of a holder.
+const HOLDER: [&str; 6] = ["Caller", "Holder", "Held for", "Lease left", "Token", "Reason"];
 /// By how much the end of a lease moves when it is renewed, at least.
 const RENEWED: u64 = 250_000;
 /// The most holders of a lock that are shown.
 const HOLDERS: usize = 20;
 
 /// Returns whether the rows of a lock are different, apart from times that pass: a renewed lease is different.
-pub(crate) fn is_changed(before: (&Info, u64), now: (&Info, u64)) -> bool {
+pub(crate) fn is_changed(before: (&Info, &Seen), now: (&Info, &Seen)) -> bool {
+    let caller = |(info, seen): (&Info, &Seen), claim: &ClaimInfo| {
+        seen.caller(&info.name, claim.token).map(str::to_owned)
+    };
     let ends = |claim: &ClaimInfo, at: u64| claim.expires_in.map(|left| at + left.as_micros() as u64);
     let is_moved = |(before_claim, claim): (&ClaimInfo, &ClaimInfo)| {
-        let ends = (ends(before_claim, before.1), ends(claim, now.1));
+        let ends = (ends(before_claim, before.1.at_micros), ends(claim, now.1.at_micros));
         let is_renewed = match ends {
             (Some(earlier), Some(later)) => earlier.abs_diff(later) > RENEWED,
             (earlier, later) => earlier.is_some() != later.is_some(),
@@ -33,12 +35,26 @@ pub(crate) fn is_changed(before: (&Info, u64), now: (&Info, u64)) -> bool {
             || before_claim.is_overdue() != claim.is_overdue()
             || before_claim.reason != claim.reason
             || before_claim.detached != claim.detached
+            || caller(before, before_claim) != caller(now, claim)
     };
     differ(before.0, now.0) || before.0.claims.iter().zip(&now.0.claims).any(is_moved)
 }
 
+/// Returns the columns of a holder that this reader sees.
+fn columns(reader: &Caller) -> &'static [&'static str] {
+    if reader.is_named() { &HOLDER } else { &HOLDER[1..] }
+}
+
+/// Returns the head of the table.
+pub(crate) fn head(reader: &Caller) -> String {
+    let columns = ["Lock"].iter().chain(columns(reader)).chain(&["Queue"]);
+    let columns: String = columns.map(|column| format!("<th scope=\"col\">{column}</th>")).collect();
+    format!("<thead><tr>{columns}<th scope=\"col\"><span class=\"hidden\">Actions</span></th></tr></thead>")
+}
+
 /// Returns the rows of a lock: one for each holder, or one if it is only waited for. `queue`: the most waiters that are shown.
-pub(crate) fn rows(caller: &Caller, info: &Info, at_micros: u64, queue: usize) -> String {
+pub(crate) fn rows(reader: &Caller, info: &Info, seen: &Seen, queue: usize) -> String {
+    let at_micros = seen.at_micros;
     let holders: Vec<&ClaimInfo> = info.holders().collect();
     let name = info.name.as_str();
     let span = holders.len().clamp(1, HOLDERS);
@@ -53,10 +69,13 @@ pub(crate) fn rows(caller: &Caller, info: &Info, at_micros: u64, queue: usize) -
         }
     );
     if holders.is_empty() {
-        let _ =
-            write!(rows, "<tr>{head}<td colspan=\"5\" data-label=\"Holder\">–</td>{waiting}<td></td></tr>");
+        let span = columns(reader).len();
+        let _ = write!(
+            rows,
+            "<tr>{head}<td colspan=\"{span}\" data-label=\"Holder\">–</td>{waiting}<td></td></tr>"
+        );
     }
-    let may_evict = caller.may(Verb::Evict, &info.name);
+    let may_evict = reader.may(Verb::Evict, &info.name);
     for (index, claim) in holders.into_iter().take(HOLDERS).enumerate() {
         let (head, waiting) = if index == 0 { (&*head, &*waiting) } else { ("", "") };
         let action = if may_evict { action(info, claim) } else { String::new() };
@@ -64,14 +83,14 @@ pub(crate) fn rows(caller: &Caller, info: &Info, at_micros: u64, queue: usize) -
             rows,
             "<tr{}>{head}{}{waiting}<td>{action}</td></tr>",
             if claim.is_overdue() { " class=\"overdue\"" } else { "" },
-            cells(claim, at_micros)
+            cells(reader, claim, seen.caller(&info.name, claim.token), at_micros)
         );
     }
     rows.push_str("</tbody>");
     rows
 }
 
-fn cells(claim: &ClaimInfo, at_micros: u64) -> String {
+fn cells(reader: &Caller, claim: &ClaimInfo, caller: Option<&str>, at_micros: u64) -> String {
     let mut held = passing(at_micros, claim.age);
     if claim.from_arrival {
         held.insert_str(0, "up to ");
@@ -93,14 +112,17 @@ fn cells(claim: &ClaimInfo, at_micros: u64) -> String {
         Mode::Exclusive => String::new(),
         mode => format!(" <small>{mode}</small>"),
     };
-    format!(
-        "<td data-label=\"Holder\">{}{mode}</td><td data-label=\"Held for\">{held}</td><td data-label=\"Lease left\">{}</td>\
-         <td data-label=\"Token\">{}</td><td data-label=\"Reason\"><bdi>{}</bdi></td>",
-        holder(&seen),
+    let cells = [
+        caller.map(named).unwrap_or_default(),
+        format!("{}{mode}", holder(&seen, caller)),
+        held,
         claim.expires_in.map_or_else(|| "–".to_owned(), |time| left(at_micros, time, seen.token)),
         seen.token.map_or_else(|| "–".to_owned(), |token| token.to_string()),
-        claim.reason.as_deref().map(text).unwrap_or_default(),
-    )
+        claim.reason.as_deref().map(named).unwrap_or_default(),
+    ];
+    let columns = columns(reader);
+    let cells = cells.iter().skip(HOLDER.len() - columns.len()).zip(columns);
+    cells.map(|(cell, column)| format!("<td data-label=\"{column}\">{cell}</td>")).collect()
 }
 
 fn waiters(info: &Info, at_micros: u64, shown: usize) -> String {
@@ -111,7 +133,7 @@ fn waiters(info: &Info, at_micros: u64, shown: usize) -> String {
     let mut queue = format!("<details><summary data-key=\"queue\">{count} waiting</summary><ol>");
     for claim in info.waiters().take(shown) {
         let waits = passing(at_micros, claim.age);
-        let _ = write!(queue, "<li>{} for {waits}</li>", holder(&Claim::from(claim)));
+        let _ = write!(queue, "<li>{} for {waits}</li>", holder(&Claim::from(claim), None));
     }
     queue.push_str("</ol>");
     if count > shown {
@@ -139,7 +161,7 @@ pub(crate) fn overdue<'a>(locks: impl Iterator<Item = &'a Info>, at_micros: u64,
     let rows = overdue.map(|(info, claim)| {
         let limit = claim.max_hold.unwrap_or(Duration::ZERO);
         let held = passing(at_micros, claim.age);
-        vec![link(info.name.as_str()), holder(&Claim::from(claim)), held, shown(limit)]
+        vec![link(info.name.as_str()), holder(&Claim::from(claim), None), held, shown(limit)]
     });
     table("Overdue holders", &["Lock", "Holder", "Held for", "Limit"], rows)
 }

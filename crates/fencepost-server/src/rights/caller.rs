@@ -14,16 +14,19 @@ use crate::problem::{Answer, Problem};
 use crate::rights::entry::{Right, Verb};
 use crate::rights::rate::Rate;
 use crate::rights::secret::Hash;
+use crate::trace::Parent;
 
 /// The caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) peer: Option<Peer>,
+    /// The span of the caller that its request belongs to.
+    pub(crate) trace: Option<Parent>,
     /// The hash of its access token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
-    rights: Option<Arc<[Right]>>,
+    pub(crate) rights: Option<Arc<[Right]>>,
     /// `None`: it may wait as often as all callers together.
     waiting: Option<Arc<Semaphore>>,
     /// `None`: it may ask as often as it likes.
@@ -33,13 +36,22 @@ pub(crate) struct Caller {
 impl Caller {
     /// The caller of a service without rights.
     pub(crate) fn of_this_machine() -> Caller {
-        Caller { name: "".into(), peer: None, token: None, rights: None, waiting: None, rate: None }
+        Caller {
+            name: "".into(),
+            peer: None,
+            trace: None,
+            token: None,
+            rights: None,
+            waiting: None,
+            rate: None,
+        }
     }
 
     pub(crate) fn new(name: &str, rights: &[Right], waiting: Option<Arc<Semaphore>>) -> Caller {
         Caller {
             name: name.into(),
             peer: None,
+            trace: None,
             token: None,
             rights: Some(rights.into()),
             waiting,
@@ -75,6 +87,11 @@ impl Caller {
             (name, None) => Some(name.to_owned()),
             (name, Some(own)) => Some(format!("{name}: {own}")),
         }
+    }
+
+    /// Returns whether callers have names: they have none in a service without access tokens.
+    pub(crate) fn is_named(&self) -> bool {
+        self.token.is_some()
     }
 
     /// Returns whether it may do this with the lock.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::rights::secret::Hash;
 
 /// An operation on a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Acquire, extend and release it.
     Acquire,
@@ -30,7 +30,7 @@ impl Verb {
 }
 
 /// Verbs for the names that begin with a prefix. Its text is `acquire,read:stock/`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Right {
     pub(crate) verbs: Vec<Verb>,
     pub(crate) prefix: String,

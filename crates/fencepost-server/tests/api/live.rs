@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::kit::{Events, acquire, answer, get, lease, post, service};
-use crate::rights::{Guarded, with};
+use crate::rights::{Guarded, add, with};
 
 #[tokio::test]
 async fn a_caller_learns_nothing_of_names_that_it_may_not_read() {
@@ -32,17 +32,32 @@ async fn a_caller_learns_nothing_of_names_that_it_may_not_read() {
     for token in [&some, &none] {
         for path in ["/", "/?prefix=secret%2F", "/?prefix=s", "/?search=secret", "/?after=secret%2F1"] {
             let response = service.router.clone().oneshot(with(token, get(path))).await.unwrap();
+            // The answer is the same whether such a lock exists or not.
+            let may_read = token == &some && path != "/?prefix=secret%2F";
+            assert_eq!(
+                response.status(),
+                if may_read { StatusCode::OK } else { StatusCode::FORBIDDEN },
+                "{path}"
+            );
             let body = response.into_body().collect().await.unwrap().to_bytes();
             let page = std::str::from_utf8(&body).unwrap();
             // The form repeats the words that were asked for.
             let (_, page) = page.split_once("<main").unwrap();
             assert!(!told(page) && !page.contains("Examine"), "{path}: {page}");
+            assert_eq!(page.contains("does not have the right"), !may_read, "{path}: {page}");
             let shows = ["/", "/?prefix=s", "/?after=secret%2F1"].contains(&path);
             assert_eq!(page.contains("stock/1"), token == &some && shows, "{path}");
         }
-        let mut events = Events::of(&service.router, with(token, get("/live?search=e"))).await;
-        let patch = events.next_of("patch").await.to_string();
-        assert!(!told(&patch), "{patch}");
+        if token == &some {
+            for path in ["/live?search=e", "/live?prefix=secret%2F"] {
+                let mut events = Events::of(&service.router, with(token, get(path))).await;
+                let patch = events.next_of("patch").await.to_string();
+                assert!(!told(&patch), "{patch}");
+                assert_eq!(patch.contains("does not have the right"), path.contains("prefix"), "{patch}");
+            }
+        } else {
+            assert_eq!(service.ask(token, get("/live?search=e")).await.0, StatusCode::FORBIDDEN);
+        }
         for path in ["/?name=secret%2F1", "/live?name=secret%2F1", "/live?name=secret%2Ffree"] {
             assert_eq!(service.ask(token, get(path)).await.0, StatusCode::FORBIDDEN, "{path}");
         }
@@ -141,6 +156,64 @@ async fn recent_grants_say_how_they_ended() {
     }
     let hot = page(&router, "/").await;
     assert!(hot.contains("Hot locks") && hot.contains("since <time"), "{hot}");
+}
+
+#[tokio::test]
+async fn a_page_that_is_opened_later_has_all_and_then_the_same_changes() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "ttl": "1h" })).await;
+    let mut pages = vec![Events::of(&router, get("/live")).await];
+    pages[0].next_of("patch").await;
+    acquire(&router, "b", &json!({ "ttl": "1h" })).await;
+    patch(&mut pages[0], |patch| !patch["rows"]["b"].is_null()).await;
+    pages.push(Events::of(&router, get("/live")).await);
+    let whole = pages[1].next_of("patch").await;
+    assert_eq!(whole["order"], json!(["a", "b"]));
+    for part in ["a", "b"] {
+        assert!(whole["rows"][part].is_string(), "{whole}");
+    }
+    assert!(whole["sections"]["summary"].is_string(), "{whole}");
+    acquire(&router, "c", &json!({ "ttl": "1h" })).await;
+    for page in &mut pages {
+        let next = patch(page, |patch| !patch["rows"]["c"].is_null()).await;
+        assert_eq!((&next["order"], next["rows"].as_object().unwrap().len()), (&json!(["a", "b", "c"]), 1));
+    }
+}
+
+#[tokio::test]
+async fn the_caller_is_shown_beside_its_holder() {
+    let service = Guarded::start().await;
+    let ops = service.token(&["acquire,read:"]);
+    let build = add(&service.file, "<build>", &["acquire:"], None, None);
+    let mut events = Events::of(&service.router, with(&ops, get("/live"))).await;
+    events.next_of("patch").await;
+    let (_, held) = service.ask(&build, post("/v1/locks/a/acquire", &json!({ "holder": "job 7" }))).await;
+    let cells =
+        "<td data-label=\"Caller\"><bdi>&lt;build&gt;</bdi></td><td data-label=\"Holder\"><bdi>job 7</bdi>";
+    let has_row = |patch: &Value| patch["rows"]["a"].as_str().is_some_and(|row| row.contains(cells));
+    patch(&mut events, has_row).await;
+    // Another program: a label that looks like that of a caller names no caller.
+    let own = service.locks.mutex("b").unwrap();
+    let _own = own.try_lock().label("<build>: job 8").await.unwrap().unwrap();
+    for path in ["/", "/?name=a"] {
+        let response = service.router.clone().oneshot(with(&ops, get(path))).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let page = std::str::from_utf8(&body).unwrap();
+        assert_eq!(page.matches(cells).count(), 2, "the lock and its grant, {path}: {page}");
+        assert_eq!(page.matches("<bdi>&lt;build&gt;: job 8</bdi>").count() > 0, path == "/", "{page}");
+    }
+    // After the release nothing is kept but the history.
+    service.ask(&build, post("/v1/leases/release", &lease(&held))).await;
+    let has_ended = |recent: &str| recent.contains(cells) && recent.contains("released");
+    patch(&mut events, |patch| patch["sections"]["recent"].as_str().is_some_and(has_ended)).await;
+}
+
+#[tokio::test]
+async fn a_service_without_access_tokens_names_no_callers() {
+    let (router, _locks) = service().await;
+    acquire(&router, "a", &json!({ "holder": "job 7" })).await;
+    let page = page(&router, "/").await;
+    assert!(page.contains("job 7") && !page.contains("Caller"), "{page}");
 }
 
 #[tokio::test]

@@ -12,3 +12,4 @@ mod rights;
 mod service;
 mod streams;
 mod tokens;
+mod trace;

@@ -1,17 +1,16 @@
 //! The page of the lock service in a real browser, with real programs that hold locks.
 
-mod driver;
 mod pictures;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use fencepost_testkit::browser::Browser;
 use fencepost_testkit::needs;
 use serde_json::{Value, json};
 
 use crate::kit::{HOLD, Kid, LONG, Place};
 use crate::serve::Service;
-use driver::Browser;
 
 /// Finds the rows of a lock.
 fn rows(name: &str) -> String {

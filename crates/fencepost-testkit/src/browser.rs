@@ -4,24 +4,33 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use fencepost_testkit::server::{Plan, Server};
 use serde_json::{Value, json};
 
-use crate::kit::{LONG, eventually};
+use crate::server::{Plan, Server};
+
+/// How long the browser has for each thing that it is asked for.
+const LONG: Duration = Duration::from_secs(30);
+/// The pause between two questions.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The field of an element's id.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 /// A browser. It is killed when this is dropped.
-pub(super) struct Browser {
+pub struct Browser {
     driver: Server,
     session: String,
 }
 
 impl Browser {
-    pub(super) fn start() -> Browser {
+    /// Starts a browser with an empty page.
+    ///
+    /// # Panics
+    /// Panics if it does not start.
+    pub fn start() -> Browser {
         let driver = Server::start(Plan::new("chromedriver", |port, folder| {
             let mut command = Command::new("chromedriver");
             // The browser keeps its files there.
@@ -73,7 +82,8 @@ impl Browser {
         if status.starts_with("HTTP/1.1 200") { Ok(value) } else { Err(value) }
     }
 
-    pub(super) fn open(&self, url: &str) {
+    /// Opens a page.
+    pub fn open(&self, url: &str) {
         self.post("/url", &json!({ "url": url })).unwrap();
     }
 
@@ -82,46 +92,47 @@ impl Browser {
     }
 
     /// Returns what a function of JavaScript returns.
-    pub(super) fn ask(&self, body: &str) -> Value {
+    pub fn ask(&self, body: &str) -> Value {
         self.execute(body).unwrap()
     }
 
     /// Returns the first result that is neither null nor false. A script fails while the browser goes to another page.
-    pub(super) fn until(&self, body: &str) -> Value {
-        eventually(body, LONG, || {
+    pub fn until(&self, body: &str) -> Value {
+        eventually(body, || {
             let answer = self.execute(body).ok()?;
             (!matches!(answer, Value::Null | Value::Bool(false))).then_some(answer)
         })
     }
 
     /// Waits for a page whose address has this part. It needs no JavaScript.
-    pub(super) fn at(&self, part: &str) {
-        eventually(part, LONG, || {
-            self.request("GET", "/url", "").ok()?.as_str()?.contains(part).then_some(())
-        });
+    pub fn at(&self, part: &str) {
+        eventually(part, || self.request("GET", "/url", "").ok()?.as_str()?.contains(part).then_some(()));
     }
 
     /// Returns the text that a reader sees.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.text_of("body")
     }
 
-    pub(super) fn text_of(&self, css: &str) -> String {
+    /// Returns the text of the first element that the selector finds.
+    pub fn text_of(&self, css: &str) -> String {
         let text = self.with(css, |element| self.request("GET", &format!("{element}/text"), ""));
         text.as_str().unwrap().to_owned()
     }
 
-    pub(super) fn click(&self, css: &str) {
+    /// Clicks on the first element that the selector finds.
+    pub fn click(&self, css: &str) {
         self.with(css, |element| self.post(&format!("{element}/click"), &json!({})));
     }
 
-    pub(super) fn write(&self, css: &str, text: &str) {
+    /// Writes into the first element that the selector finds.
+    pub fn write(&self, css: &str, text: &str) {
         self.with(css, |element| self.post(&format!("{element}/value"), &json!({ "text": text })));
     }
 
     /// Does something with an element. The page may put another one in its place meanwhile.
     fn with(&self, css: &str, act: impl Fn(String) -> Result<Value, Value>) -> Value {
-        eventually(css, LONG, || {
+        eventually(css, || {
             let found = self.post("/element", &json!({ "using": "css selector", "value": css })).ok()?;
             let done = act(format!("/element/{}", found[ELEMENT].as_str().unwrap()));
             match done {
@@ -132,25 +143,37 @@ impl Browser {
     }
 
     /// Sends a command to the browser's development tools.
-    pub(super) fn tools(&self, command: &str, parameters: &Value) {
+    pub fn tools(&self, command: &str, parameters: &Value) {
         self.post("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters })).unwrap();
     }
 
     /// Chooses `dark` or `light`.
-    pub(super) fn scheme(&self, scheme: &str) {
+    pub fn scheme(&self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.tools("Emulation.setEmulatedMedia", &features);
     }
 
     /// Chooses the size of the page.
-    pub(super) fn size(&self, width: u32, height: u32) {
+    pub fn size(&self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.tools("Emulation.setDeviceMetricsOverride", &size);
     }
 
     /// Returns a picture of the page, as PNG.
-    pub(super) fn picture(&self) -> Vec<u8> {
+    pub fn picture(&self) -> Vec<u8> {
         let picture = self.request("GET", "/screenshot", "").unwrap();
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
+    }
+}
+
+/// Returns the first answer.
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < LONG, "not within {LONG:?}: {what}");
+        std::thread::sleep(PAUSE);
     }
 }
