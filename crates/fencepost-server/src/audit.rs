@@ -146,7 +146,7 @@ impl Audit {
         if let (Some(line), Some(fields)) = (line.as_object_mut(), fields.as_object()) {
             line.extend(fields.clone());
         }
-        if let Some(trace) = caller.trace {
+        if let Some(trace) = &caller.trace {
             line["trace_id"] = trace.trace_id().into();
         }
         self.line(event, caller.peer.as_ref(), line);

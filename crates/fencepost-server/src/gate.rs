@@ -8,6 +8,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{self, HeaderName};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::problem::Answer;
@@ -30,30 +31,35 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Answers a request that passes all checks.
-pub(crate) async fn pass(State(service): State<Service>, request: Request, next: Next) -> Response {
+/// Answers a request that passes all checks. No `async fn`: that would keep a copy of the request while it waits.
+pub(crate) fn pass(
+    State(service): State<Service>,
+    request: Request,
+    next: Next,
+) -> impl Future<Output = Response> + Send {
     let span = trace::span(&request);
-    let answer = answer(&service, request, next).instrument(span.clone()).await;
-    let mut response = answer.unwrap_or_else(IntoResponse::into_response);
-    trace::answered(&span, &response);
-    for (name, value) in HEADERS {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    response
+    answer(service, request, next).instrument(span.clone()).map(move |answer| {
+        let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+        trace::answered(&span, &response);
+        for (name, value) in HEADERS {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    })
 }
 
-async fn answer(service: &Service, request: Request, next: Next) -> Answer<Response> {
-    origin::check(service, &request)?;
+async fn answer(service: Service, request: Request, next: Next) -> Answer<Response> {
+    origin::check(&service, &request)?;
     // For the history.
     service.snapshots.start();
-    let caller = login::caller_of(service, &request)?;
+    let caller = login::caller_of(&service, &request)?;
     let (mut parts, body) = request.into_parts();
     // In a box: a request that waits takes no memory for it.
-    let body = Box::pin(body::whole(service, body)).await?;
+    let body = Box::pin(body::whole(&service, body)).await?;
     parts.extensions.insert(caller);
     // It counts as one under way once it has arrived. A service with much work is alive.
     let under_way = if parts.uri.path() == "/healthz" { None } else { Some(service.serve()?) };
     let response = next.run(Request::from_parts(parts, Body::from(body))).await;
     drop(under_way);
-    Ok(Box::pin(body::pace(service, response)).await)
+    Ok(Box::pin(body::pace(&service, response)).await)
 }

@@ -33,7 +33,7 @@ pub(crate) fn caller_of(service: &Service, request: &Request) -> Answer<Caller> 
         }
     };
     caller.peer = peer;
-    caller.trace = Parent::of(request.headers());
+    caller.trace = Parent::of(request.headers()).map(Box::new);
     if !caller.name.is_empty() {
         Span::current().record("caller", &*caller.name);
     }

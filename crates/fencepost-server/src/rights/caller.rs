@@ -22,7 +22,7 @@ pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) peer: Option<Peer>,
     /// The span of the caller that its request belongs to.
-    pub(crate) trace: Option<Parent>,
+    pub(crate) trace: Option<Box<Parent>>,
     /// The hash of its access token. `None`: it came without one.
     pub(crate) token: Option<Hash>,
     /// `None`: the service has no rights, and the caller may do all.
