@@ -43,6 +43,11 @@ pub(crate) async fn whole(service: &Service, body: Body) -> Answer<Bytes> {
     arrived.map_err(late)?.map_err(large)
 }
 
+/// Reads what has arrived of the body of a request that is refused, and drops it.
+pub(crate) async fn skip(body: Body) {
+    let _ = tokio::time::timeout(AT_ONCE, to_bytes(body, BYTES)).await;
+}
+
 /// Gives a long response to the connection in parts. A caller that does not read its response leaves two parts here, and not all of it.
 pub(crate) async fn pace(service: &Service, response: Response) -> Response {
     let (mut parts, body) = response.into_parts();

@@ -49,11 +49,20 @@ pub(crate) fn pass(
 }
 
 async fn answer(service: Service, request: Request, next: Next) -> Answer<Response> {
-    origin::check(&service, &request)?;
-    // For the history.
-    service.snapshots.start();
-    let caller = login::caller_of(&service, &request)?;
+    let caller = origin::check(&service, &request).and_then(|()| {
+        // For the history.
+        service.snapshots.start();
+        login::caller_of(&service, &request)
+    });
     let (mut parts, body) = request.into_parts();
+    let caller = match caller {
+        Ok(caller) => caller,
+        Err(problem) => {
+            // Clients of HTTP/2 lose an answer that comes before they have sent the body.
+            Box::pin(body::skip(body)).await;
+            return Err(problem);
+        }
+    };
     // In a box: a request that waits takes no memory for it.
     let body = Box::pin(body::whole(&service, body)).await?;
     parts.extensions.insert(caller);

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
+use crate::view::Claim;
+
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
 
@@ -29,6 +31,18 @@ pub(crate) struct ProblemBody {
     code: String,
     /// The failure, its cause, and what to do.
     detail: String,
+    /// Of `busy` and `timed-out`, if the caller may read the lock: its holders.
+    #[schema(required = false)]
+    holders: Option<Vec<Claim>>,
+    /// And how many claims wait.
+    #[schema(required = false)]
+    waiters: Option<u64>,
+    /// Of `lease-ended`, where it is known: how the lock was lost.
+    #[schema(required = false)]
+    loss: Option<String>,
+    /// And why.
+    #[schema(required = false)]
+    why: Option<String>,
 }
 
 /// An error of a request.
@@ -138,7 +152,11 @@ impl IntoResponse for Problem {
 
 /// Answers a path that does not exist.
 pub(crate) async fn no_such_page() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "no-such-path", "the API begins at /v1/locks; the page is at /")
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no-such-path",
+        "the API is at /v1/locks/NAME, with a / in a name written as %2F; the page is at /",
+    )
 }
 
 /// Answers a path that takes another method.

@@ -44,7 +44,8 @@ pub(crate) fn lock_name(name: &str) -> Answer<Name> {
 pub(crate) fn body_of<T: DeserializeOwned>(body: Body) -> Answer<T> {
     let body = body.map_err(|error| Problem::new(error.status(), "invalid", error.body_text()));
     let Json(fields) = body?;
-    serde_json::from_value(Value::Object(fields)).map_err(|error| Problem::invalid(error.to_string()))
+    let body = serde_path_to_error::deserialize(Value::Object(fields));
+    body.map_err(|error| Problem::invalid(error.to_string()))
 }
 
 /// Reads a lease. The error does not repeat the text, which is a secret.

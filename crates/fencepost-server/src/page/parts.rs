@@ -310,7 +310,7 @@ fn about(service: &Service) -> String {
     let since = service.history.since_micros().map(clock).unwrap_or_default();
     format!(
         "<p><small>Recent grants and hot locks are those that this copy of the service has seen since {since}. It looks at the \
-         engine every 0.5 s while a page is open, else every 10 s. It misses shorter grants, unless they were made through this copy. \
+         engine every 0.5 s while a page is open, else every 20 s. It misses shorter grants, unless they were made through this copy. \
          A grant that ended before its lease counts as released, also if its process died.</small></p>"
     )
 }

@@ -10,6 +10,7 @@ use fencepost_core::Client;
 use fencepost_server::{Options, Tokens, bind, certificates, router, serve};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
+use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
@@ -197,6 +198,18 @@ async fn tls_serves_both_versions_and_changed_certificates() {
     let request = Request::get("https://localhost/readyz").body(axum::body::Body::empty()).unwrap();
     let response = sender.send_request(request).await.unwrap();
     assert_eq!((response.status(), response.version()), (StatusCode::OK, Version::HTTP_2));
+    // A refusal is not lost although the caller still sends its body.
+    for _ in 0..20 {
+        let body = axum::body::Body::from_stream(futures_util::stream::once(async {
+            tokio::task::yield_now().await;
+            Ok::<_, std::convert::Infallible>("{}")
+        }));
+        let request = Request::post("https://evil.example/v1/locks/a/acquire").body(body).unwrap();
+        let mut response = sender.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
+        let frame = response.frame().await.expect("a body").expect("it is not cut off");
+        assert!(frame.data_ref().is_some_and(|data| data.starts_with(b"{\"code\":\"wrong-host\"")));
+    }
 
     for file in ["cert.pem", "key.pem"] {
         std::fs::copy(dir.path().join(file), before.path().join(file)).unwrap();

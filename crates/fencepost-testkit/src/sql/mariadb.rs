@@ -106,6 +106,8 @@ impl MariaDb {
 fn run(port: u16, database: Option<&str>, statements: &str) -> io::Result<String> {
     let mut client = Command::new("mariadb");
     client.args(["--no-defaults", "--batch", "--skip-column-names", "--protocol=tcp", "--host=127.0.0.1"]);
+    // Without names of columns for the completion, which nobody types.
+    client.arg("--no-auto-rehash");
     client.arg("--user=root").arg(format!("--port={port}")).args(database);
     output(&mut client, statements)
 }

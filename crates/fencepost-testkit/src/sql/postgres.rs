@@ -106,6 +106,8 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
         make_data(&programs.join("postgres"), &data, || {
             let mut initdb = unprivileged(programs.join("initdb"))?;
             initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
+            // Each server copies the folder, and would copy 16 MB of an empty log.
+            initdb.arg("--wal-segsize=1");
             output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "").map(drop)
         })?;
     }
@@ -115,6 +117,8 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     command.args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
     // A case of the conformance suite makes more than a hundred clients.
     command.args(["-c", "max_connections=1100", "-c", "shared_preload_libraries=pg_stat_statements"]);
+    // Each connection is a process, and maps these pages. The default is 128 MB.
+    command.args(["-c", "shared_buffers=16MB"]);
     // In the folder of the server: one that is killed would leave its segments in /dev/shm.
     command.args(["-c", "dynamic_shared_memory_type=mmap"]);
     if tls {
