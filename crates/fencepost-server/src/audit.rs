@@ -11,7 +11,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Error, ErrorKind, Name, Result, Token};
+use fencepost_core::{Error, ErrorKind, HolderInfo, Name, Result, Token, visible};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -154,6 +154,12 @@ impl Audit {
 
     fn line(&self, event: &str, peer: Option<&Peer>, mut fields: Value) {
         let Some(log) = &self.0 else { return };
+        // Texts of strangers are no lines, and no commands of a terminal.
+        for field in fields.as_object_mut().into_iter().flat_map(|fields| fields.values_mut()) {
+            if let Value::String(text) = field {
+                *text = HolderInfo::cut(visible(text));
+            }
+        }
         fields["time"] = humantime::format_rfc3339_millis(SystemTime::now()).to_string().into();
         fields["event"] = event.into();
         fields["peer"] = peer.map(|peer| peer.address.ip().to_string()).into();

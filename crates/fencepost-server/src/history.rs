@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ClaimInfo, HolderInfo, Info, Name, Token};
+use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Token};
 
 use crate::seen::{Callers, Seen, now_micros};
 
@@ -51,6 +51,8 @@ pub(crate) struct Grant {
     /// How long it waited, where that is known.
     pub(crate) waited: Option<Duration>,
     pub(crate) is_evicted: bool,
+    /// It is known of grants that this copy has made.
+    pub(crate) lease: Option<DetachedLease>,
     pub(crate) end: Option<End>,
 }
 
@@ -111,7 +113,9 @@ impl History {
         }
         // A look may have seen it before.
         match state.grant(&grant.name, grant.token) {
-            Some(seen) => (seen.caller, seen.waited) = (grant.caller, grant.waited),
+            Some(seen) => {
+                (seen.caller, seen.waited, seen.lease) = (grant.caller, grant.waited, grant.lease);
+            }
             None => state.add(grant),
         }
     }
@@ -148,6 +152,17 @@ impl History {
     pub(crate) fn ended(&self, name: &Name, token: Token, how: How) {
         if let Some(grant) = self.0.lock().grant(name, token) {
             grant.end(End { at_micros: now_micros(), how, is_exact: true });
+        }
+    }
+
+    /// Notes that the grant of a lease was released. The token in the lease's text is not believed.
+    pub(crate) fn released(&self, lease: &DetachedLease) {
+        let mut state = self.0.lock();
+        let is_it = |grant: &Grant| grant.lease.as_ref().is_some_and(|own| own.is_of_same_grant(lease));
+        let keys = state.of_lock.get(lease.name()).into_iter().flat_map(BTreeMap::values).rev();
+        let found = keys.copied().find(|key| state.grants.get(key).is_some_and(is_it));
+        if let Some(grant) = found.and_then(|key| state.grants.get_mut(&key)) {
+            grant.end(End { at_micros: now_micros(), how: How::Released, is_exact: true });
         }
     }
 
@@ -230,6 +245,7 @@ impl Grant {
             since_micros: at_micros.saturating_sub(age),
             waited: None,
             is_evicted: claim.evicted,
+            lease: None,
             end: None,
         }
     }
@@ -297,93 +313,4 @@ fn micros(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn grant(name: &str, token: u64) -> Grant {
-        let claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), fencepost_core::Mode::Exclusive);
-        Grant::of(&Name::new(name).unwrap(), &claim, Token::new(token), now_micros())
-    }
-
-    #[test]
-    fn the_oldest_grants_go() {
-        let history = History::default();
-        for token in 0..500 {
-            history.granted(grant("hot", token));
-        }
-        let hot = Name::new("hot").unwrap();
-        assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
-        for lock in 0..OF_ALL - OF_LOCK {
-            history.granted(grant(&format!("lock/{lock}"), 1));
-        }
-        assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
-        history.granted(grant("one/more", 1));
-        let left = history.of_lock(&hot, 1000);
-        assert_eq!((left.len(), left[0].token), (OF_LOCK - 1, Token::new(499)));
-        let state = history.0.lock();
-        assert_eq!(state.grants.len(), state.of_lock.values().map(BTreeMap::len).sum::<usize>());
-    }
-
-    #[test]
-    fn a_grant_is_added_once_and_ends_once() {
-        let (history, name) = (History::default(), Name::new("a").unwrap());
-        history.granted(grant("a", 1));
-        history.granted(grant("a", 1));
-        history.evicted(&name, Token::new(1));
-        history.ended(&name, Token::new(1), How::Released);
-        history.ended(&name, Token::new(1), How::Lost);
-        history.ended(&name, Token::new(2), How::Lost);
-        let grants = history.of_lock(&name, 9);
-        assert_eq!(grants.len(), 1);
-        assert_eq!(grants[0].end.map(|end| end.how), Some(How::Evicted));
-    }
-
-    #[test]
-    fn callers_are_kept_while_their_grants_may_be_held() {
-        let (history, grant) = (History::default(), grant("a", 1));
-        let since = grant.since_micros;
-        history.granted(Grant { caller: Some("ci".into()), ..grant });
-        let kept = |began| history.callers(began, &BTreeMap::new()).len();
-        assert_eq!([kept(since), kept(since + 1)], [1, 0], "a look that began before it may have missed it");
-    }
-
-    #[test]
-    fn looks_are_compared() {
-        let (history, name) = (History::default(), Name::new("a").unwrap());
-        let claim = |label: &str, token: Option<u64>, left: u64| {
-            let mut claim = ClaimInfo::new(HolderInfo::new(label, "h", 7), fencepost_core::Mode::Exclusive);
-            claim.token = token.map(Token::new);
-            claim.expires_in = token.map(|_| Duration::from_secs(left));
-            claim.age = Duration::from_secs(if token.is_some() { 0 } else { 2 });
-            claim
-        };
-        let start = now_micros() - 10_000_000;
-        let look = |second: u64, claims: Vec<ClaimInfo>| {
-            let locks = match claims.is_empty() {
-                true => BTreeMap::new(),
-                false => BTreeMap::from([("a".to_owned(), Info::new(name.clone(), None, claims))]),
-            };
-            history.observe(&Arc::new(Seen {
-                at_micros: start + second * 1_000_000,
-                locks,
-                ..Seen::default()
-            }));
-        };
-        look(0, vec![claim("first", Some(1), 30)]);
-        assert!(history.of_lock(&name, 9).is_empty(), "it was granted before");
-        look(1, vec![claim("first", Some(1), 30), claim("second", None, 0)]);
-        look(2, vec![claim("second", Some(2), 1)]);
-        look(4, vec![claim("third", Some(3), 30)]);
-        let mut evicted = claim("third", Some(3), 30);
-        evicted.evicted = true;
-        look(5, vec![evicted]);
-        look(6, vec![]);
-        let grants = history.of_lock(&name, 9);
-        let how: Vec<_> = grants.iter().map(|grant| (grant.token.get(), grant.end.unwrap().how)).collect();
-        assert_eq!(how, [(3, How::Evicted), (2, How::Expired), (1, How::Released)]);
-        assert_eq!(grants[1].waited, Some(Duration::from_secs(3)));
-        let hot = history.hot(9, |_| true);
-        assert_eq!((hot.len(), hot[0].waited), (1, Some([Duration::from_secs(3); 2])));
-        assert!(history.hot(9, |_| false).is_empty());
-    }
-}
+mod tests;

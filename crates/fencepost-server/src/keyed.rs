@@ -162,15 +162,19 @@ async fn with_record(
     };
     if !requests.are_there() {
         // The caller may have been killed. Until a request comes, the grant is this copy's own, and ends with the work.
-        tokio::select! {
-            () = requests.come() => {}
-            _ = guard.lost() => return Ok(None),
-            _ = record.lost() => return Ok(None),
-        }
-        match guard.extend(wanted.ttl).await {
-            Ok(()) => {}
-            Err(error) if error.is_lost() => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let mut is_awaited = true;
+        while is_awaited {
+            is_awaited = tokio::select! {
+                () = requests.come() => false,
+                _ = guard.lost() => return Ok(None),
+                _ = record.lost() => return Ok(None),
+                () = tokio::time::sleep(wanted.ttl / 3) => true,
+            };
+            match guard.extend(wanted.ttl).await {
+                Ok(()) => {}
+                Err(error) if error.is_lost() => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
@@ -189,7 +193,12 @@ async fn kept(service: &Service, mut record: Guard, ttl: Duration) -> fencepost_
 
 /// Leaves nothing of a request with a key: neither a place in the queue nor a grant. Returns what there was.
 pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Removed> {
-    let worked = service.keyed.withdraw(&key.record);
+    // Before anything is ended: a request that is refused changes nothing.
+    let info = service.locks.inspect(key.record.as_str()).await?;
+    if info.holders().any(|holder| holder.reason.as_deref() != Some(&key.request)) {
+        return Err(reused());
+    }
+    let worked = service.keyed.withdraw(&key.record, &key.request).ok_or_else(reused)?;
     let until = Instant::now() + PATIENCE;
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
     loop {

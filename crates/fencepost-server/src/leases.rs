@@ -11,7 +11,6 @@ use utoipa::ToSchema;
 
 use crate::eviction;
 use crate::grant::{Granted, extended};
-use crate::history::How;
 use crate::problem::{Answer, Problem};
 use crate::request::{Body, body_of, duration, lease_of};
 use crate::rights::caller::Caller;
@@ -79,7 +78,10 @@ pub(crate) async fn extend(
     let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
     match extended(&service.locks, &lease, ttl).await {
         Ok(grant) => Ok(Json(grant.answer(received))),
-        Err(error) if error.is_lost() => Err(eviction::explain(&service, &lease, error).await),
+        // The token comes from the caller, and could be that of any grant.
+        Err(error) if error.is_lost() && caller.may(Verb::Read, lease.name()) => {
+            Err(eviction::explain(&service, &lease, error).await)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -102,7 +104,7 @@ pub(crate) async fn release(
 ) -> Answer<StatusCode> {
     let lease = leased(&service, &caller, &body_of::<Leased>(body)?.lease)?;
     service.locks.release(&lease).await?;
-    service.history.ended(lease.name(), lease.token(), How::Released);
+    service.history.released(&lease);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -27,6 +27,8 @@ use crate::peer::{Noted, Peer};
 
 /// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
+/// How many new connections wait to be accepted at most. More wait for a second each.
+const QUEUED: i32 = 4096;
 /// How many open files are kept for the engine, the file of access tokens and the certificates.
 const RESERVE: usize = 100;
 /// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
@@ -60,6 +62,8 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
+    // The standard library takes 128. The system cuts it to its own limit.
+    rustix::net::listen(&listener, QUEUED).map_err(|error| failed(error.into()))?;
     Ok(listener)
 }
 

@@ -149,12 +149,16 @@ impl Running {
     }
 
     /// Ends the work on the record, and refuses later requests for it. Returns whether there was work.
-    pub(crate) fn withdraw(&self, record: &Name) -> bool {
+    /// `None`: the work is for another request, and goes on.
+    pub(crate) fn withdraw(&self, record: &Name, request: &str) -> Option<bool> {
         let mut state = self.0.lock();
+        if state.work.get(record).is_some_and(|work| work.request != request) {
+            return None;
+        }
         if !state.is_withdrawn(record) {
             state.withdrawn.push_back((Instant::now(), record.clone()));
         }
-        state.work.get(record).is_some_and(|work| work.withdrawn.send(true).is_ok())
+        Some(state.work.get(record).is_some_and(|work| work.withdrawn.send(true).is_ok()))
     }
 }
 

@@ -194,6 +194,7 @@ impl Wanted {
             since_micros: now_micros(),
             waited: Some(self.began.elapsed()),
             is_evicted: false,
+            lease: guard.to_lease().ok(),
             end: None,
         }
     }

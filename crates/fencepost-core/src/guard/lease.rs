@@ -44,6 +44,11 @@ impl DetachedLease {
         DetachedLease { id, token: Token::new(0), ttl, mode, name }
     }
 
+    /// Returns whether both are leases of one grant, whatever their texts say of its token and length.
+    pub fn is_of_same_grant(&self, other: &DetachedLease) -> bool {
+        self.id == other.id && self.name == other.name
+    }
+
     /// Which resource.
     pub fn name(&self) -> &Name {
         &self.name

@@ -1,6 +1,6 @@
 //! Idempotency keys: a repeated request never makes a second grant.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -205,6 +205,10 @@ async fn a_request_is_withdrawn_by_its_key() {
         tokio::spawn(async move { acquire_with(&router, key, "a", &body).await })
     };
     waiters(&locks, 1).await;
+    // Another request with this key is refused, and ends nothing.
+    let other = json!({ "wait": "30s", "reason": "another" });
+    assert_eq!(withdraw(&router, key, &other).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(locks.inspect("a").await.unwrap().waiters().count(), 1);
     let (_, withdrawn) = withdraw(&router, key, &body).await;
     assert_eq!(withdrawn["withdrawn"], "withdrawn");
     waiters(&locks, 0).await;
@@ -245,4 +249,27 @@ async fn a_key_is_kept_for_as_long_as_its_grant() {
         clock.advance(Duration::from_secs(1)).await;
     }
     assert!(tokens.len() > 1, "a key is forgotten with its grant");
+}
+
+/// The lease is shorter than the time for which the place stays.
+#[tokio::test]
+async fn a_grant_with_a_short_lease_waits_for_its_request_too() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let body = json!({ "ttl": "600ms", "wait": "30s" });
+    let killed = begin(&router, body.clone());
+    waiters(&locks, 1).await;
+    killed.abort();
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    waiters(&locks, 0).await;
+    let token = async || locks.inspect("a").await.unwrap().holders().next().and_then(|claim| claim.token);
+    let first = token().await;
+    assert!(first.is_some());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(token().await, first);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (status, granted) = acquire_with(&router, KEY, "a", &body).await;
+    assert_eq!((status, granted["token"].as_u64()), (StatusCode::OK, first.map(|token| token.get())));
 }

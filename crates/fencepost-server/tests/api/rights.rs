@@ -239,8 +239,14 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     assert_eq!(info.holders().next().unwrap().holder.label, "ci: job 7");
     service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
     service
-        .ask(&token, post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy" })))
+        .ask(
+            &token,
+            post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy\u{202e}\u{9b}" })),
+        )
         .await;
+    // It may not read the lock.
+    let (status, problem) = service.ask(&token, post("/v1/leases/extend", &lease(&held))).await;
+    assert_eq!((status, problem.get("loss"), problem.get("why")), (StatusCode::GONE, None, None));
     service.ask(&token, post("/v1/locks/a/evict", &json!({ "token": 99 }))).await;
     for _ in 0..3 {
         service.ask("fpt1-wrong", get("/v1/locks")).await;
@@ -253,6 +259,7 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     service.ask(&token, get("/v1/locks?prefix=a")).await;
     service.log.flush().await;
     let text = service.audit.text();
+    assert!(!text.contains(['\u{202e}', '\u{9b}']), "{text}");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let shown: Vec<Value> = lines
         .iter()
