@@ -37,16 +37,21 @@ pub(crate) async fn note(
     }
 }
 
-/// Explains why a lease cannot be extended.
-pub(crate) async fn explain(service: &Service, lease: &DetachedLease, error: Error) -> Problem {
+/// Explains why a lease cannot be extended. The reason of an eviction is for callers that may read the lock.
+pub(crate) async fn explain(
+    service: &Service,
+    lease: &DetachedLease,
+    error: Error,
+    may_read: bool,
+) -> Problem {
     let problem = Problem::from(error);
     let Ok(record) = record::of_eviction(lease.name(), lease.token()) else { return problem };
     let noted = service.locks.inspect(record.as_str()).await.ok();
     if let Some(note) = noted.as_ref().and_then(|info| info.holders().next()) {
         let problem = problem.with("loss", "evicted");
         return match &note.reason {
-            Some(why) => problem.with("why", why.as_str()),
-            None => problem,
+            Some(why) if may_read => problem.with("why", why.as_str()),
+            _ => problem,
         };
     }
     let info = service.locks.inspect(lease.name().as_str()).await.ok();

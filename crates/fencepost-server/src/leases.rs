@@ -78,9 +78,10 @@ pub(crate) async fn extend(
     let ttl = duration("ttl", body.ttl.as_deref())?.unwrap_or(lease.ttl());
     match extended(&service.locks, &lease, ttl).await {
         Ok(grant) => Ok(Json(grant.answer(received))),
-        // The token comes from the caller, and could be that of any grant.
-        Err(error) if error.is_lost() && caller.may(Verb::Read, lease.name()) => {
-            Err(eviction::explain(&service, &lease, error).await)
+        Err(error) if error.is_lost() => {
+            // The token comes from the caller, and could be that of any grant.
+            let may_read = caller.may(Verb::Read, lease.name());
+            Err(eviction::explain(&service, &lease, error, may_read).await)
         }
         Err(error) => Err(error.into()),
     }

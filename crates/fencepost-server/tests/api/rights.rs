@@ -246,7 +246,7 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
         .await;
     // It may not read the lock.
     let (status, problem) = service.ask(&token, post("/v1/leases/extend", &lease(&held))).await;
-    assert_eq!((status, problem.get("loss"), problem.get("why")), (StatusCode::GONE, None, None));
+    assert_eq!((status, &problem["loss"], problem.get("why")), (StatusCode::GONE, &json!("evicted"), None));
     service.ask(&token, post("/v1/locks/a/evict", &json!({ "token": 99 }))).await;
     for _ in 0..3 {
         service.ask("fpt1-wrong", get("/v1/locks")).await;
