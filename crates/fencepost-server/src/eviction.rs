@@ -37,12 +37,12 @@ pub(crate) async fn note(
     }
 }
 
-/// Explains why a lease cannot be extended. The reason of an eviction is for callers that may read the lock.
+/// Explains why a lease cannot be extended. The reason of an eviction is for the holder, and for callers that may read the lock.
 pub(crate) async fn explain(
     service: &Service,
     lease: &DetachedLease,
     error: Error,
-    may_read: bool,
+    may_know: bool,
 ) -> Problem {
     let problem = Problem::from(error);
     let Ok(record) = record::of_eviction(lease.name(), lease.token()) else { return problem };
@@ -50,7 +50,7 @@ pub(crate) async fn explain(
     if let Some(note) = noted.as_ref().and_then(|info| info.holders().next()) {
         let problem = problem.with("loss", "evicted");
         return match &note.reason {
-            Some(why) if may_read => problem.with("why", why.as_str()),
+            Some(why) if may_know => problem.with("why", why.as_str()),
             _ => problem,
         };
     }

@@ -155,6 +155,13 @@ impl History {
         }
     }
 
+    /// Returns whether this copy has made the grant of a lease, with the token that the lease's text has.
+    pub(crate) fn has_made(&self, lease: &DetachedLease) -> bool {
+        let mut state = self.0.lock();
+        let grant = state.grant(lease.name(), lease.token());
+        grant.and_then(|grant| grant.lease.as_ref()).is_some_and(|own| own.is_of_same_grant(lease))
+    }
+
     /// Notes that the grant of a lease was released. The token in the lease's text is not believed.
     pub(crate) fn released(&self, lease: &DetachedLease) {
         let mut state = self.0.lock();

@@ -80,8 +80,8 @@ pub(crate) async fn extend(
         Ok(grant) => Ok(Json(grant.answer(received))),
         Err(error) if error.is_lost() => {
             // The token comes from the caller, and could be that of any grant.
-            let may_read = caller.may(Verb::Read, lease.name());
-            Err(eviction::explain(&service, &lease, error, may_read).await)
+            let may_know = caller.may(Verb::Read, lease.name()) || service.history.has_made(&lease);
+            Err(eviction::explain(&service, &lease, error, may_know).await)
         }
         Err(error) => Err(error.into()),
     }

@@ -244,8 +244,14 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
             post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy\u{202e}\u{9b}" })),
         )
         .await;
-    // It may not read the lock.
+    // It may not read the lock, and this copy has made the grant. Another copy does not know that.
     let (status, problem) = service.ask(&token, post("/v1/leases/extend", &lease(&held))).await;
+    assert_eq!((status, &problem["loss"]), (StatusCode::GONE, &json!("evicted")));
+    assert!(problem["why"].as_str().unwrap().contains("deploy"), "{problem}");
+    let options =
+        Options { tokens: Some(Arc::new(Tokens::read(&service.file).unwrap())), ..Options::default() };
+    let second = fencepost_server::router(service.locks.clone(), &options).unwrap();
+    let (status, problem) = answer(&second, with(&token, post("/v1/leases/extend", &lease(&held)))).await;
     assert_eq!((status, &problem["loss"], problem.get("why")), (StatusCode::GONE, &json!("evicted"), None));
     service.ask(&token, post("/v1/locks/a/evict", &json!({ "token": 99 }))).await;
     for _ in 0..3 {
