@@ -60,6 +60,7 @@ impl Backend for Engine {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
             self.looks.notify_one();
+            // The time that the look takes is what the tests are about.
             tokio::time::sleep(self.slow.look).await;
             self.memory.inspect(name).await
         })
