@@ -38,14 +38,17 @@ impl Request<'_> {
         let mut overdue = Overdue::new(self, ask);
         let (mut until, mut is_first, mut silent) = (first, true, true);
         loop {
-            let asked = clock.now();
+            let mut asked = Moment::ZERO;
             let patience = self.patience(&owned.claim().validity).min(self.limit_of(&outage));
             // Dropped at any await below, or left by `?`: `owned` withdraws.
             let answer = match ask.send(owned.entry(), self.join) {
                 Reply::Ready(answer) => Some((answer, false)),
-                // A grant that has come already counts. A request would have no time for its answer: not polled, it is not sent.
-                Reply::Coming(_) if !is_first && asked >= deadline => None,
-                coming => Some((clock.within(until.min(patience), coming).await, true)),
+                coming => {
+                    asked = clock.now();
+                    // A grant that has come already counts. A request would have no time for its answer: not polled, it is not sent.
+                    let is_late = !is_first && asked >= deadline;
+                    if is_late { None } else { Some((clock.within(until.min(patience), coming).await, true)) }
+                }
             };
             let Some((answer, heard)) = answer else {
                 return Ok(self.out_of_time(owned, ask, blockers, outage).await);
@@ -77,7 +80,8 @@ impl Request<'_> {
                 }
                 Some(Err(error)) => {
                     outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
-                    outage.pause(error, self, asked, clock.now())?
+                    let now = clock.now();
+                    outage.pause(error, self, if heard { asked } else { now }, now)?
                 }
                 None => {
                     if let Some(error) = given_up() {

@@ -252,7 +252,10 @@ impl Guard {
     #[doc(alias("unlock"))]
     pub async fn release(self) -> Result<()> {
         let span = tracing::debug_span!("release", name = %self.name());
-        self.give_back().instrument(span).await
+        if span.is_disabled() {
+            return self.give_back().await;
+        }
+        Box::pin(self.give_back().instrument(span)).await
     }
 
     async fn give_back(self) -> Result<()> {
