@@ -1,6 +1,6 @@
 //! Figures, their medians, and the lines that xtask reads.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
 /// One row of a table of docs/benchmarks.md.
@@ -47,7 +47,7 @@ pub(crate) struct Named {
 }
 
 /// The figure of one line of `cargo xtask prove`.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 pub(crate) struct Measured {
     /// The figure that the line's bound is for; not a number (in JSON: null) when something else went wrong.
     pub(crate) figure: f64,

@@ -74,14 +74,17 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
 /// The time for the build: 10 minutes on two quiet cores.
 const BUILD: Duration = Duration::from_secs(3_600);
 
-/// Builds what measures, and the command that some lines run; the path of the first.
+/// Builds what measures, and the programs that some lines run; the path of the first.
 pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     println!("building with optimisation …");
-    let packages = ["--package", "fencepost-benches", "--package", "fencepost-cli"];
     // A line pauses the command at points that a released one does not have.
-    let features = ["--features", "fencepost-cli/fault-points"];
-    let arguments = [&["build", "--release"][..], &packages, &features].concat();
-    workspace.cargo("build", &arguments).limit(BUILD).run()?;
+    let features = ["--features", "fencepost-cli/fault-points,fencepost-benches/service"];
+    let packages = ["--package", "fencepost-cli", "--package", "fencepost-benches"];
+    let programs = [&packages[..], &features, &["--bin", "fencepost", "--bin", "token-timing"]].concat();
+    // Apart from them: the command switches on the metrics of the library, which are off by default.
+    for what in [&programs[..], &["--package", "fencepost-benches"]] {
+        workspace.cargo("build", &[&["build", "--release"][..], what].concat()).limit(BUILD).run()?;
+    }
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())
 }
 

@@ -52,8 +52,13 @@ impl Place {
 
 /// The program `fencepost` beside this one.
 pub(crate) fn fencepost() -> Command {
+    neighbour("fencepost")
+}
+
+/// The program of this name beside this one.
+pub(crate) fn neighbour(name: &str) -> Command {
     let me = std::env::current_exe().expect("the path of this program");
-    Command::new(me.parent().unwrap_or(Path::new("/")).join("fencepost"))
+    Command::new(me.parent().unwrap_or(Path::new("/")).join(name))
 }
 
 /// A started wrapper with its child's output; it is killed when it is dropped.

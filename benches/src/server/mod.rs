@@ -8,12 +8,11 @@ mod hung_up;
 mod octostore;
 mod openapi;
 mod page;
-mod timing;
 pub(crate) mod told;
 mod torture;
 mod waiting;
 
-use crate::command::{Wrapper, fencepost};
+use crate::command::{Wrapper, fencepost, neighbour};
 use crate::figure::Measured;
 use crate::number;
 use nix::unistd::Pid;
@@ -34,9 +33,16 @@ pub(crate) fn measured(words: &[&str]) -> Option<Measured> {
         ["octostore-peers"] => octostore::ahead(),
         ["garbled", requests] => garbled::requests(number(requests)),
         ["page", rest @ ..] => return page::measured(rest),
-        ["timing", samples] => timing::tokens(number(samples)),
+        ["timing", samples] => timing(samples),
         _ => return None,
     })
+}
+
+/// The times of refusals, which `token-timing` measures.
+fn timing(samples: &str) -> Measured {
+    let output =
+        neighbour("token-timing").arg(samples).output().expect("the program token-timing beside this one");
+    serde_json::from_slice(&output.stdout).expect("one line of JSON")
 }
 
 /// A copy of the service, a process of its own. It is killed when it is dropped.

@@ -260,20 +260,20 @@ impl Guard {
 
     async fn give_back(self) -> Result<()> {
         let Guard { mut owned, .. } = self;
-        let until = owned.client.release_until();
         owned.client.check_process()?;
+        let now = owned.client.runtime.clock().now();
         let lost = |owned: &Owned, why| {
             owned.tell_lost(why);
             Err(owned.claim.lost_error(why).on(owned.client.engine()))
         };
-        if let State::Lost(why) = owned.state() {
+        if let State::Lost(why) = owned.claim.validity.state(now) {
             owned.clean_up();
             return lost(&owned, why);
         }
         if owned.keep_for_least() {
             return Ok(());
         }
-        let until = until.min(owned.claim.validity.until());
+        let until = (now + owned.client.release_timeout).min(owned.claim.validity.until());
         let removed = owned.release(until).await.inspect_err(|_| owned.tell_released("release"))?;
         if removed == Removed::Released {
             owned.tell_released("release");

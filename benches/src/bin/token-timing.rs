@@ -1,12 +1,13 @@
 //! The time that the service takes to refuse an access token does not tell how much of it is right.
+//!
+//! A program of its own: the lock service switches on the metrics of the library, and `fencepost-bench` measures the library without
+//! them, as it is by default.
 
-use crate::client::runtime;
-use crate::command::Place;
-use crate::figure::Measured;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use fencepost_core::{Client, Registry};
 use fencepost_server::{NewToken, Options, Tokens};
+use fencepost_testkit::server::TempDir;
 use fencepost_testkit::sim::Rng;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,12 +20,18 @@ const PREFIX: &str = "fpt1-";
 /// The part of the samples that counts, by one limit for both classes. The slowest are those of the machine.
 const KEPT: f64 = 0.95;
 
-/// Returns the t of Welch's test on two classes of wrong tokens: one character of the right token differs, and all differ (the method of
+fn main() {
+    let samples =
+        std::env::args().nth(1).and_then(|samples| samples.parse().ok()).expect("a number of samples");
+    println!("{}", tokens(samples));
+}
+
+/// Returns, in one line of JSON for `fencepost-bench`, the t of Welch's test on two classes of wrong tokens: one character of the right token differs, and all differ (the method of
 /// dudect, Reparaz and others 2017). Each sample has a token of its own, made by the same steps for both classes: the place of a text in
 /// memory must not tell the classes apart.
-pub(crate) fn tokens(samples: usize) -> Measured {
-    let place = Place::new("timing");
-    let file = place.file("tokens.jsonl");
+fn tokens(samples: usize) -> serde_json::Value {
+    let folder = TempDir::new("bench-timing").expect("a folder for the tokens");
+    let file = folder.path().join("tokens.jsonl");
     let add = |caller: String| {
         let rights = vec!["acquire,read:".parse().expect("a right")];
         let new = NewToken { caller, rights, expires: None, waiting: None, rate: None };
@@ -33,7 +40,8 @@ pub(crate) fn tokens(samples: usize) -> Measured {
     (0..OTHERS).for_each(|number| drop(add(format!("other {number}"))));
     let right = add("ci".to_owned());
     let mut times = [Vec::new(), Vec::new()];
-    runtime().block_on(async {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
         let locks =
             Client::builder().connect(&Registry::new(), "memory:").await.expect("memory is always there");
         let tokens = Some(Arc::new(Tokens::read(&file).expect("the file")));
@@ -66,7 +74,7 @@ pub(crate) fn tokens(samples: usize) -> Measured {
         far.mean,
         KEPT * 100.0
     );
-    Measured { figure: t.abs(), note }
+    serde_json::json!({ "figure": t.abs(), "note": note })
 }
 
 /// Returns a token of which one character is wrong, or each.
