@@ -63,7 +63,7 @@ impl Sql for MariaDb {
         let kills: String = Sql::run(self, some).lines().map(|id| format!("KILL {id};")).collect();
         // One of them may have ended by itself: 1094.
         let all = format!("BEGIN NOT ATOMIC DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; {kills} END");
-        Sql::run(self, &format!("DELIMITER //\n{all}//\n"));
+        Sql::run(self, &all);
     }
 }
 

@@ -48,7 +48,7 @@ fn triggers_refuse_whatever_statement_writes() {
     let (server, table) = server();
     for _ in 0..2 {
         for statement in table.triggers(Dialect::MySql) {
-            server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+            server.run(&statement).unwrap();
         }
     }
     let set = Table::set_token(Dialect::MySql);
@@ -102,7 +102,7 @@ fn only_a_number_is_a_token() {
     }
     server.run("INSERT INTO stock (id, token) VALUES (8, -1);").expect_err("the column refuses it");
     for statement in table.triggers(Dialect::MySql) {
-        server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+        server.run(&statement).unwrap();
     }
     let set = Table::set_token(Dialect::MySql);
     let writes =
@@ -120,7 +120,7 @@ async fn truncate_needs_a_right_that_writers_do_not_need() {
     needs!(MARIADB);
     let (server, table) = server();
     for statement in table.triggers(Dialect::MySql) {
-        server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+        server.run(&statement).unwrap();
     }
     server.run("CREATE USER writer; GRANT SELECT, INSERT, UPDATE, DELETE ON stock TO writer;").unwrap();
     let url = server.url().replace("root@", "writer@");
@@ -144,7 +144,7 @@ fn a_cascade_passes_the_triggers_and_needs_rights_on_the_other_table() {
         )
         .unwrap();
     for statement in table.triggers(Dialect::MySql) {
-        server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+        server.run(&statement).unwrap();
     }
     let refused = server.run("DELETE FROM stock;").expect_err("there is no token").to_string();
     assert!(refused.contains("fencing token"), "{refused}");
@@ -171,7 +171,7 @@ async fn of_two_writers_the_later_holder_stays() {
     let filled = |text: String, value: u64| text.replacen('?', &value.to_string(), 1);
     race(1, &|token| [token, token, 7, token].into_iter().fold(write.clone(), filled)).await;
     for statement in table.triggers(Dialect::MySql) {
-        server.run(&format!("DELIMITER $$\n{statement}$$\n")).unwrap();
+        server.run(&statement).unwrap();
     }
     let set = Table::set_token(Dialect::MySql);
     let fenced = |token| format!("{set}; UPDATE stock SET pieces = {token} WHERE id = 7");
