@@ -76,6 +76,12 @@ pub(crate) fn alone(workspace: &Workspace) -> Result<Done, String> {
             ["check", "--quiet", "--package", name, "--lib", "--no-default-features"].map(str::to_owned);
         builds.push(check.to_vec());
         let features = manifest.get("features").and_then(|features| features.as_table());
+        // Another engine has switched on TLS, which this one lacks.
+        if features.is_some_and(|features| features.contains_key("tls")) && name != "fencepost" {
+            let beside =
+                ["--package", "fencepost-tls", "--features", "fencepost-tls/rustls"].map(str::to_owned);
+            builds.push([&check[..], &beside].concat());
+        }
         let features =
             features.into_iter().flat_map(|features| features.keys()).filter(|name| *name != "default");
         builds

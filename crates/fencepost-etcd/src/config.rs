@@ -77,7 +77,7 @@ impl Config {
         Ok(Config {
             members: BackendUrl::each_once(hosts.split(',').map(member).collect::<Result<_>>()?)?,
             credentials: credentials(user, address)?,
-            tls: if secure { Some(Tls::read(address)?) } else { None },
+            tls: if secure { Some(Tls::read(address, cfg!(feature = "tls"))?) } else { None },
             prefix,
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(4))?,

@@ -64,7 +64,7 @@ impl Config {
         Ok(Config {
             url: text.trim_end_matches('/').to_owned(),
             token: address.secret("token")?.or_else(from_environment),
-            tls: if secure { Some(Tls::read(address)?) } else { None },
+            tls: if secure { Some(Tls::read(address, cfg!(feature = "tls"))?) } else { None },
             connect_timeout: duration("connect_timeout", Duration::from_secs(2))?,
             timeout: duration("timeout", Duration::from_secs(5))?,
         })

@@ -9,8 +9,13 @@ use crate::schema::rows::MYSQL_ROWS;
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
-const RULES: UrlRules =
-    UrlRules { scheme: "mysql", port: 3306, options: &["table"], names_database_like_user: false };
+const RULES: UrlRules = UrlRules {
+    scheme: "mysql",
+    port: 3306,
+    options: &["table"],
+    names_database_like_user: false,
+    tls: cfg!(feature = "tls"),
+};
 
 /// The contents of a URL.
 #[derive(Clone, PartialEq, Eq, Debug)]

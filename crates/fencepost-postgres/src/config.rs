@@ -19,6 +19,7 @@ const RULES: UrlRules = UrlRules {
     port: 5432,
     options: &["prepare", "table", "wait"],
     names_database_like_user: true,
+    tls: cfg!(feature = "tls"),
 };
 
 /// The contents of a URL.

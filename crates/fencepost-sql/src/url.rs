@@ -42,6 +42,8 @@ pub struct UrlRules {
     pub options: &'static [&'static str],
     /// A URL without a database means the one that has the user's name.
     pub names_database_like_user: bool,
+    /// The engine was built with TLS.
+    pub tls: bool,
 }
 
 /// The parts of a server's URL.
@@ -181,7 +183,7 @@ impl ServerUrl {
             hosts: BackendUrl::each_once(hosts)?,
             credentials,
             database,
-            tls: if secure { Some(Tls::read(address)?) } else { None },
+            tls: if secure { Some(Tls::read(address, rules.tls)?) } else { None },
             prefix,
             pinned,
             connections,

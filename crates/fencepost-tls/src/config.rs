@@ -16,11 +16,15 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads the [`OPTIONS`](crate::OPTIONS) of a URL; no file is opened.
+    /// Reads the [`OPTIONS`](crate::OPTIONS) of a URL; no file is opened. `built`: whether the engine of the URL was built with TLS. It may
+    /// lack TLS where another engine has it.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid): only one of `cert` and `key` is there.
-    pub fn read(address: &BackendUrl) -> Result<Tls> {
+    /// [`is_invalid`](Error::is_invalid): only one of `cert` and `key` is there, or the engine was built without TLS.
+    pub fn read(address: &BackendUrl, built: bool) -> Result<Tls> {
+        if !built {
+            return Err(crate::error::not_built(address));
+        }
         let file = |key| address.option(key).map(PathBuf::from);
         let identity = match (file("cert"), file("key")) {
             (Some(cert), Some(key)) => Some((cert, key)),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::{BackendUrl, Error, ErrorKind};
 
 /// A failure of TLS in words, to be told to any number of callers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,6 +13,14 @@ pub struct TlsError {
     pub message: String,
     /// The cause, in the words of rustls or the system.
     pub cause: Option<String>,
+}
+
+pub(crate) fn not_built(address: &BackendUrl) -> Error {
+    let message = format!(
+        "{}: this program was built without the feature `tls`; build it with that feature",
+        address.scheme
+    );
+    Error::invalid(message)
 }
 
 /// How URLs of an engine begin, without TLS and with it.

@@ -1,6 +1,6 @@
 //! A build without TLS.
 
-use fencepost_core::{BackendUrl, Error, Result};
+use fencepost_core::{BackendUrl, Result};
 
 use crate::error::TlsError;
 
@@ -12,13 +12,9 @@ impl Tls {
     /// Refuses a URL that asks for TLS.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid), always: it names the feature.
-    pub fn read(address: &BackendUrl) -> Result<Tls> {
-        let message = format!(
-            "{}: this program was built without the feature `tls`; build it with that feature",
-            address.scheme
-        );
-        Err(Error::invalid(message))
+    /// [`is_invalid`](fencepost_core::Error::is_invalid), always: it names the feature.
+    pub fn read(address: &BackendUrl, _built: bool) -> Result<Tls> {
+        Err(crate::error::not_built(address))
     }
 
     /// Returns whether the client has a certificate.

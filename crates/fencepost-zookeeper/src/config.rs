@@ -87,7 +87,7 @@ impl Config {
         let (user, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
         let hosts = if hosts.is_empty() { "127.0.0.1" } else { hosts };
         let login = login(user, address)?;
-        let tls = if secure { Some(Tls::read(address)?) } else { None };
+        let tls = if secure { Some(Tls::read(address, cfg!(feature = "tls"))?) } else { None };
         let open = match address.option("acl") {
             None => login.is_none(),
             Some("open") => true,

@@ -1,4 +1,4 @@
-//! A build without TLS. There is no value of [`Certificates`].
+//! A build without TLS. A URL that asks for it was refused, so these functions are not called.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,16 +9,12 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::error::Failure;
 
-pub(crate) fn channel(_: &Endpoint, certificates: &Arc<Certificates>, _: &Arc<AtomicBool>) -> Channel {
-    match **certificates {}
+pub(crate) fn channel(_: &Endpoint, _: &Arc<Certificates>, _: &Arc<AtomicBool>) -> Channel {
+    unreachable!("the URL was refused")
 }
 
-pub(crate) async fn refusal(
-    certificates: &Arc<Certificates>,
-    _member: &str,
-    _runtime: &Runtime,
-) -> Option<Failure> {
-    match **certificates {}
+pub(crate) async fn refusal(_: &Arc<Certificates>, _member: &str, _runtime: &Runtime) -> Option<Failure> {
+    unreachable!("the URL was refused")
 }
 
 pub(crate) fn failure(trouble: TlsError) -> Failure {

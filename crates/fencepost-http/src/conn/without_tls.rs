@@ -1,4 +1,4 @@
-//! A build without TLS. There is no value of [`Certificates`].
+//! A build without TLS. A URL that asks for it was refused, so these functions are not called.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -20,15 +20,15 @@ pub(crate) fn plain(stream: TokioIo<TcpStream>) -> TokioIo<TcpStream> {
 
 pub(crate) async fn connect(
     _: HttpConnector,
-    certificates: &Certificates,
+    _: &Certificates,
     _: Uri,
     _: Duration,
 ) -> Result<TokioIo<TcpStream>, BoxError> {
-    match *certificates {}
+    unreachable!("the URL was refused")
 }
 
-pub(crate) fn explain(certificates: &Certificates, _: &(dyn StdError + 'static), _: &str) -> Option<Failure> {
-    match *certificates {}
+pub(crate) fn explain(_: &Certificates, _: &(dyn StdError + 'static), _: &str) -> Option<Failure> {
+    unreachable!("the URL was refused")
 }
 
 pub(crate) fn failure(trouble: TlsError) -> Failure {

@@ -46,7 +46,7 @@ impl Security {
         match self {
             Security::None => Ok(Box::new(stream)),
             #[cfg(not(feature = "tls"))]
-            Security::Tls(certificates) => match *certificates {},
+            Security::Tls(_) => unreachable!("the URL was refused"),
             #[cfg(feature = "tls")]
             Security::Tls(certificates) => {
                 let connector = tokio_rustls::TlsConnector::from(certificates.config());

@@ -58,7 +58,7 @@ impl Security {
                 Ok((client, driver(connection)))
             }
             #[cfg(not(feature = "tls"))]
-            Security::Tls(tls) => match *tls {},
+            Security::Tls(_) => unreachable!("the URL was refused"),
             #[cfg(feature = "tls")]
             Security::Tls(tls) => {
                 let (client, connection) = config.connect_raw(stream, connector(tls, host)?).await?;
@@ -78,7 +78,7 @@ impl Security {
         match self {
             Security::None => token.cancel_query_raw(open, NoTls).await?,
             #[cfg(not(feature = "tls"))]
-            Security::Tls(tls) => match *tls {},
+            Security::Tls(_) => unreachable!("the URL was refused"),
             #[cfg(feature = "tls")]
             Security::Tls(tls) => token.cancel_query_raw(open, connector(tls, host)?).await?,
         }

@@ -220,7 +220,7 @@ impl Config {
             servers,
             login,
             database,
-            tls: if secure { Some(Tls::read(address)?) } else { None },
+            tls: if secure { Some(Tls::read(address, cfg!(feature = "tls"))?) } else { None },
             prefix,
             replicas: match address.option("replicas") {
                 None => 0,

@@ -1,4 +1,4 @@
-//! A build without TLS. There is no value of [`Security`].
+//! A build without TLS. A URL that asks for it was refused, so there is no value of [`Security`].
 
 use std::fmt::Display;
 use std::io;
@@ -12,8 +12,8 @@ use crate::error::Failure;
 pub(crate) enum Security {}
 
 impl Security {
-    pub(crate) fn new(tls: &Tls) -> Result<Security, Failure> {
-        match *tls {}
+    pub(crate) fn new(_: &Tls) -> Result<Security, Failure> {
+        unreachable!("the URL was refused")
     }
 
     pub(crate) async fn wrap(&self, _host: &str, _stream: TcpStream) -> io::Result<TcpStream> {
