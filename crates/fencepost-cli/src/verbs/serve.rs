@@ -92,7 +92,7 @@ enum TokenCommand {
 /// The file has only a hash of it. `fencepost serve token remove` revokes it.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "fencepost serve token add [OPTIONS] NAME",
+    override_usage = "fencepost serve token add --tokens FILE --allow VERBS:PREFIX [OPTIONS] NAME",
     after_help = "Examples:
   fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci
   fencepost serve token add --tokens tokens.jsonl --allow read,evict: --expires 90d ops"
@@ -158,7 +158,10 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let locks = unless_ended(signals, connect(settings, Options::default())).await??;
     let served = async {
         let router = fencepost_server::router(locks.clone(), &options)?;
-        let scheme = if options.certificates.is_some() { "https" } else { "http" };
+        let (scheme, authority) = match &args.cert {
+            Some(cert) => ("https", format!(" --cacert {}", cert.display())),
+            None => ("http", String::new()),
+        };
         let header = match options.tokens {
             Some(_) => " -H \"Authorization: Bearer $TOKEN\"",
             None => {
@@ -172,7 +175,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
             false => address.to_string(),
         };
         show::line(&format!("the page: {scheme}://{address}/"))?;
-        let curl = format!("curl{header} --json '{{\"ttl\": \"1m\"}}'");
+        let curl = format!("curl{authority}{header} --json '{{\"ttl\": \"1m\"}}'");
         show::line(&format!("try: {curl} {scheme}://{address}/v1/locks/hello/acquire"))?;
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };

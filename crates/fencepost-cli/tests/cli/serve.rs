@@ -37,7 +37,8 @@ impl Service {
 
     /// Starts a copy by this command.
     pub(crate) fn of(mut command: Command) -> Service {
-        let guarded = command.get_args().any(|argument| argument == "--tokens");
+        let has = |option: &str| command.get_args().any(|argument| argument == option);
+        let (guarded, secure) = (has("--tokens"), has("--cert"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().unwrap();
         let (mut said, mut byte) = (String::new(), [0]);
@@ -48,6 +49,7 @@ impl Service {
         let address = page.expect(&said).1.trim_end_matches('/').to_owned();
         assert!(said.contains(&format!("://{address}/v1/locks/hello/acquire")), "{said}");
         assert_eq!(said.contains("no rights"), !guarded, "{said}");
+        assert_eq!(said.contains("curl --cacert "), secure, "{said}");
         Service { child, address }
     }
 
