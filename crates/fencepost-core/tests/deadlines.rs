@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Holder, Info,
-    Listing, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Listing, Memory, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 use tokio::sync::Notify;
 
@@ -86,8 +86,8 @@ impl Entry for EngineEntry {
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

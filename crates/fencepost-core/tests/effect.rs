@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
-    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Memory, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 /// All that it is asked takes effect, and the answers get lost: those to grants, or those to releases.
@@ -56,8 +56,8 @@ impl Entry for LossyEntry {
         if self.grants { Reply::ready(lost()) } else { answer }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Claim, ClaimId, Client, Entry, Eviction, HolderInfo, Memory, Mode, Moment, Name, Want,
+    Attempt, Backend, Claim, ClaimId, Client, Entry, Eviction, HolderInfo, Memory, Mode, Name, Want,
 };
 
 /// The engine uses its place again, for a reader that upgrades. That one's wait is not the evicted one's.
@@ -31,7 +31,7 @@ async fn is_told_although_its_place_is_used_again() {
     let (mut evicted, mut other) = (enter(2, Mode::Shared), enter(3, Mode::Shared));
     assert!(blocked(evicted.attempt().await.unwrap()) && blocked(other.attempt().await.unwrap()));
     let woken = |entry: &mut Box<dyn Entry>| {
-        entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER) == Poll::Ready(())
+        entry.poll_wait(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     };
     assert!(!woken(&mut evicted));
     writer.withdraw().await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
-    Listing, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore, Runs,
+    Listing, Memory, Name, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore, Runs,
     StoredRuns, Token,
 };
 use tokio::sync::Notify;
@@ -124,8 +124,8 @@ impl Entry for BareEntry {
         self.inner.attempt()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.inner.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

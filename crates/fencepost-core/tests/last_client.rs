@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Entry, Eviction, Info, Listing, Memory,
-    Moment, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const LATE: Duration = Duration::from_millis(50);
@@ -63,8 +63,8 @@ impl Entry for SlowEntry {
         self.entry.attempt()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

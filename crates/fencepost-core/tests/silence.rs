@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
-    Memory, Moment, MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Memory, MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -92,9 +92,9 @@ impl Entry for EngineEntry {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // It is always worth asking again.
-        if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_wait(cx, until) }
+        if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_wait(cx) }
     }
 
     fn renewal(&self) -> Option<Renewal> {

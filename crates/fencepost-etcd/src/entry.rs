@@ -202,7 +202,7 @@ impl Entry for EtcdEntry {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.state.as_ref().map_or(Poll::Pending, |state| state.poll(cx))
     }
 

@@ -191,7 +191,7 @@ impl Entry for HttpEntry {
         Reply::coming(self.enter())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.queued {
             return Poll::Pending;
         }

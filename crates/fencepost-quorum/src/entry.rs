@@ -320,8 +320,8 @@ impl Entry for QuorumEntry {
         Reply::coming(self.drive())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        let hint = self.seats().iter_mut().fold(false, |hint, seat| seat.poll_hint(cx, until) | hint);
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let hint = self.seats().iter_mut().fold(false, |hint, seat| seat.poll_hint(cx) | hint);
         if hint {
             self.unheard = false;
             Poll::Ready(())

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
-    Token, Vote, Want,
+    Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Token, Vote,
+    Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -118,8 +118,7 @@ async fn a_token_is_one_that_a_majority_has_given() {
 async fn a_hint_wakes_once() {
     let (locks, quorum, runtime) = client(&nodes(3));
     let enter = |id| quorum.enter(claim(id, &runtime));
-    let polled =
-        |entry: &mut dyn Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER);
+    let polled = |entry: &mut dyn Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()));
     let (mut first, mut second, mut third) = (enter(1), enter(2), enter(3));
     assert!(matches!(first.attempt().await, Ok(Attempt::Granted(_))));
     assert!(matches!(second.attempt().await, Ok(Attempt::Blocked { .. })));
@@ -201,8 +200,8 @@ impl Entry for SlowEntry {
         self.entry.attempt()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

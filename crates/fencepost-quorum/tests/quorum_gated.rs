@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
-    Token, Vote, Want, margin,
+    Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Token, Vote,
+    Want, margin,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::Semaphore;
@@ -82,8 +82,8 @@ impl Entry for GatedEntry {
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

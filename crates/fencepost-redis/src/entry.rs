@@ -264,7 +264,7 @@ impl Entry for RedisEntry {
         Reply::coming(self.ask())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.at, &self.tracked) {
             (At::Waiting, Some(tracked)) => tracked.poll(cx),
             (At::Nowhere, Some(tracked)) if self.refused => tracked.poll(cx),

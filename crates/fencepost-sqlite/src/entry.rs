@@ -287,7 +287,7 @@ impl Entry for SqliteEntry {
         client.retry_while_busy(timeout, move || state.attempt())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.state.waiter.poll_woken(cx)
     }
 

@@ -3,8 +3,8 @@
 use crate::sim::Rng;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment,
-    Name, Page, Removed, Renewal, Reply, Session, Token, Validity,
+    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Name,
+    Page, Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -251,11 +251,11 @@ impl Entry for Troubled {
         troubled!(self.plan, again, self.inner.attempt())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.plan.chance(self.plan.odds.idle_wake) {
             return Poll::Ready(());
         }
-        self.inner.poll_wait(cx, until)
+        self.inner.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

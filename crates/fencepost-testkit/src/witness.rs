@@ -158,8 +158,8 @@ impl Entry for Witnessed {
         looked_at(answer, look)
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.inner.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

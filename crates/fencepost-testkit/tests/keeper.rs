@@ -70,8 +70,8 @@ impl Entry for ShardEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         self.inner.attempt()
     }
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.inner.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_wait(cx)
     }
     fn renewal(&self) -> Option<Renewal> {
         let Renewal { claim, session } = self.inner.renewal()?;

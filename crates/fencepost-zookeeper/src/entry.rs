@@ -274,7 +274,7 @@ impl Entry for ZooEntry {
         Reply::coming(self.ask())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // The driver's watches end with the session, without an event.
         if self.session.as_ref().is_some_and(|session| session.validity.ended().is_some()) {
             return Poll::Ready(());

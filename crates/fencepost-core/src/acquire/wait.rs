@@ -166,7 +166,7 @@ impl Request<'_> {
                     return Poll::Ready(Woken::Time);
                 }
                 // After an error nothing is attempted during the pause.
-                if !failing && owned.entry().poll_wait(cx, until).is_ready() {
+                if !failing && owned.entry().poll_wait(cx).is_ready() {
                     return Poll::Ready(Woken::Engine);
                 }
                 if closing.as_mut().poll(cx).is_ready() {

@@ -15,7 +15,6 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::report::Report;
-use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Validity;
 
@@ -311,8 +310,8 @@ impl Entry for LimitEntry {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        let At::Waiting(number) = self.place.at else { return self.inner.poll_wait(cx, until) };
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let At::Waiting(number) = self.place.at else { return self.inner.poll_wait(cx) };
         self.place.on(|queue| match queue.waiting.get_mut(&number) {
             Some(waker) => {
                 *waker = Some(cx.waker().clone());

@@ -223,9 +223,8 @@ pub trait Entry: Send {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>>;
 
     /// Is ready when another attempt is worthwhile, also when the claim's validity has ended. This is a hint: it may be ready without a
-    /// reason, but not time after time. Core polls it again at `until`. A wake-up between the answer of an attempt and this call is not
-    /// lost.
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()>;
+    /// reason, but not time after time. A wake-up between the answer of an attempt and this call is not lost.
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Returns why the last attempt had no answer within its time, if the entry knows.
     fn why_silent(&self) -> Option<Error> {

@@ -122,7 +122,7 @@ impl Entry for ToyEntry {
         Reply::ready(Ok(Attempt::Granted(Token::new(row.last_token))))
     }
 
-    fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Pending // no notification: core's timer makes the next attempt
     }
 

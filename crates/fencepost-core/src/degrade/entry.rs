@@ -332,7 +332,7 @@ impl Entry for DegradeEntry {
         Reply::coming(self.drive())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(plan) = self.plan else { return Poll::Ready(()) };
         let engines = &self.engines;
         let change = self.change.get_or_insert_with(|| Box::pin(changed(Arc::clone(engines), plan.roles)));
@@ -341,7 +341,7 @@ impl Entry for DegradeEntry {
             return Poll::Ready(());
         }
         match self.parts.iter_mut().find(|part| !part.is_granted()) {
-            Some(part) => part.poll_wait(cx, until),
+            Some(part) => part.poll_wait(cx),
             None => Poll::Ready(()),
         }
     }

@@ -8,7 +8,6 @@ use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply};
 use crate::error::Result;
 use crate::runtime::cleanup::{Cleanup, clean_up};
-use crate::time::Moment;
 use crate::token::Token;
 
 /// A claim of its own at one engine, made for another claim. Its drop leaves nothing of it behind, in the background.
@@ -51,8 +50,8 @@ impl Part {
         self.entry().attempt()
     }
 
-    pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry().poll_wait(cx, until)
+    pub(super) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry().poll_wait(cx)
     }
 
     pub(super) fn renewal(&self) -> Option<Renewal> {

@@ -10,7 +10,6 @@ use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
-use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Loss;
 
@@ -132,7 +131,7 @@ impl Entry for MemoryEntry {
         Reply::ready(Ok(attempt))
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shard = self.memory.shard(&self.claim.want().name);
         let queue = shard.get_mut(&self.claim.want().name);
         if let At::Refused = self.at {

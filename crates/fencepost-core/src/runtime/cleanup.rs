@@ -88,7 +88,7 @@ mod tests {
             Reply::ready(Ok(Attempt::Gone))
         }
 
-        fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+        fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
             Poll::Pending
         }
 

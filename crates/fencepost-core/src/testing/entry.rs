@@ -7,7 +7,6 @@ use super::fault::Faults;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
 use crate::error::Result;
-use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Validity;
 
@@ -46,8 +45,8 @@ impl Entry for TestEntry {
         self.ask(|entry| entry.attempt())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

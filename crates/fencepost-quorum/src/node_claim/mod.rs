@@ -341,11 +341,9 @@ impl NodeClaim {
     }
 
     /// Ready: the node has a hint.
-    pub(crate) fn poll_hint(&mut self, cx: &mut Context<'_>, until: Moment) -> bool {
+    pub(crate) fn poll_hint(&mut self, cx: &mut Context<'_>) -> bool {
         match (&mut self.slot, &self.standing) {
-            (Slot::Here(entry), NodeState::Refused(_)) if self.listens => {
-                entry.poll_wait(cx, until).is_ready()
-            }
+            (Slot::Here(entry), NodeState::Refused(_)) if self.listens => entry.poll_wait(cx).is_ready(),
             (Slot::Away(_), _) => self.poll(cx) && matches!(self.standing, NodeState::Won(_)),
             _ => false,
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    Info, Listing, Memory, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
-    Spawner, Task, Token, Validity, Want,
+    Info, Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, Spawner,
+    Task, Token, Validity, Want,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -77,8 +77,8 @@ impl Entry for NodeEntry {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

@@ -177,7 +177,7 @@ impl Entry for ScriptedEntry {
         })
     }
 
-    fn poll_wait(&mut self, _: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
         if *self.node.hints.lock().unwrap() { Poll::Ready(()) } else { Poll::Pending }
     }
 

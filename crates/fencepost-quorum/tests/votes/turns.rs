@@ -186,7 +186,7 @@ fn two_hints_wake_as_one_does() {
 
 fn waits(entry: &mut dyn Entry) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    entry.poll_wait(&mut cx, Moment::NEVER) == Poll::Pending
+    entry.poll_wait(&mut cx) == Poll::Pending
 }
 
 /// Asking again mends an error of the network, and no error that an operator has to mend.

@@ -143,8 +143,8 @@ impl Entry for Unreached {
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx, until))
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx))
     }
 
     fn renewal(&self) -> Option<Renewal> {

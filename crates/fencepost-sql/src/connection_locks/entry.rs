@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Mode, Moment, Removed, Renewal, Reply, Result, State,
-};
+use fencepost_core::{Attempt, Claim, Entry, Error, ErrorKind, Mode, Removed, Renewal, Reply, Result, State};
 use futures_util::future::BoxFuture;
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
@@ -193,7 +191,7 @@ impl<S: Server> Entry for LockEntry<S> {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.phase {
             Phase::Waiting(wait) => wait.poll(cx),
             Phase::New | Phase::Holding(_) | Phase::Gone => Poll::Pending,

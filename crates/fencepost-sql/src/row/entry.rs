@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fencepost_core::{Attempt, Claim, Entry, Error, Moment, Removed, Renewal, Reply, Result};
+use fencepost_core::{Attempt, Claim, Entry, Error, Removed, Renewal, Reply, Result};
 
 use crate::row::acquire::Acquiring;
 use crate::row::client::RowClient;
@@ -114,7 +114,7 @@ impl<S: RowServer> Entry for RowEntry<S> {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.phase {
             Phase::Acquiring(acquiring) => acquiring.poll(cx),
             Phase::New | Phase::Holding(_) | Phase::Gone => Poll::Pending,

@@ -50,7 +50,7 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
 
     let writer = Arc::new(Writer { path: database.path(), writes: Mutex::default() });
     let waker = Waker::from(Arc::clone(&writer));
-    assert!(owner.poll_wait(&mut Context::from_waker(&waker), runtime.clock().now()).is_pending());
+    assert!(owner.poll_wait(&mut Context::from_waker(&waker)).is_pending());
 
     let how = Eviction::default();
     let mut evicting = engine.evict(&name, grant, &how);

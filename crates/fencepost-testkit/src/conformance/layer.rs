@@ -1,8 +1,8 @@
 //! A layer that loses all renewals, or counts the claims.
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Moment, Name,
-    Page, Removed, Renewal, Reply, Session, Token, Validity,
+    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
+    Removed, Renewal, Reply, Session, Token, Validity,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,8 +121,8 @@ impl Entry for LayerEntry {
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.inner.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_wait(cx)
     }
 
     fn renewal(&self) -> Option<Renewal> {

@@ -11,7 +11,7 @@ use crate::backend::kept_runs::notes::Notes;
 use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
 use crate::runtime::cleanup::Cleanup;
-use crate::time::{Backoff, Moment};
+use crate::time::Backoff;
 use crate::token::Token;
 
 /// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
@@ -166,8 +166,8 @@ impl Entry for RunEntry {
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, until: Moment) -> Poll<()> {
-        self.inner.poll_wait(cx, until)
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_wait(cx)
     }
 
     fn why_silent(&self) -> Option<Error> {

@@ -5,9 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{
-    Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, State, Token,
-};
+use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Removed, Renewal, Reply, Result, State, Token};
 use futures_util::future::BoxFuture;
 
 use crate::failure::Failure;
@@ -313,7 +311,7 @@ impl Entry for TableEntry {
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>, _: Moment) -> Poll<()> {
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.waiter.poll_woken(cx)
     }
 

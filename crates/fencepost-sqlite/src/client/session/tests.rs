@@ -1,7 +1,7 @@
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{
-    Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, Mode, Moment, Name, Runtime, Spawner, Task, Want,
+    Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, Mode, Name, Runtime, Spawner, Task, Want,
 };
 use fencepost_testkit::server::TempDir;
 
@@ -61,7 +61,7 @@ fn now<T>(reply: Reply<'_, T>) -> T {
 }
 
 fn waits(entry: &mut SqliteEntry) -> bool {
-    entry.poll_wait(&mut Context::from_waker(Waker::noop()), Moment::NEVER) == Poll::Pending
+    entry.poll_wait(&mut Context::from_waker(Waker::noop())) == Poll::Pending
 }
 
 #[test]
