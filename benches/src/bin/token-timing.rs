@@ -26,9 +26,9 @@ fn main() {
     println!("{}", tokens(samples));
 }
 
-/// Returns, in one line of JSON for `fencepost-bench`, the t of Welch's test on two classes of wrong tokens: one character of the right token differs, and all differ (the method of
-/// dudect, Reparaz and others 2017). Each sample has a token of its own, made by the same steps for both classes: the place of a text in
-/// memory must not tell the classes apart.
+/// Returns the t of Welch's test, as `fencepost-bench` reads it. There are two classes of wrong tokens: one character of the right token
+/// differs, or all do (the method of dudect, Reparaz and others 2017). Each sample has a token of its own, made by the same steps for both
+/// classes: the place of a text in memory must not tell the classes apart.
 fn tokens(samples: usize) -> serde_json::Value {
     let folder = TempDir::new("bench-timing").expect("a folder for the tokens");
     let file = folder.path().join("tokens.jsonl");
