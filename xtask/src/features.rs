@@ -89,9 +89,14 @@ pub(crate) fn alone(workspace: &Workspace) -> Result<Done, String> {
     }
     // The errors that name the feature that is off can be seen only where it is off.
     let test = ["test", "--quiet", "--package", "fencepost", "--no-default-features", "--test", "schemes"];
-    let test = test.map(str::to_owned);
-    let no_tls = ["--features".to_owned(), "redis,etcd,zookeeper".to_owned()];
-    builds.extend([test.to_vec(), [&test[..], &no_tls].concat()]);
+    let engines = "redis,etcd,zookeeper,http,mysql,postgres";
+    let no_tls = ["--features", engines];
+    let qualified: Vec<String> = engines.split(',').map(|engine| format!("fencepost/{engine}")).collect();
+    // As in a program in which another engine has switched on TLS.
+    let features = format!("{},fencepost-tls/rustls", qualified.join(","));
+    let beside = ["--package", "fencepost-tls", "--features", &features];
+    let tests = [test.to_vec(), [&test[..], &no_tls].concat(), [&test[..], &beside].concat()];
+    builds.extend(tests.iter().map(|test| test.iter().map(|word| (*word).to_owned()).collect()));
     let mut failures = Vec::new();
     for build in &builds {
         let arguments: Vec<&str> = build.iter().map(String::as_str).collect();
