@@ -89,7 +89,9 @@ fn a_restart_waits_for_the_lock_again_after_a_pause() {
 #[test]
 fn a_wrapper_that_is_killed_early_is_named() {
     let place = Place::new();
-    let kid = start(&place, "guardian", &[]);
+    // With a program that has ended before the guardian looks, it would have nothing to kill and to say.
+    let mut command = place.fencepost(["run", "hello", "--", "sleep", "60"]);
+    let kid = Kid::of(command.env("FENCEPOST_STOP_AT", "guardian"));
     stopped(&kid, "guardian");
     let wrapper = kid.pid();
     send(wrapper, Signal::SIGKILL);
