@@ -200,16 +200,28 @@ impl Stage {
 
     /// Lets claims of a process wait for the first lock, without a look at each step.
     pub(super) fn wait_in_line(&mut self, ids: std::ops::RangeInclusive<u128>, sender: usize) {
+        self.unseen(sender, ids, |id| {
+            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true, unfair: false };
+            Act::Enter { who, ttl: 60_000_000 }
+        });
+    }
+
+    /// Does this for each of these claims of the first lock, without a look at each step. Returns the answers.
+    pub(super) fn unseen(
+        &mut self,
+        sender: usize,
+        ids: std::ops::RangeInclusive<u128>,
+        act: impl Fn(u128) -> Act,
+    ) -> Vec<Value> {
         let mut pipe = redis::pipe();
         for id in ids {
-            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true, unfair: false };
-            let act = Act::Enter { who, ttl: 60_000_000 };
-            pipe.add_command(command(&self.settings[sender], &[(0, act)], None, &self.thread.runtime))
-                .ignore();
+            let acts = [(0, act(id))];
+            pipe.add_command(command(&self.settings[sender], &acts, None, &self.thread.runtime));
         }
-        self.query::<()>(&pipe);
+        let answers = self.query(&pipe);
         self.mark();
         self.told().expect("nothing but messages");
+        answers
     }
 
     /// Calls a script.
