@@ -121,7 +121,7 @@ async fn tokens_grow_when_the_sequence_is_made() {
     second.release().await.expect("it was held");
     // Once more changes nothing, also as a script.
     made().await.expect("it is there");
-    server.run(&registry.schema(&server.url()).expect("a good URL")).expect("it is a script for psql");
+    server.script(&registry.schema(&server.url()).expect("a good URL")).expect("it is a script for psql");
     let third = mutex.lock().await.expect("it is free");
     assert!(third.token() > token && third.token().get() < token.get() + 100, "{}", third.token());
     third.release().await.expect("it was held");

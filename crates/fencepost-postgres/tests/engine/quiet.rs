@@ -23,9 +23,9 @@ async fn a_quiet_wait_holds_no_snapshot() {
     let mutex = client.mutex("lock").expect("a good name");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     eventually(SOON, "it waits", || async { locks(&server).trim() == "2" }).await;
-    server
-        .run("CREATE TABLE t (a int);\nCREATE INDEX CONCURRENTLY ON t (a);\nDROP TABLE t")
-        .expect("not blocked");
+    for statement in ["CREATE TABLE t (a int)", "CREATE INDEX CONCURRENTLY ON t (a)", "DROP TABLE t"] {
+        server.run(statement).expect("not blocked");
+    }
     let info = holder.inspect("lock").await.expect("it answers");
     assert_eq!((info.holders().count(), info.waiters().count()), (1, 1), "{info:?}");
     guard.release().await.expect("it was held");

@@ -1,6 +1,6 @@
 //! One MariaDB or MySQL server.
 
-use super::{accepts, give, make_data, output, unprivileged};
+use super::{accepts, apart, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::needs::MARIADB;
 use crate::server::{self, Plan, Server, Standalone, certify, clock, process_faults};
@@ -111,7 +111,7 @@ fn run(port: u16, database: Option<&str>, statements: &str) -> io::Result<String
     // Given here, the driver does not ask the server for them.
     let options = options.max_allowed_packet(Some(16 << 20)).wait_timeout(Some(60));
     let options = options.user(Some("root")).db_name(database);
-    let rows = async {
+    let rows = apart(async {
         let mut conn = Conn::new(options).await?;
         let mut results = conn.query_iter(statements).await?;
         let mut rows = Vec::new();
@@ -121,13 +121,8 @@ fn run(port: u16, database: Option<&str>, statements: &str) -> io::Result<String
         drop(results);
         conn.disconnect().await?;
         Ok::<_, mysql_async::Error>(rows)
-    };
-    // Of its own: the caller may be a task of another runtime.
-    let answer = std::thread::scope(|scope| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        scope.spawn(move || runtime.block_on(rows)).join().expect("no panic").map_err(io::Error::other)
     });
-    Ok(answer?.into_iter().map(line).collect())
+    Ok(rows?.map_err(io::Error::other)?.into_iter().map(line).collect())
 }
 
 fn line(row: Row) -> String {

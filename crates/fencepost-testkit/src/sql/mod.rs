@@ -156,6 +156,14 @@ fn accepts(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
+/// Runs a future on a thread and a runtime of its own: the caller may be a task of another runtime.
+fn apart<F: Future<Output: Send> + Send>(future: F) -> io::Result<F::Output> {
+    std::thread::scope(|scope| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(scope.spawn(move || runtime.block_on(future)).join().expect("no panic"))
+    })
+}
+
 /// Runs `command` to its end with `input` as its standard input.
 ///
 /// # Errors

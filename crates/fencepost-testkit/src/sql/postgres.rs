@@ -1,6 +1,6 @@
 //! One PostgreSQL server.
 
-use super::{accepts, give, make_data, output, unprivileged};
+use super::{accepts, apart, give, make_data, output, unprivileged};
 use crate::faults::{Fault, Faults};
 use crate::needs::POSTGRES;
 use crate::server::{self, Plan, Server, Standalone, certify, clock};
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 /// The superuser of the server, who needs no password.
 pub(super) const USER: &str = "fencepost";
@@ -80,22 +81,68 @@ impl Postgres {
         self.url_at(self.address())
     }
 
-    /// Runs statements as the superuser. Returns what `psql` prints: a line for each row, its columns separated by
-    /// `|`, and the tag of each statement that returns no rows, such as `UPDATE 1`.
+    /// Runs statements as the superuser, in one transaction if they begin none. Returns a line for each row, its columns separated by
+    /// `|`, and a line such as `1 changed` for each statement that returns no rows.
     ///
     /// # Errors
     /// Returns the server's message for the first statement that fails.
     pub fn run(&self, statements: &str) -> io::Result<String> {
         run(self.address().port(), statements)
     }
+
+    /// Runs a script by `psql`, which begins a transaction for each statement.
+    ///
+    /// # Errors
+    /// Returns the server's message for the first statement that fails.
+    pub fn script(&self, statements: &str) -> io::Result<()> {
+        // Not the one of the search path, which Debian makes a Perl script that takes ten times as long.
+        let mut psql = Command::new(installed()?.join("psql"));
+        psql.args(["--no-psqlrc", "--set=ON_ERROR_STOP=1", "--file=-", "--host=127.0.0.1"]);
+        psql.args(["--username", USER, "--dbname=postgres"]).arg(format!("--port={}", self.address().port()));
+        output(&mut psql, statements).map(drop)
+    }
 }
 
 pub(super) fn run(port: u16, statements: &str) -> io::Result<String> {
-    // Not the one of the search path, which Debian makes a Perl script that takes ten times as long.
-    let mut psql = Command::new(installed()?.join("psql"));
-    psql.args(["--no-psqlrc", "--no-align", "--tuples-only", "--set=ON_ERROR_STOP=1", "--file=-"]);
-    psql.args(["--host=127.0.0.1", "--username", USER, "--dbname=postgres"]).arg(format!("--port={port}"));
-    output(&mut psql, statements)
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port).user(USER).dbname("postgres");
+    let answers = apart(async {
+        let (client, connection) = config.connect(NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let answers = client.simple_query(statements).await;
+        drop(client);
+        // The server has ended the session then.
+        connection.await.expect("no panic")?;
+        answers
+    });
+    Ok(lines(answers?.map_err(message)?))
+}
+
+fn lines(answers: Vec<SimpleQueryMessage>) -> String {
+    let (mut lines, mut rows) = (String::new(), false);
+    for answer in answers {
+        match answer {
+            SimpleQueryMessage::RowDescription(_) => rows = true,
+            SimpleQueryMessage::Row(row) => lines += &line(&row),
+            SimpleQueryMessage::CommandComplete(_) if rows => rows = false,
+            SimpleQueryMessage::CommandComplete(count) => lines += &format!("{count} changed\n"),
+            _ => {}
+        }
+    }
+    lines
+}
+
+fn line(row: &SimpleQueryRow) -> String {
+    let columns: Vec<_> = (0..row.len()).map(|at| row.get(at).unwrap_or_default()).collect();
+    columns.join("|") + "\n"
+}
+
+/// The server's message and its hints.
+fn message(error: tokio_postgres::Error) -> io::Error {
+    error
+        .as_db_error()
+        .map(|error| error.to_string())
+        .map_or_else(|| io::Error::other(error), io::Error::other)
 }
 
 fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
