@@ -1,5 +1,8 @@
 //! An operator's commands, through `etcdctl`.
 
+use super::server::http;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -60,7 +63,15 @@ impl Look {
     }
 
     /// Returns all keys with this prefix. An empty prefix means all keys.
+    ///
+    /// # Panics
+    /// Panics if no member answers.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let plain = self.endpoints.strip_prefix("http://").filter(|host| !host.contains(','));
+        // Tests ask this most often, and a request costs a tenth of the start of `etcdctl`.
+        if let (Some(host), None) = (plain, &self.user) {
+            return keys(host, prefix).expect("the member answers");
+        }
         let text = self.run(&["get", prefix, "--prefix", "--keys-only"]);
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
@@ -70,4 +81,28 @@ impl Look {
         // The first line is the number of leases.
         self.run(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
     }
+}
+
+/// Asks a member by etcd's gateway for JSON.
+fn keys(host: &str, prefix: &str) -> io::Result<Vec<String>> {
+    let first = if prefix.is_empty() { b"\0" } else { prefix.as_bytes() };
+    // The first key behind the prefix. A zero byte means that there is none.
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        Some(last) => *last += 1,
+        None => end.push(0),
+    }
+    let (first, end) = (BASE64_STANDARD.encode(first), BASE64_STANDARD.encode(end));
+    let body = json!({ "key": first, "range_end": end, "keys_only": true }).to_string();
+    let head = format!("POST /v3/kv/range HTTP/1.0\r\nContent-Length: {}", body.len());
+    let answer = http(host, &format!("{head}\r\n\r\n{body}"))?;
+    let (_, answer) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let answer: Value = serde_json::from_str(answer)?;
+    if answer.get("header").is_none() {
+        return Err(io::Error::other(answer.to_string()));
+    }
+    let found = answer["kvs"].as_array().into_iter().flatten();
+    let found = found.map(|entry| BASE64_STANDARD.decode(entry["key"].as_str().unwrap_or_default()));
+    let found = found.map(|key| Ok(String::from_utf8_lossy(&key.map_err(io::Error::other)?).into_owned()));
+    found.collect()
 }

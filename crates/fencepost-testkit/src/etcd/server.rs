@@ -125,9 +125,14 @@ pub(super) fn is_healthy(port: u16) -> bool {
 
 /// Requests `path` over HTTP, and returns the reply.
 fn get(port: u16, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    http(&format!("127.0.0.1:{port}"), &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+/// Sends a request, and returns the reply.
+pub(super) fn http(host: &str, request: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(host)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
