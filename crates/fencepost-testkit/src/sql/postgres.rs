@@ -17,6 +17,10 @@ pub(super) const USER: &str = "fencepost";
 /// The time in which the backends of a killed server end.
 const BACKENDS_END: Duration = Duration::from_secs(20);
 
+/// Leaves the databases `postgres` and `template0`: a new database names its template.
+const NO_TEMPLATE: &str =
+    "UPDATE pg_database SET datistemplate = false WHERE datname = 'template1';\nDROP DATABASE template1;\n";
+
 /// A running `postgres` with an empty database `postgres`.
 pub struct Postgres {
     server: Server,
@@ -155,7 +159,11 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
             initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
             // Each server copies the folder, and would copy 16 MB of an empty log.
             initdb.arg("--wal-segsize=1");
-            output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "").map(drop)
+            output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "")?;
+            // A third of the files that each server copies.
+            let mut single = unprivileged(programs.join("postgres"))?;
+            single.arg("--single").arg("-D").arg(&data).arg("postgres");
+            output(single.current_dir(dir), NO_TEMPLATE).map(drop)
         })?;
     }
     let mut command = unprivileged(programs.join("postgres"))?;
