@@ -37,7 +37,7 @@ fn postgresql_refuses_a_late_write() {
     );
     server.run(&format!("{TABLE}\n{column}")).unwrap();
     let try_run = |statement: &str| server.run(&format!("{prepare}{statement}"));
-    // What the three statements that prepare are answered with stands first.
+    // The answers of the three statements that prepare come first.
     let run = |statement: &str| try_run(statement).unwrap().split_off(3 * "0 changed\n".len());
 
     // Each holder reads and writes, and may repeat its write.
