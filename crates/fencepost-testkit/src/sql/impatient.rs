@@ -17,6 +17,9 @@ const TASKS: u64 = 16;
 /// The time after which the requests of a task count as hung.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// The lease. A connection that nobody uses for a third of it is closed: on a slow machine one of 30 s closed connections in every round.
+const TTL: Duration = Duration::from_secs(600);
+
 /// How many locks are held in the second round. With row locks each has a connection of the client's 16, also while a wait is undone.
 const NAMES: u64 = 8;
 
@@ -39,7 +42,8 @@ pub async fn impatient_callers(
 ) -> [usize; 2] {
     let proxy = Proxy::start(address).expect("it listens");
     let connect = async |address| {
-        let client = Client::builder().attempt_timeout(SOON).connect(registry, &url(address)).await;
+        let builder = Client::builder().attempt_timeout(SOON).ttl(TTL);
+        let client = builder.connect(registry, &url(address)).await;
         client.expect("it answers")
     };
     let (client, other) = (connect(proxy.address()).await, connect(address).await);
