@@ -38,7 +38,7 @@ mod visible;
 
 pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
 pub use acquire::{Acquire, TryAcquire};
-pub use backend::admission::{self, Mode, Verdict};
+pub use backend::admission::{self, Mode};
 pub use backend::capabilities::{Capabilities, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;

@@ -76,7 +76,7 @@ impl EtcdEntry {
                     if state.create_unanswered.load(Relaxed) {
                         withdraw(&self.client, &state).await?;
                     }
-                    return Ok(Attempt::Blocked { again: None, ahead: None });
+                    return Ok(Attempt::Blocked { again: None });
                 }
                 Outcome::Gone => state.set_phase(Phase::Gone),
             }
@@ -87,19 +87,18 @@ impl EtcdEntry {
         Ok(match state.phase() {
             Phase::Granted(revision) if hold(&self.client, &state, revision).await? => granted(revision),
             Phase::Holding(revision) => granted(revision),
-            Phase::Queued(revision) => self.queued(&state, revision),
+            Phase::Queued(_) => self.queued(&state),
             Phase::Granted(_) | Phase::New | Phase::Gone => Attempt::Gone,
         })
     }
 
-    fn queued(&self, state: &ClaimState, revision: i64) -> Attempt {
+    fn queued(&self, state: &ClaimState) -> Attempt {
         let Some(lease) = state.lease().filter(|lease| !lease.is_over(self.now())) else {
             state.lose(state.claim.runtime.session_loss());
             return Attempt::Gone;
         };
         self.claim.validity.waiting(lease.sent(), self.claim.ttl().min(lease.ttl));
-        let ahead = self.client.watched(&state.queue).and_then(|queue| queue.ahead(revision));
-        Attempt::Blocked { again: Some(lease.until()), ahead }
+        Attempt::Blocked { again: Some(lease.until()) }
     }
 
     async fn attach(&mut self) -> Result<Attempt> {
@@ -195,7 +194,7 @@ impl Entry for EtcdEntry {
         }
         match self.state.as_ref().map(|state| (state, state.phase())) {
             // The watch has told these; no request is needed.
-            Some((state, Phase::Queued(revision))) => Reply::ready(Ok(self.queued(state, revision))),
+            Some((state, Phase::Queued(_))) => Reply::ready(Ok(self.queued(state))),
             Some((_, Phase::Holding(revision))) => Reply::ready(Ok(granted(revision))),
             Some((_, Phase::Gone)) => Reply::ready(Ok(Attempt::Gone)),
             Some((_, Phase::Granted(_) | Phase::New)) | None => Reply::coming(self.enter()),

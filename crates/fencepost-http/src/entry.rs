@@ -106,7 +106,7 @@ impl HttpEntry {
             let attempt = if self.claim().is_valid() { Attempt::Granted(grant.token) } else { Attempt::Gone };
             return Ok(attempt);
         }
-        let waits = Attempt::Blocked { again: None, ahead: None };
+        let waits = Attempt::Blocked { again: None };
         if self.queued {
             let asked = std::future::poll_fn(|cx| self.poll_answer(cx)).now_or_never();
             if asked.is_none() {

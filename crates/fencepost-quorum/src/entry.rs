@@ -167,11 +167,11 @@ impl QuorumEntry {
                     self.shared.note_contended(&self.claim.want().name, now);
                     let again = self.refused(now);
                     if self.claim.waits {
-                        return Ok(Attempt::Blocked { again: Some(again), ahead: None });
+                        return Ok(Attempt::Blocked { again: Some(again) });
                     }
                     if self.stands == 0 {
                         self.dispose(Cleanup::Withdraw);
-                        return Ok(Attempt::Blocked { again: None, ahead: None });
+                        return Ok(Attempt::Blocked { again: None });
                     }
                     clock.sleep_until(again).await;
                 }

@@ -149,26 +149,26 @@ impl RedisEntry {
                 self.token = Some(token);
                 Attempt::Granted(token)
             }
-            Entered::Waits { ahead, again, number, last } => {
+            Entered::Waits { again, number, last } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
                 let due = self.client.tracked.stand(&tracked, (sent, last), number, sent + pause);
                 self.claim.validity.waiting(due, Duration::ZERO);
                 self.at = At::Waiting;
-                Attempt::Blocked { again: None, ahead: Some(ahead) }
+                Attempt::Blocked { again: None }
             }
             // A holder that is dead may not have been found yet.
-            Entered::Busy { again: Some(Duration::ZERO), .. } if self.claim.vote.is_none() => {
+            Entered::Busy { again: Some(Duration::ZERO) } if self.claim.vote.is_none() => {
                 self.client.go_on(Lane::Caller, &key, slot).await;
                 return Box::pin(self.ask()).await;
             }
-            Entered::Busy { ahead, again } => {
+            Entered::Busy { again } => {
                 if !self.claim.waits && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
                     Box::pin(self.leave(End::Withdrawn)).await?;
                 }
                 self.at = At::Nowhere;
                 self.refused = self.claim.waits;
-                Attempt::Blocked { again: again.map(|again| self.past(again)), ahead: Some(ahead) }
+                Attempt::Blocked { again: again.map(|again| self.past(again)) }
             }
             Entered::Away(left) => {
                 let message = format!(

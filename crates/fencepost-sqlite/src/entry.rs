@@ -154,7 +154,7 @@ impl ClaimState {
                 }
                 Ok(Attempt::Granted(Token::new(token)))
             }
-            Outcome::Blocked { seq, ahead, blockers } => {
+            Outcome::Blocked { seq, blockers } => {
                 self.seq = seq;
                 let mut again = None;
                 if seq.is_some() {
@@ -162,7 +162,7 @@ impl ClaimState {
                     claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
                     again = self.watch(&blockers);
                 }
-                Ok(Attempt::Blocked { again, ahead: seq.map(|_| ahead) })
+                Ok(Attempt::Blocked { again })
             }
             Outcome::Gone | Outcome::Over(_) => {
                 self.seq = None;

@@ -130,7 +130,7 @@ impl ZooEntry {
         loop {
             let permits = match self.position(session).await? {
                 None => return Ok(None),
-                Some(Position::Behind { ahead }) => return self.blocked(session, Some(ahead)).await,
+                Some(Position::Behind) => return self.blocked(session).await,
                 Some(Position::First { permits }) => permits,
             };
             let Some(token) = self.waiter.nodes.nodes().map(|nodes| nodes.token) else { return Ok(None) };
@@ -143,7 +143,7 @@ impl ZooEntry {
                 return Ok(Some(self.granted(session, token, paths)));
             };
             if !self.claim.waits || self.waiter.watch(session, path).await? {
-                return self.blocked(session, None).await;
+                return self.blocked(session).await;
             }
         }
     }
@@ -154,7 +154,7 @@ impl ZooEntry {
         if !matches!(self.step, Step::Choosing(_)) {
             match self.position(session).await? {
                 None => return Ok(None),
-                Some(Position::Behind { ahead }) => return self.blocked(session, Some(ahead)).await,
+                Some(Position::Behind) => return self.blocked(session).await,
                 Some(Position::First { .. }) => {}
             }
             let Some(place) = self.waiter.nodes.nodes().map(|nodes| nodes.token) else { return Ok(None) };
@@ -190,23 +190,23 @@ impl ZooEntry {
                 // Without its node in the queue, deleted by hand, another claim makes its leases too, and each would wait for the
                 // other. Either the other's leases come after this check and wake this claim, or the check finds the node gone.
                 let first = !self.claim.waits || self.waiter.nodes.are_there(session).await?;
-                return if first { self.blocked(session, None).await } else { Ok(None) };
+                return if first { self.blocked(session).await } else { Ok(None) };
             }
         }
     }
 
     /// Answers that the claim must wait. A claim that does not join leaves nothing.
-    async fn blocked(&mut self, session: &Arc<Session>, ahead: Option<u32>) -> Result<Option<Attempt>> {
+    async fn blocked(&mut self, session: &Arc<Session>) -> Result<Option<Attempt>> {
         if !self.claim.waits {
             self.remove(session).await?;
             self.waiter.nodes.reset();
             self.leases.iter_mut().for_each(OwnNodes::reset);
             self.step = Step::Absent;
-            return Ok(Some(Attempt::Blocked { again: None, ahead }));
+            return Ok(Some(Attempt::Blocked { again: None }));
         }
         let pause = if self.waiter.is_unseen() { ASK_UNSEEN } else { ASK_AGAIN };
         let again = self.waiter.is_subscribed().then(|| self.now() + pause);
-        Ok(Some(Attempt::Blocked { again, ahead }))
+        Ok(Some(Attempt::Blocked { again }))
     }
 
     fn granted(&mut self, session: &Arc<Session>, token: Token, paths: Vec<String>) -> Attempt {

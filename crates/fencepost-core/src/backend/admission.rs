@@ -136,19 +136,7 @@ pub struct Place<K> {
     pub holds: bool,
 }
 
-/// The verdict of [`admit`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// The claim may hold the resource now (or does already).
-    Granted,
-    /// The claim must wait.
-    Blocked {
-        /// The number of holders and waiters before it.
-        ahead: u32,
-    },
-}
-
-/// Decides whether the claim `me`, which wants `mode`, may hold the resource.
+/// Returns whether the claim `me`, which wants `mode`, may hold the resource, or does already.
 ///
 /// `line` has the claims that have not ended, in the order of arrival. The caller removes all others first. If `me` is not in
 /// `line`, it counts as the last to arrive.
@@ -156,40 +144,35 @@ pub enum Verdict {
 /// The rule is first come, first served. A claim is admitted if this rule admits every waiter before it, and the claim fits beside
 /// all holders and those waiters. So a reader waits behind a waiting writer, and a small claim for permits waits behind a large
 /// one. No claim starves.
-pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
+pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
     for place in line.iter().filter(|place| place.holds) {
         if place.key == *me {
-            return Verdict::Granted;
+            return true;
         }
         held.add(place.mode);
     }
-    let mut ahead = held.holders();
     for place in line.iter().filter(|place| !place.holds) {
         if place.key == *me {
             break;
         }
         // A waiter that is admitted, but has not collected its grant yet, counts as a holder.
-        ahead += 1;
         if !held.fits(place.mode) {
-            return Verdict::Blocked { ahead: ahead_of(line, me) };
+            return false;
         }
         held.add(place.mode);
     }
-    if held.fits(mode) { Verdict::Granted } else { Verdict::Blocked { ahead } }
+    held.fits(mode)
 }
 
 /// Decides the same for a claim that is [unfair](crate::Claim::unfair), at its arrival. It may pass the waiters that [`admit`] would not
 /// grant. Those that it would grant count as holders. An upgrade that waits is an exclusive holder, so no claim passes it. A claim in
 /// `line` has arrived before: it waits for its turn.
-pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> Verdict {
+pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
     line.iter().filter(|place| place.holds).chain(winners(line)).for_each(|place| held.add(place.mode));
-    if held.fits(mode) && line.iter().all(|place| place.key != *me) {
-        Verdict::Granted
-    } else {
-        admit(line, me, mode)
-    }
+    let is_new = line.iter().all(|place| place.key != *me);
+    (is_new && held.fits(mode)) || admit(line, me, mode)
 }
 
 /// Returns the waiters that [`admit`] would grant, in order.
@@ -203,12 +186,6 @@ pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
         }
         fits
     })
-}
-
-fn ahead_of<K: PartialEq>(line: &[Place<K>], me: &K) -> u32 {
-    let holders = line.iter().filter(|place| place.holds).count();
-    let waiters = line.iter().filter(|place| !place.holds).take_while(|place| place.key != *me).count();
-    u32::try_from(holders + waiters).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -227,9 +204,9 @@ mod tests {
     #[test]
     fn a_free_resource_goes_to_anybody() {
         for mode in [X, S, p(1), p(3)] {
-            assert_eq!(admit(&[], &1, mode), Verdict::Granted);
+            assert!(admit(&[], &1, mode));
         }
-        assert_eq!(admit(&[], &1, Mode::Permits { n: 4, of: 3 }), Verdict::Blocked { ahead: 0 });
+        assert!(!admit(&[], &1, Mode::Permits { n: 4, of: 3 }));
     }
 
     #[test]
@@ -246,8 +223,7 @@ mod tests {
             (p(1), p(2), true),
             (p(2), p(2), false),
         ] {
-            let verdict = admit(&line(&[(1, held, true)]), &2, asked);
-            assert_eq!(verdict == Verdict::Granted, granted, "{asked} beside {held}");
+            assert_eq!(admit(&line(&[(1, held, true)]), &2, asked), granted, "{asked} beside {held}");
         }
     }
 
@@ -271,32 +247,31 @@ mod tests {
     #[test]
     fn nobody_overtakes() {
         let writer_waits = line(&[(1, S, true), (2, X, false), (3, S, false)]);
-        assert_eq!(admit(&writer_waits, &3, S), Verdict::Blocked { ahead: 2 });
-        assert_eq!(admit(&writer_waits, &4, S), Verdict::Blocked { ahead: 3 });
+        assert!(!admit(&writer_waits, &3, S));
+        assert!(!admit(&writer_waits, &4, S));
         let large_waits = line(&[(1, p(2), true), (2, p(2), false)]);
-        assert_eq!(admit(&large_waits, &3, p(1)), Verdict::Blocked { ahead: 2 });
+        assert!(!admit(&large_waits, &3, p(1)));
         let free_with_a_waiter = line(&[(1, X, false)]);
-        assert_eq!(admit(&free_with_a_waiter, &2, X), Verdict::Blocked { ahead: 1 });
-        assert_eq!(admit(&free_with_a_waiter, &1, X), Verdict::Granted);
+        assert!(!admit(&free_with_a_waiter, &2, X));
+        assert!(admit(&free_with_a_waiter, &1, X));
     }
 
     #[test]
     fn a_barging_claim_passes_those_that_do_not_fit() {
-        let blocked = |ahead| Verdict::Blocked { ahead };
         let writer_waits = line(&[(1, S, true), (2, X, false), (3, S, false)]);
-        assert_eq!(admit_barging(&writer_waits, &4, S), Verdict::Granted);
-        assert_eq!(admit_barging(&writer_waits, &4, X), blocked(3));
-        assert_eq!(admit_barging(&writer_waits, &3, S), blocked(2), "it waits already");
+        assert!(admit_barging(&writer_waits, &4, S));
+        assert!(!admit_barging(&writer_waits, &4, X));
+        assert!(!admit_barging(&writer_waits, &3, S), "it waits already");
         let large_waits = line(&[(1, p(2), true), (2, p(3), false)]);
-        assert_eq!(admit_barging(&large_waits, &3, p(1)), Verdict::Granted);
-        assert_eq!(admit_barging(&large_waits, &3, p(2)), blocked(2));
+        assert!(admit_barging(&large_waits, &3, p(1)));
+        assert!(!admit_barging(&large_waits, &3, p(2)));
         // The waiter in front has its grant, although it has not collected it yet.
-        assert_eq!(admit_barging(&line(&[(1, X, false)]), &2, X), blocked(1));
-        assert_eq!(admit_barging(&line(&[(1, p(1), true), (2, p(1), false)]), &3, p(2)), blocked(2));
+        assert!(!admit_barging(&line(&[(1, X, false)]), &2, X));
+        assert!(!admit_barging(&line(&[(1, p(1), true), (2, p(1), false)]), &3, p(2)));
         let upgrade_waits = line(&[(1, S, true), (2, X, true), (3, X, false)]);
-        assert_eq!(admit_barging(&upgrade_waits, &4, S), blocked(3));
-        assert_eq!(admit_barging(&[], &1, X), Verdict::Granted);
-        assert_eq!(admit_barging(&line(&[(1, X, true)]), &1, X), Verdict::Granted, "it asks again");
+        assert!(!admit_barging(&upgrade_waits, &4, S));
+        assert!(admit_barging(&[], &1, X));
+        assert!(admit_barging(&line(&[(1, X, true)]), &1, X), "it asks again");
     }
 
     #[test]
@@ -306,13 +281,13 @@ mod tests {
         assert_eq!([X, S].map(|mode| mode.limited(Some(1))), [X, S]);
         assert!(!p(2).limited(Some(1)).is_possible() && p(2).limited(Some(2)).is_possible());
         let held = line(&[(1, p(3), true)]);
-        assert_eq!(admit(&held, &2, p(1).limited(Some(4))), Verdict::Granted);
-        assert_eq!(admit(&held, &2, p(1).limited(Some(2))), Verdict::Blocked { ahead: 1 });
+        assert!(admit(&held, &2, p(1).limited(Some(4))));
+        assert!(!admit(&held, &2, p(1).limited(Some(2))));
     }
 
     #[test]
     fn asking_again_while_holding_is_granted() {
-        assert_eq!(admit(&line(&[(1, X, true)]), &1, X), Verdict::Granted);
+        assert!(admit(&line(&[(1, X, true)]), &1, X));
     }
 
     #[test]
@@ -332,7 +307,7 @@ mod tests {
             let won: Vec<u8> = winners(&places).map(|place| place.key).collect();
             let granted: Vec<u8> = places
                 .iter()
-                .filter(|place| !place.holds && admit(&places, &place.key, place.mode) == Verdict::Granted)
+                .filter(|place| !place.holds && admit(&places, &place.key, place.mode))
                 .map(|place| place.key)
                 .collect();
             assert_eq!(won, granted, "{places:?}");

@@ -207,35 +207,26 @@ impl Place {
         self.queues.on(&self.claim.want().name, work)
     }
 
-    /// May it ask the engine? Otherwise how many are before it.
-    fn pass(&mut self) -> Result<(), u32> {
+    /// Returns whether it may ask the engine.
+    fn pass(&mut self) -> bool {
         let (exclusive, join, most) = (self.exclusive(), self.claim.waits, self.queues.most);
         let at = self.at;
-        let ahead = |queue: &Queue| queue.inside + u32::try_from(queue.waiting.len()).unwrap_or(u32::MAX);
-        let (at, passed) = self.on(|queue| match at {
-            At::Outside if !join && !queue.is_waited_for() && queue.inside < most => (At::Through, Ok(())),
-            At::Outside if !join => (At::Outside, Err(ahead(queue))),
+        self.at = self.on(|queue| match at {
+            At::Outside if !join && !queue.is_waited_for() && queue.inside < most => At::Through,
+            At::Outside if !join => At::Outside,
             At::Outside if queue.waiting.is_empty() && queue.has_room(exclusive, most) => {
                 queue.enter(exclusive);
-                (At::Entering { alone: exclusive }, Ok(()))
+                At::Entering { alone: exclusive }
             }
             At::Outside => {
                 queue.last += 1;
-                let ahead = ahead(queue);
                 queue.waiting.insert(queue.last, None);
-                (At::Waiting(queue.last), Err(ahead))
+                At::Waiting(queue.last)
             }
-            At::Waiting(number) => match queue.waiting.first_key_value() {
-                Some((first, _)) if queue.waiting.contains_key(&number) => {
-                    let before = u32::try_from(number - first).unwrap_or(u32::MAX);
-                    (at, Err(queue.inside.saturating_add(before)))
-                }
-                _ => (At::Resumed, Ok(())),
-            },
-            At::Entering { .. } | At::Resumed | At::Inside | At::Through => (at, Ok(())),
+            At::Waiting(number) if !queue.waiting.contains_key(&number) => At::Resumed,
+            at => at,
         });
-        self.at = at;
-        passed
+        !matches!(self.at, At::Outside | At::Waiting(_))
     }
 
     /// The engine has answered, or it does not matter any more what it answers.
@@ -291,9 +282,9 @@ impl Entry for LimitEntry {
     fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
         let claim = &self.place.claim;
         let (now, ttl) = (claim.runtime.clock().now(), claim.ttl().min(REACH));
-        if let Err(ahead) = self.place.pass() {
+        if !self.place.pass() {
             self.place.claim.validity.waiting(now, ttl);
-            return Reply::ready(Ok(Attempt::Blocked { again: None, ahead: Some(ahead) }));
+            return Reply::ready(Ok(Attempt::Blocked { again: None }));
         }
         let (place, reply) = (&mut self.place, self.inner.attempt());
         match reply {

@@ -313,8 +313,6 @@ pub enum Attempt {
     Blocked {
         /// When to attempt again at the latest. `None`: only when woken.
         again: Option<Moment>,
-        /// How many claims are ahead in the queue, if known.
-        ahead: Option<u32>,
     },
     /// The claim is no longer at the engine: expired, deleted, evicted. Core starts again with a fresh id.
     Gone,

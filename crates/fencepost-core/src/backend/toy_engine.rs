@@ -114,7 +114,7 @@ impl Entry for ToyEntry {
         let row = rows.entry(claim.want().name.clone()).or_default();
         match row.holder.filter(|(_, end)| *end > now) {
             Some((id, _)) if id == claim.id => {} // the reply to an earlier attempt was lost
-            Some(_) => return Reply::ready(Ok(Attempt::Blocked { again: Some(now + POLL), ahead: None })),
+            Some(_) => return Reply::ready(Ok(Attempt::Blocked { again: Some(now + POLL) })),
             None => row.last_token += 1,
         }
         row.holder = Some((claim.id, now + claim.ttl()));

@@ -72,15 +72,14 @@ impl Queue {
             let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));
         }
-        let ahead = self.held.holders() + self.waiting;
         if !claim.waits {
-            return (None, Attempt::Blocked { again: None, ahead: Some(ahead) });
+            return (None, Attempt::Blocked { again: None });
         }
         let state = NodeState::Waiting { waker: None };
         let key = self.insert(claim, state, now);
         push(&mut self.nodes, &mut self.waiters, key);
         self.waiting += 1;
-        (Some(key), Attempt::Blocked { again: None, ahead: Some(ahead) })
+        (Some(key), Attempt::Blocked { again: None })
     }
 
     /// A later attempt of the claim that was given node `key`.
@@ -94,7 +93,7 @@ impl Queue {
                 self.promote(key, token, claim.runtime.clock().now());
                 Attempt::Granted(token)
             }
-            Some(NodeState::Waiting { .. }) => Attempt::Blocked { again: None, ahead: None },
+            Some(NodeState::Waiting { .. }) => Attempt::Blocked { again: None },
         }
     }
 

@@ -44,7 +44,7 @@ impl Queue {
                 }
                 self.upgrading = Some(Upgrading { key, waker: None });
             }
-            return Ok(Attempt::Blocked { again: None, ahead: Some(others) });
+            return Ok(Attempt::Blocked { again: None });
         }
         self.upgrading = None;
         self.turn(key, Mode::Exclusive);

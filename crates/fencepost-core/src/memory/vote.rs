@@ -36,7 +36,7 @@ impl Queue {
         if claim.waits {
             self.voters.refuse(claim, now);
         }
-        (None, Attempt::Blocked { again: None, ahead: Some(self.held.holders()) })
+        (None, Attempt::Blocked { again: None })
     }
 
     /// It asks no more; if it was just told to, others are. Says whether it was there.

@@ -95,13 +95,6 @@ impl Queue {
         !contents.synced || contents.closed || contents.contenders.is_empty()
     }
 
-    /// Returns how many contenders are before this create revision, if that is known.
-    pub(crate) fn ahead(&self, revision: i64) -> Option<u32> {
-        let contents = self.contents.lock();
-        let ahead = || u32::try_from(contents.contenders.range(..revision).count()).unwrap_or(u32::MAX);
-        contents.synced.then(ahead)
-    }
-
     /// Begins a watch by this stream. Events before it may be missing.
     pub(crate) fn begin(&self, stream: u64) {
         let mut contents = self.contents.lock();

@@ -173,7 +173,7 @@ impl Entry for ScriptedEntry {
                 Say::RefuseUntil(moment) => again = Some(moment),
                 other => panic!("{other:?} answers no {asked:?}"),
             }
-            Ok(Attempt::Blocked { again, ahead: None })
+            Ok(Attempt::Blocked { again })
         })
     }
 

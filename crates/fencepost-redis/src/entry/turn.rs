@@ -34,9 +34,9 @@ impl RedisEntry {
                 self.token = Some(token);
                 Attempt::Granted(token)
             }
-            Turned::Beside { others, again } => {
+            Turned::Beside { again } => {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
-                Attempt::Blocked { again: Some(self.now() + pause), ahead: Some(others) }
+                Attempt::Blocked { again: Some(self.now() + pause) }
             }
             Turned::Conflict => {
                 return Err(Error::upgrade_conflict(self.claim.want().name.clone()).on(ENGINE));

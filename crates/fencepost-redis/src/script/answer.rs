@@ -56,13 +56,11 @@ pub(crate) enum Entered {
     },
     /// No grant up to token `last` is this claim's any more.
     Waits {
-        ahead: u32,
         again: Option<Duration>,
         number: u64,
         last: Token,
     },
     Busy {
-        ahead: u32,
         /// When another look is worth it; at once if a call has left work.
         again: Option<Duration>,
     },
@@ -78,13 +76,12 @@ impl Entered {
             (status @ (b"HDEL" | b"HELD"), [token]) => {
                 Entered::Holds { token: Token::new(*token as u64), hdel: status == b"HDEL" }
             }
-            (b"WAIT", [ahead, again, number, last]) => Entered::Waits {
-                ahead: count(*ahead),
+            (b"WAIT", [again, number, last]) => Entered::Waits {
                 again: pause(*again),
                 number: *number as u64,
                 last: Token::new(*last as u64),
             },
-            (b"BUSY", [ahead, again]) => Entered::Busy { ahead: count(*ahead), again: pause(*again) },
+            (b"BUSY", [again]) => Entered::Busy { again: pause(*again) },
             (b"GONE", []) => Entered::Gone,
             (b"DENY", [limit]) => return Err(Error::over_limit(count(*limit)).on(ENGINE)),
             (b"AWAY", [ms]) => Entered::Away(pause(*ms).unwrap_or_default()),
@@ -99,7 +96,6 @@ pub(crate) enum Turned {
     Exclusive(Token),
     /// Others hold the lock, too. `again`: when another look is worth it.
     Beside {
-        others: u32,
         again: Option<Duration>,
     },
     /// Another holder is marked.
@@ -116,9 +112,7 @@ impl Turned {
         let reply = ScriptReply::read(value)?;
         Ok(match (reply.status, &*reply.numbers) {
             (b"HELD", [token]) => Turned::Exclusive(Token::new(*token as u64)),
-            (b"WAIT" | b"BUSY", [others, again]) => {
-                Turned::Beside { others: count(*others), again: pause(*again) }
-            }
+            (b"WAIT" | b"BUSY", [again]) => Turned::Beside { again: pause(*again) },
             (b"ELSE", []) => Turned::Conflict,
             (b"DONE", [more]) => Turned::Shared { more: *more == 1 },
             (b"GONE", []) => Turned::Gone,

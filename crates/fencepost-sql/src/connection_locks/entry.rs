@@ -79,7 +79,7 @@ impl<S: Server> LockEntry<S> {
                     return self.answer().await;
                 }
                 if !self.claim.waits {
-                    return Ok(Attempt::Blocked { again: None, ahead: None });
+                    return Ok(Attempt::Blocked { again: None });
                 }
             }
             self.locks.listed.note(&self.claim, None);
@@ -88,7 +88,7 @@ impl<S: Server> LockEntry<S> {
         if let Phase::Waiting(wait) = &self.phase {
             wait.queued().await;
             match wait.take() {
-                None => return Ok(Attempt::Blocked { again: None, ahead: None }),
+                None => return Ok(Attempt::Blocked { again: None }),
                 Some(Err(failure)) => {
                     self.phase = Phase::New;
                     return Err(failure.into());

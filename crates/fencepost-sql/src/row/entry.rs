@@ -38,12 +38,12 @@ impl<S: RowServer> RowEntry<S> {
         if let Phase::Acquiring(acquiring) = &self.phase {
             acquiring.answered().await;
             match acquiring.take() {
-                None => return Ok(Attempt::Blocked { again: None, ahead: None }),
+                None => return Ok(Attempt::Blocked { again: None }),
                 Some(Ok(Some(held))) => self.phase = Phase::Holding(held),
                 Some(Ok(None)) if self.claim.waits => self.phase = Phase::Gone,
                 Some(Ok(None)) => {
                     self.phase = Phase::New;
-                    return Ok(Attempt::Blocked { again: None, ahead: None });
+                    return Ok(Attempt::Blocked { again: None });
                 }
                 Some(Err(failure)) => {
                     self.phase = Phase::New;

@@ -51,12 +51,11 @@ pub(crate) enum Outcome {
         seq: i64,
         token: u64,
     },
-    /// `seq` is `None` if the claim did not want to wait. Then `ahead` may be too small, and may count dead claims.
+    /// `seq` is `None` if the claim did not want to wait.
     /// `blockers` are the claims that it waits for: the holders, or the nearest waiter. Each has the time at which it is dead unless
     /// it is renewed.
     Blocked {
         seq: Option<i64>,
-        ahead: u32,
         blockers: Vec<(Row, Option<u64>)>,
     },
     Gone,
@@ -134,7 +133,7 @@ fn answer(
         };
         let to_wake = if scan.dead.is_empty() { Vec::new() } else { to_wake() };
         let blockers = std::mem::take(&mut scan.blockers);
-        return Ok((Outcome::Blocked { seq, ahead: scan.ahead, blockers }, to_wake));
+        return Ok((Outcome::Blocked { seq, blockers }, to_wake));
     }
     let mut token = scan.greatest_token(db)?;
     let mut next_token = || {
@@ -239,7 +238,6 @@ struct Scan<'a> {
     limit: Option<Option<u32>>,
     /// A free number before that waiter.
     gap: Option<i64>,
-    ahead: u32,
     last_seq: i64,
     last_token: Option<u64>,
     /// The claims that block this one: the holders, or the nearest waiter.
@@ -264,7 +262,6 @@ impl<'a> Scan<'a> {
             blocked: false,
             limit: None,
             gap: None,
-            ahead: 0,
             last_seq: 0,
             last_token: None,
             blockers: Vec::new(),
@@ -303,7 +300,6 @@ impl<'a> Scan<'a> {
                 continue;
             }
             if self.blocked {
-                self.ahead += 1;
                 self.blockers = vec![(row, None)];
                 continue;
             }
@@ -326,7 +322,6 @@ impl<'a> Scan<'a> {
                     continue;
                 }
             }
-            self.ahead += 1;
             if !row.holds() {
                 if !admit(&self.held, &row) {
                     self.blocked = true;

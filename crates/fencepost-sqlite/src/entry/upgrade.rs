@@ -38,10 +38,9 @@ impl ClaimState {
                 Ok(Attempt::Granted(Token::new(token)))
             }
             Upgraded::Blocked { others } => {
-                let ahead = u32::try_from(others.len()).ok();
                 let again = if join { self.watch(&others) } else { None };
                 let recheck = self.client.runtime.clock().now() + RECHECK;
-                Ok(Attempt::Blocked { again: Some(again.map_or(recheck, |again| again.min(recheck))), ahead })
+                Ok(Attempt::Blocked { again: Some(again.map_or(recheck, |again| again.min(recheck))) })
             }
             Upgraded::Conflict => Err(Error::upgrade_conflict(claim.want().name.clone()).on(ENGINE).into()),
             Upgraded::Gone => Ok(Attempt::Gone),

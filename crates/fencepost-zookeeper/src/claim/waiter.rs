@@ -65,14 +65,14 @@ impl Waiter {
             let (folder, own) = (&self.nodes.folder, &nodes.names[0]);
             let queue = queue(&names);
             client.kinds.check(session, folder, &others(&queue, own)).await?;
-            let (node, ahead) = match turn(&queue, own) {
+            let node = match turn(&queue, own) {
                 Turn::Absent => return Ok(None),
                 Turn::Now => {
                     let permits = names.iter().any(|name| is_of_permits(name));
                     return Ok(Some(Position::First { permits }));
                 }
-                Turn::After { ahead, .. } if !self.join => return Ok(Some(Position::Behind { ahead })),
-                Turn::After { node, ahead } => (node, ahead),
+                Turn::After(_) if !self.join => return Ok(Some(Position::Behind)),
+                Turn::After(node) => node,
             };
             let interest = self.interest.get_or_insert_with(|| client.folders.interest(folder));
             self.subscription = interest.follow(session).and_then(|queue| Subscription::new(queue, own));
@@ -80,7 +80,7 @@ impl Waiter {
                 return Ok(Some(position));
             }
             if self.watch(session, self.nodes.path(&node)).await? {
-                return Ok(Some(Position::Behind { ahead }));
+                return Ok(Some(Position::Behind));
             }
         }
     }
@@ -94,7 +94,7 @@ impl Waiter {
         Ok(match known {
             Known::Position(position) => Some(position),
             // The event is on its way. The second time the folder is listed instead.
-            Known::Unseen if !unseen => Some(Position::Behind { ahead: 0 }),
+            Known::Unseen if !unseen => Some(Position::Behind),
             Known::Gone | Known::Closed | Known::Unseen => {
                 self.subscription = None;
                 self.unseen = false;

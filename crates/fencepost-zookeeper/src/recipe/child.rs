@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use fencepost_core::Mode;
-use fencepost_core::backend::admission::{Place, Verdict, admit};
+use fencepost_core::backend::admission::{Place, admit};
 
 /// A claim's node, fencepost's or another library's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,8 +108,8 @@ pub(crate) fn others<'a>(queue: impl IntoIterator<Item = &'a Child>, own: &str) 
 pub(crate) enum Turn {
     /// The claim may hold.
     Now,
-    /// The claim waits until this node is deleted; `ahead` claims are before it.
-    After { node: String, ahead: u32 },
+    /// The claim waits until this node is deleted.
+    After(String),
     /// The claim is not in the queue.
     Absent,
 }
@@ -124,14 +124,12 @@ pub(crate) fn turn(queue: &[Child], own: &str) -> Turn {
         .enumerate()
         .map(|(key, child)| Place { key, mode: child.mode, holds: false })
         .collect();
-    match admit(&places, &at, mode) {
-        Verdict::Granted => Turn::Now,
-        Verdict::Blocked { ahead } => {
-            let blocks = |child: &&Child| mode != Mode::Shared || child.mode != Mode::Shared;
-            let node = queue[..at].iter().rev().find(blocks).map(|child| child.name.clone());
-            node.map_or(Turn::Now, |node| Turn::After { node, ahead })
-        }
+    if admit(&places, &at, mode) {
+        return Turn::Now;
     }
+    let blocks = |child: &&Child| mode != Mode::Shared || child.mode != Mode::Shared;
+    let node = queue[..at].iter().rev().find(blocks).map(|child| child.name.clone());
+    node.map_or(Turn::Now, Turn::After)
 }
 
 #[cfg(test)]
@@ -209,13 +207,13 @@ mod tests {
             "e-__READ__0000000005",
             "f-lock-0000000006",
         ]));
-        let after = |node: &str, ahead| Turn::After { node: node.to_owned(), ahead };
+        let after = |node: &str| Turn::After(node.to_owned());
         assert_eq!(turn(&all, "a-__READ__0000000001"), Turn::Now);
         assert_eq!(turn(&all, "b-__READ__0000000002"), Turn::Now);
-        assert_eq!(turn(&all, "c-__WRIT__0000000003"), after("b-__READ__0000000002", 2));
-        assert_eq!(turn(&all, "d-__READ__0000000004"), after("c-__WRIT__0000000003", 3));
-        assert_eq!(turn(&all, "e-__READ__0000000005"), after("c-__WRIT__0000000003", 4));
-        assert_eq!(turn(&all, "f-lock-0000000006"), after("e-__READ__0000000005", 5));
+        assert_eq!(turn(&all, "c-__WRIT__0000000003"), after("b-__READ__0000000002"));
+        assert_eq!(turn(&all, "d-__READ__0000000004"), after("c-__WRIT__0000000003"));
+        assert_eq!(turn(&all, "e-__READ__0000000005"), after("c-__WRIT__0000000003"));
+        assert_eq!(turn(&all, "f-lock-0000000006"), after("e-__READ__0000000005"));
         assert_eq!(turn(&all, "g-lock-0000000007"), Turn::Absent);
     }
 
@@ -224,9 +222,6 @@ mod tests {
         let all = queue(&names(&["a-__READ__0000000003", "a-__WRIT__0000000003", "b-lock-0000000004"]));
         assert_eq!(all[0].name, "a-__WRIT__0000000003");
         assert_eq!(turn(&all, "a-__WRIT__0000000003"), Turn::Now);
-        assert_eq!(
-            turn(&all, "b-lock-0000000004"),
-            Turn::After { node: "a-__READ__0000000003".into(), ahead: 2 }
-        );
+        assert_eq!(turn(&all, "b-lock-0000000004"), Turn::After("a-__READ__0000000003".into()));
     }
 }

@@ -68,8 +68,8 @@ struct Subscriber {
 pub(crate) enum Position {
     /// No claim that excludes it is before it. There may be permits of the same name.
     First { permits: bool },
-    /// `ahead` claims are before it.
-    Behind { ahead: u32 },
+    /// Claims that exclude it are before it.
+    Behind,
 }
 
 /// The knowledge of a followed queue about a claim.
@@ -132,12 +132,7 @@ impl Subscription {
             Mode::Shared => before.clone().all(|child| child.mode == Mode::Shared),
             _ => before.next().is_none(),
         };
-        Known::Position(if first {
-            Position::First { permits: state.permits }
-        } else {
-            let ahead = u32::try_from(state.children.range(..&own).count()).unwrap_or(u32::MAX);
-            Position::Behind { ahead }
-        })
+        Known::Position(if first { Position::First { permits: state.permits } } else { Position::Behind })
     }
 
     /// Returns the nodes that other libraries take for another lock than this one.

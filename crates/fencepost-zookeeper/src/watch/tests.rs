@@ -19,7 +19,7 @@ fn who_is_missing_from_a_later_list_has_gone() {
     let [first, second] = ["a-lock-0000000001", "b-lock-0000000002"];
     let subscription = Subscription::new(Arc::clone(&queue), second).unwrap();
     listed(&queue, &[first, second]);
-    assert_eq!(subscription.position(), Known::Position(Position::Behind { ahead: 1 }));
+    assert_eq!(subscription.position(), Known::Position(Position::Behind));
     // The list after a broken connection.
     listed(&queue, &[first]);
     assert!(subscription.poll(&Context::from_waker(Waker::noop())).is_ready(), "it is not told");
@@ -34,12 +34,12 @@ fn a_holder_that_leaves_is_out_of_the_line_before_its_node_is() {
     let [next, last] = [second, third].map(|node| Subscription::new(Arc::clone(&queue), node).unwrap());
     queue.released(first);
     assert_eq!(next.position(), Known::Position(Position::First { permits: false }));
-    assert_eq!(last.position(), Known::Position(Position::Behind { ahead: 1 }));
+    assert_eq!(last.position(), Known::Position(Position::Behind));
     // A list that was on its way knows the node; nobody is let past it till its end is told.
     drop(next);
     queue.released(second);
     listed(&queue, &[first, second, third]);
-    assert_eq!(last.position(), Known::Position(Position::Behind { ahead: 2 }));
+    assert_eq!(last.position(), Known::Position(Position::Behind));
     for node in [first, second] {
         queue.change(|state, woken| state.remove(node, woken));
     }

@@ -1,9 +1,8 @@
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
 -- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 how long to keep its run in ms, or nothing: there is no run to keep.
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
---        WAIT others again number token: waits, and so many others hold the lock or wait. `again`: ms until another look is worth it, or
---        -1. `number`: in the line. `token`: the last one.   BUSY others again: left nothing behind.   GONE: has left, was evicted, or its
---        lease is over.
+--        WAIT again number token: waits. `again`: ms until another look is worth it, or -1. `number`: in the line. `token`: the last one.
+--        BUSY again: left nothing behind. GONE: has left, was evicted, or its lease is over.
 --        DENY limit: asks for more permits than the limit of the lock.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
@@ -60,7 +59,7 @@ else
   end
 
   if claim and claim.state == WAITS then
-    return 'WAIT' .. struct.pack('>dddd', lock.holders + math.max(lock.waiting - 1, 0), next_look(lock), claim.number, lock.token)
+    return 'WAIT' .. struct.pack('>ddd', next_look(lock), claim.number, lock.token)
   elseif claim then
     -- One whose lease is over is still there if no scan has found it yet.
     if claim.state == EVICTED or claim.state == TOMBSTONE or claim.deadline <= now then return 'GONE' end
@@ -84,9 +83,9 @@ else
       lock.next, lock.waiting = lock.next + 1, lock.waiting + 1
       expire(lock, now + LIVE, retention)
       save(lock)
-      return 'WAIT' .. struct.pack('>dddd', lock.holders + lock.waiting - 1, next_look(lock), claim.number, lock.token)
+      return 'WAIT' .. struct.pack('>ddd', next_look(lock), claim.number, lock.token)
     else
-      return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
+      return 'BUSY' .. struct.pack('>d', next_look(lock))
     end
   end
   -- Saved even if the lease does not change: the client waits until replicas have this write.

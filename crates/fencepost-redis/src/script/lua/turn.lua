@@ -1,8 +1,8 @@
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in layout.lua.
 -- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 the number of the turn; 3 "1" for exclusive, else for shared; 4 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
--- Reply: HELD token: holds exclusively. WAIT others again: is marked, and so many others hold the lock. BUSY others again: the same
---        without a mark. ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later turn came first.
+-- Reply: HELD token: holds exclusively. WAIT again: is marked, and others hold the lock. BUSY again: the same without a mark.
+--        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later turn came first.
 --        `again`: ms until another look is worth it, or -1. `more` is 1: renew.lua has work to do.
 -- include layout
 local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[1])
@@ -61,7 +61,6 @@ if lock.holders == 1 then
   save(lock, true)
   return 'HELD' .. struct.pack('>d', claim.token)
 end
-local others = lock.holders - 1
 if ARGV[4] == '1' then
   if not lock.marked or not marked then
     lock.marked, lock.mode = true, EXCLUSIVE
@@ -69,7 +68,7 @@ if ARGV[4] == '1' then
     become(EXCLUSIVE, 1)
     save(lock)
   end
-  return 'WAIT' .. struct.pack('>dd', others, next_look(lock))
+  return 'WAIT' .. struct.pack('>d', next_look(lock))
 end
 if marked then
   unmark(lock)
@@ -78,4 +77,4 @@ if marked then
   -- include hand_over
   save(lock, true)
 end
-return 'BUSY' .. struct.pack('>dd', others, next_look(lock))
+return 'BUSY' .. struct.pack('>d', next_look(lock))

@@ -3,8 +3,8 @@
 -- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 the token that the quorum proposes, or 0; 3 the longest lease in ms;
 -- 4 when the claim was made in µs, or 0: it does not wait; 5 "1": this node has refused it before; 6 the run of the server, `/` and the
 -- longest lease, or nothing, see stay_out.lua.
--- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds. BUSY others again: does not hold, and so many others do. GONE: has left, was evicted, or its
---        lease is over. AWAY ms: this node stays out for so long. `again`: ms until another look is worth it, or -1.
+-- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds. BUSY again: does not hold. GONE: has left,
+--        was evicted, or its lease is over. AWAY ms: this node stays out for so long. `again`: ms until another look is worth it, or -1.
 -- include layout
 local _, lease, retention, id, _, prefix, terms = struct.unpack(REQUEST, ARGV[1])
 local mode, permits, of = struct.unpack(TERMS, ARGV[1], terms)
@@ -58,7 +58,7 @@ else
       redis.call('PEXPIRE', refused_key, 5000)
       redis.call('HSET', key, 'r', 1)
     end
-    return 'BUSY' .. struct.pack('>dd', lock.holders + lock.waiting, next_look(lock))
+    return 'BUSY' .. struct.pack('>d', next_look(lock))
   end
   -- Saved even if the lease does not change: the client waits until replicas have this write.
   confirm(lock, own_field, claim, lease, retention)

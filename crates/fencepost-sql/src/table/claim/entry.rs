@@ -172,9 +172,7 @@ impl TableEntry {
                     _ => Attempt::Granted(token),
                 }
             }
-            Outcome::Blocked { row, ahead, again } => {
-                Attempt::Blocked { again: Some(again), ahead: row.map(|_| ahead) }
-            }
+            Outcome::Blocked { again, .. } => Attempt::Blocked { again: Some(again) },
             Outcome::Gone => Attempt::Gone,
             Outcome::Over(limit) => return Err(Error::over_limit(limit)),
         })
@@ -236,10 +234,10 @@ impl TableEntry {
         self.forget_upgrade();
         Ok(match upgraded.map_err(|failure| self.error(failure))? {
             Upgraded::Exclusive(token) => Attempt::Granted(token),
-            Upgraded::Blocked { row, others, again } => {
+            Upgraded::Blocked { row, again } => {
                 self.client.queue(row, &self.waiter);
                 self.upgrading = Some(row);
-                Attempt::Blocked { again: Some(again), ahead: Some(others) }
+                Attempt::Blocked { again: Some(again) }
             }
             Upgraded::Conflict => {
                 let name = self.claim().want().name.clone();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fencepost_core::Mode;
-use fencepost_core::admission::{Place, Verdict, admit_barging, winners};
+use fencepost_core::admission::{Place, admit_barging, winners};
 
 use crate::database::with;
 use crate::database::{Results, Row, Statement, Transaction, Value};
@@ -180,7 +180,7 @@ impl Line {
         let mut passes = false;
         if let (Some((_, mode, unfair)), None) = (me, known) {
             let mode = mode.limited(self.limit);
-            passes = unfair && admit_barging(&line, &mine, mode) == Verdict::Granted;
+            passes = unfair && admit_barging(&line, &mine, mode);
             line.push(Place { key: mine, mode, holds: false });
         }
         let mut admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();

@@ -43,7 +43,6 @@ pub(crate) enum Outcome {
     Blocked {
         /// Its row in the queue. `None`: it does not wait.
         row: Option<i64>,
-        ahead: u32,
         again: Moment,
     },
     Gone,
@@ -114,7 +113,7 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
         return Ok(None);
     }
     let again = look_again(client, claim, &places, at, listens);
-    Ok(Some(Outcome::Blocked { row: Some(mine.row), ahead: u32::try_from(at).unwrap_or(u32::MAX), again }))
+    Ok(Some(Outcome::Blocked { row: Some(mine.row), again }))
 }
 
 /// Asks in a transaction: returns the grant, makes it, or adds a waiter if the claim joins. Repeats it after a conflict.
@@ -187,7 +186,7 @@ async fn try_in_line(
     }
     let joined = line.commit(client, transaction, joins).await?;
     let row = joined.or(mine.map(|mine| mine.row));
-    Ok(Outcome::Blocked { row, ahead: u32::try_from(ahead).unwrap_or(u32::MAX), again })
+    Ok(Outcome::Blocked { row, again })
 }
 
 /// Returns when a waiter looks again without a message. `ahead`: how many places are before it in the line. A holder that has passed it

@@ -18,7 +18,6 @@ pub(crate) enum Upgraded {
     Blocked {
         /// The claim's row, which messages name.
         row: i64,
-        others: u32,
         again: Moment,
     },
     /// Another holder is marked.
@@ -64,8 +63,7 @@ async fn try_upgrade(
                     );
                 }
                 let again = look_again(client, claim, &others, others.len(), listens);
-                let others = u32::try_from(others.len()).unwrap_or(u32::MAX);
-                Upgraded::Blocked { row: mine.row, others, again }
+                Upgraded::Blocked { row: mine.row, again }
             }
         }
     };

@@ -1,8 +1,6 @@
 //! Models the reply to a claim that asks.
 
-use std::collections::BTreeSet;
-
-use fencepost_core::backend::admission::{Verdict, admit, admit_barging};
+use fencepost_core::backend::admission::{admit, admit_barging};
 
 use super::super::layout::{Id, Seen, State};
 use super::{ALIVE, Answer, Held, Model, Waiter, Who, exactly};
@@ -11,11 +9,10 @@ use crate::script::answer::Entered;
 impl Model<'_> {
     pub(super) fn enter(&mut self, who: &Who, ttl: u64, answer: &Answer, after: &Seen) -> Result<(), String> {
         let Answer::Entered(entered) = answer else { return Err("it is no answer to this".to_owned()) };
-        let mut passed = BTreeSet::new();
         if self.waiter(who.id).is_some() {
             self.hear(&who.process);
             self.asked.insert(who.id);
-            passed = self.settle();
+            self.settle();
             if let Some(held) = self.held.get_mut(&who.id) {
                 (held.states, held.until) = (vec![State::Holds], exactly(self.world.now + ttl));
             }
@@ -25,13 +22,13 @@ impl Model<'_> {
                 return if *entered == Entered::Gone { Ok(()) } else { Err("the claim is gone".to_owned()) };
             }
         } else {
-            passed = self.settle();
+            let passed = self.settle();
             let places = self.places(&passed);
-            let verdict = match who.unfair {
+            let admitted = match who.unfair {
                 true => admit_barging(&places, &who.id, who.mode),
                 false => admit(&places, &who.id, who.mode),
             };
-            if verdict == Verdict::Granted {
+            if admitted {
                 let until = exactly(self.world.now + ttl);
                 let (mode, process) = (who.mode, who.process.clone());
                 self.held
@@ -48,34 +45,20 @@ impl Model<'_> {
                 self.alive.insert(who.process.clone(), self.world.now + ALIVE);
             }
         }
-        let holders = self.held.len() as u32;
         let least = self.held.values().map(|held| *held.until.end()).min();
         let at = after.claims.get(&who.id);
-        let living = self.places(&passed).len() as u32;
         let good = match *entered {
             Entered::Holds { token, .. } => {
                 self.held.contains_key(&who.id) && at.is_some_and(|at| at.token == token.get())
             }
-            Entered::Waits { ahead, again, number, last } => {
+            Entered::Waits { again, number, last } => {
                 // A waiter is told to ask again when the first lease ends.
                 let in_time = least.is_none_or(|least| {
                     again.is_some_and(|again| again.as_micros() <= u128::from(least - self.world.now) + 1_000)
                 });
-                let before = self.waiter(who.id).map_or(u32::MAX, |at| {
-                    let there =
-                        |at: &&Waiter| after.claims.contains_key(&at.id) && !self.is_dead(&at.process);
-                    let front = self.line[..at].iter().filter(there);
-                    front.filter(|at| !passed.contains(&at.id)).count() as u32
-                });
-                let ahead_is_so = (before.saturating_add(holders)
-                    ..=holders + self.line.len().saturating_sub(1) as u32)
-                    .contains(&ahead);
-                at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time && ahead_is_so
+                at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time
             }
-            Entered::Busy { ahead, .. } => {
-                let all = holders + self.line.len() as u32;
-                !who.join && !self.held.contains_key(&who.id) && (living.max(1)..=all).contains(&ahead)
-            }
+            Entered::Busy { .. } => !who.join && !self.held.contains_key(&who.id),
             Entered::Gone | Entered::Away(_) => false,
         };
         if good {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::backend::admission::{Place, Verdict, admit};
+use fencepost_core::backend::admission::{Place, admit};
 
 use super::super::layout::{Id, Record, Seen, State};
 use super::{Held, Model, Waiter, exactly};
@@ -23,7 +23,7 @@ impl Model<'_> {
             let places = self.places(&passed);
             let won: Vec<Id> = places
                 .iter()
-                .filter(|at| !at.holds && admit(&places, &at.key, at.mode) == Verdict::Granted)
+                .filter(|at| !at.holds && admit(&places, &at.key, at.mode))
                 .map(|at| at.key)
                 .collect();
             let is_unreached = |at: &usize| {

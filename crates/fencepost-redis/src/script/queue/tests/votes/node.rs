@@ -152,7 +152,7 @@ impl Node {
                             self.refused[lock].take(&entry(who, since));
                         }
                     }
-                    (Entered::Busy { again, .. }, None) => {
+                    (Entered::Busy { again }, None) => {
                         let holders = after.claims.values().filter(|at| at.holds()).map(|at| at.deadline);
                         let least = holders.min().ok_or("nobody is in the way")?;
                         // A refused claim is told to ask again when the first lease ends.
