@@ -54,12 +54,13 @@ pub(crate) fn dist(workspace: &Workspace) -> Result<bool, String> {
 
 /// Builds the file, and runs it on a root that has nothing else.
 pub(crate) fn check(workspace: &Workspace) -> Result<Done, String> {
-    let space = ["--user", "--map-root-user", "--mount", "--pid", "--fork", "true"];
-    if workspace.program("static binary", "unshare", &space).run().is_err() {
-        return Ok(Done::Skipped("this user cannot make namespaces, or `unshare` is missing".to_owned()));
-    }
     let file = build(workspace)?;
     let size = size(&file)?;
+    let space = ["--user", "--map-root-user", "--mount", "--pid", "--fork", "true"];
+    if workspace.program("static binary", "unshare", &space).run().is_err() {
+        let why = "this user cannot make namespaces, or `unshare` is missing";
+        return Ok(Done::Skipped(format!("{size}, did not run: {why}")));
+    }
     let tests = workspace.cargo("static binary", &TESTS).env("FENCEPOST_STATIC", &file.to_string_lossy());
     let text = tests.run()?.text;
     if text.contains("test result: ok. 0 passed") {

@@ -101,6 +101,9 @@ pub(crate) fn alone(workspace: &Workspace) -> Result<Done, String> {
     for build in &builds {
         let arguments: Vec<&str> = build.iter().map(String::as_str).collect();
         match workspace.cargo("features alone", &arguments).run() {
+            Ok(output) if arguments[0] == "test" && !output.text.contains("test result: ok. 3 passed") => {
+                failures.push(format!("`cargo {}` ran another number of tests than 3", arguments.join(" ")));
+            }
             Ok(output) if output.text.contains("warning") => {
                 failures.push(format!("`cargo {}` warns:\n{}", arguments.join(" "), output.text));
             }

@@ -7,8 +7,10 @@ use nix::unistd::Uid;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
-/// The programs that a test starts and a bare system may lack, by name or by the path of a file, and their Debian packages.
+/// The programs that a test starts and a bare system may lack, by name, by the path of a file or by a module of
+/// Python, and their Debian packages.
 const NEEDED: [(&str, &str); 24] = [
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
@@ -28,7 +30,7 @@ const NEEDED: [(&str, &str); 24] = [
     ("mariadb", "mariadb-client-core"),
     ("javac", "default-jdk-headless"),
     ("systemd-analyze", "systemd"),
-    ("python3", "python3-venv"),
+    ("python3 with ensurepip", "python3-venv"),
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
@@ -38,7 +40,14 @@ const NEEDED: [(&str, &str); 24] = [
 
 /// Returns the packages of the programs that are not there.
 pub(crate) fn missing() -> Vec<&'static str> {
-    missing_where(|needed| if needed.starts_with('/') { Path::new(needed).exists() } else { on_path(needed) })
+    missing_where(|needed| match needed.strip_prefix("python3 with ") {
+        Some(module) => {
+            let import = ["-c", &format!("import {module}")];
+            Command::new("python3").args(import).output().is_ok_and(|output| output.status.success())
+        }
+        None if needed.starts_with('/') => Path::new(needed).exists(),
+        None => on_path(needed),
+    })
 }
 
 /// Checks that the programs are there. `install`: installs the missing packages, as root with apt-get. Without `install`, tests that

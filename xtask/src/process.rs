@@ -1,6 +1,8 @@
 //! Programs that a step runs: each in a process group of its own, with its output in a file and a bound on its time.
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -8,7 +10,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 /// The groups that run now, for the thread that passes signals on.
@@ -17,6 +19,9 @@ static GROUPS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 fn groups() -> MutexGuard<'static, Vec<i32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// A folder that goes with xtask if a signal ends it.
+pub(crate) static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// How many lines of a failed program's output are shown.
 const TAIL: usize = 80;
@@ -29,7 +34,12 @@ pub(crate) fn stop_children_on_signals() {
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            groups().iter().copied().for_each(kill_group);
+            // Kept to the end, so that nothing else starts.
+            let running = groups();
+            running.iter().copied().for_each(kill_group);
+            if let Some(folder) = FOLDER.get() {
+                let _ = std::fs::remove_dir_all(folder);
+            }
             std::process::exit(128 + signal);
         }
     });
@@ -85,11 +95,12 @@ impl Program {
         let log = made.and_then(|()| File::create(&self.log)).and_then(|log| Ok((log.try_clone()?, log)));
         let (log, twin) = log.map_err(|error| fail(format!("has no place for its output: {error}")))?;
         self.command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
+        let mut running = groups();
         let mut child = self.command.spawn().map_err(|error| fail(format!("does not start: {error}")))?;
-
         let group = i32::try_from(child.id()).unwrap_or(0);
-        groups().push(group);
-        let (ended, timer) = mpsc::channel::<()>();
+        running.push(group);
+        drop(running);
+        let (over, timer) = mpsc::channel::<()>();
         let limit = self.limit;
         let watch = std::thread::spawn(move || {
             let late = timer.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -98,12 +109,15 @@ impl Program {
             }
             late
         });
-        let status = child.wait();
-        drop(ended);
-        groups().retain(|running| *running != group);
-        // A child that still runs in its group would disturb the next step.
-        kill_group(group);
+        let (leader, ended) = (Pid::from_raw(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        while waitid(Id::Pid(leader), ended) == Err(Errno::EINTR) {}
+        drop(over);
         let late = watch.join().unwrap_or_default();
+        // A child that still runs in its group would disturb the next step. Once the leader is reaped, the number of the group may
+        // belong to another one.
+        kill_group(group);
+        groups().retain(|running| *running != group);
+        let status = child.wait();
 
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();

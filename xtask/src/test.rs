@@ -1,13 +1,14 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
-use crate::process::Program;
+use crate::process::{FOLDER, Program};
 use crate::runner::{Done, Runner, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
 use crate::{dist, drivers, english, features, layout, packages, readme, tree};
 use nix::sys::statvfs::statvfs;
+use std::fs::{File, TryLockError};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// How many tests of a program the harness runs at a time.
@@ -40,8 +41,9 @@ fn quick(workspace: &Workspace) -> bool {
 }
 
 fn tests_of(workspace: &Workspace, which: &[&str]) -> Result<Done, String> {
+    let skips = Skips::new(workspace)?;
     let arguments = [&["test"], which].concat();
-    counted(&threads(workspace.cargo("quick", &arguments)).run()?.text)
+    skips.counted(&threads(skips.told_to(workspace.cargo("quick", &arguments))).run()?.text)
 }
 
 fn format(workspace: &Workspace) -> Result<Done, String> {
@@ -55,9 +57,23 @@ fn lint(workspace: &Workspace, features: &[&str]) -> Result<Done, String> {
     passed()
 }
 
+/// Fails if another run writes into the same logs and lists. The file is locked until it is dropped.
+fn alone(workspace: &Workspace) -> Result<File, String> {
+    let path = workspace.scratch("lock");
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    std::fs::create_dir_all(workspace.scratch("")).map_err(failed)?;
+    let file = File::create(&path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err("another `cargo xtask test` runs in this folder".to_owned()),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
 /// Runs the steps; false if one failed.
 pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     let workspace = &Workspace::find();
+    let _alone = if extent.list { None } else { Some(alone(workspace)?) };
     if only == ["quick"] {
         return Ok(quick(workspace));
     }
@@ -114,22 +130,47 @@ const FEATURES: [&str; 2] = ["--features", "fencepost-core/metrics,fencepost-cli
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
 fn tests(workspace: &Workspace) -> Result<Done, String> {
-    let complete = packages::missing().is_empty();
-    let list = workspace.scratch("skipped-tests");
-    std::fs::write(&list, "").map_err(|error| format!("{}: {error}", list.display()))?;
+    let skips = Skips::new(workspace)?;
     let memory = memory();
     let text = test_programs::run(workspace, TestProgram::all(workspace, &ALL_TESTS)?, LANES, |program| {
-        let tests = threads(program).env("FENCEPOST_SKIPPED", &list.to_string_lossy());
-        let tests = if complete { tests.env("FENCEPOST_PROGRAMS", "required") } else { tests };
+        let tests = skips.told_to(threads(program));
         match &memory {
             Some(memory) => tests.env("TMPDIR", &memory.path().to_string_lossy()),
             None => tests,
         }
     })?;
-    let Done::Passed(count) = counted(&text)? else { return passed() };
-    let skipped = std::fs::read_to_string(&list).map_or(0, |list| list.lines().count());
-    // The harness counts a skipped test as passed.
-    Ok(Done::Passed(if complete { count } else { format!("{count}, of which {skipped} were skipped") }))
+    skips.counted(&text)
+}
+
+/// The tests that are skipped, for want of a program or of a right. The harness counts them as passed.
+struct Skips {
+    list: PathBuf,
+    /// All programs are there, and a test that finds none fails.
+    complete: bool,
+}
+
+impl Skips {
+    fn new(workspace: &Workspace) -> Result<Skips, String> {
+        let (list, complete) = (workspace.scratch("skipped-tests"), packages::missing().is_empty());
+        std::fs::write(&list, "").map_err(|error| format!("{}: {error}", list.display()))?;
+        Ok(Skips { list, complete })
+    }
+
+    /// Tells the tests where to note that they are skipped.
+    fn told_to(&self, tests: Program) -> Program {
+        let tests = tests.env("FENCEPOST_SKIPPED", &self.list.to_string_lossy());
+        if self.complete { tests.env("FENCEPOST_PROGRAMS", "required") } else { tests }
+    }
+
+    /// Counts the tests that ran, and those of them that were skipped.
+    fn counted(&self, text: &str) -> Result<Done, String> {
+        let Done::Passed(count) = counted(text)? else { return passed() };
+        let list = std::fs::read_to_string(&self.list).unwrap_or_default();
+        Ok(Done::Passed(match list.lines().count() {
+            0 => count,
+            skipped => format!("{count}, of which {skipped} were skipped"),
+        }))
+    }
 }
 
 /// The arguments of cargo for all tests but those in documentation.
@@ -146,8 +187,11 @@ fn memory() -> Option<TempDir> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let available = line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10;
     let room = room.blocks_available() * room.fragment_size();
-    (room.min(available) >= MEMORY)
-        .then(|| tempfile::Builder::new().prefix("fencepost-test-").tempdir_in("/dev/shm").ok())?
+    let make = || tempfile::Builder::new().prefix("fencepost-test-").tempdir_in("/dev/shm").ok();
+    let folder = (room.min(available) >= MEMORY).then(make)??;
+    // A run has one such folder.
+    let _ = FOLDER.set(folder.path().to_path_buf());
+    Some(folder)
 }
 
 /// Sets the number of tests that run at a time.
@@ -157,7 +201,8 @@ fn threads(tests: Program) -> Program {
     }
     // With four programs at a time, twelve tests are under way on two cores.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    tests.env(THREADS, &(3 * cores).div_ceil(2).to_string())
+    // The memory for their servers is not counted by cores.
+    tests.env(THREADS, &(3 * cores).div_ceil(2).min(8).to_string())
 }
 
 /// Counts the tests that ran, by the harness's own lines; none at all is a failure.

@@ -2,6 +2,7 @@
 
 use crate::process::Program;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The tree that xtask was built in.
 pub(crate) struct Workspace {
@@ -42,7 +43,9 @@ impl Workspace {
     /// `cargo arguments…` in another folder.
     pub(crate) fn cargo_in(&self, folder: &Path, step: &str, arguments: &[&str]) -> Program {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        Program::new(&cargo, arguments, folder, self.log(step)).env("CARGO_TERM_COLOR", "never")
+        // A first build on a slow machine takes longer than a test.
+        let cargo = Program::new(&cargo, arguments, folder, self.log(step)).limit(Duration::from_secs(3600));
+        cargo.env("CARGO_TERM_COLOR", "never")
     }
 
     /// Any program in the root, its output kept under the step's name.

@@ -10,7 +10,7 @@ use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::etcd::{Cluster, Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
-use fencepost_testkit::needs::{ETCD, Program};
+use fencepost_testkit::needs::{ETCD, ETCDCTL, Program};
 
 /// A deployment behind proxies.
 trait Deployment: Faults + Clone + Send + Sync + 'static {
@@ -102,7 +102,7 @@ struct On<D>(PhantomData<fn() -> D>);
 
 impl<D: Deployment> Fixture for On<D> {
     fn needs(&self) -> &'static [Program] {
-        &[ETCD]
+        &[ETCD, ETCDCTL]
     }
 
     fn page_row(&self) -> Option<&'static str> {

@@ -112,11 +112,19 @@ pub fn lacks(programs: &[Program]) -> bool {
         let line = format!("skipped: the tests that need {file} of the Debian package {package}\n");
         let _ = io::stderr().write_all(line.as_bytes());
     }
+    skip(package);
+    true
+}
+
+/// Counts a test, or a part of it, as skipped: it lacks a program, or a right of its user.
+///
+/// # Panics
+/// Panics if the file of skipped tests cannot be written.
+pub fn skip(why: &str) {
     if let Some(path) = env::var_os(SKIPPED) {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        file.and_then(|mut file| file.write_all(format!("{package}\n").as_bytes())).expect("it is counted");
+        file.and_then(|mut file| file.write_all(format!("{why}\n").as_bytes())).expect("it is counted");
     }
-    true
 }
 
 /// Returns from the test if a program is missing that it needs: `needs!(REDIS, OPENSSL);` as the first line of a test.

@@ -6,7 +6,7 @@ use fencepost_testkit::needs;
 
 #[test]
 fn a_server_keeps_what_it_has() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Etcd::start(&Config::new()).unwrap();
     let look = etcd.look();
     look.run(&["put", "key", "1"]);
@@ -19,7 +19,7 @@ fn a_server_keeps_what_it_has() {
 
 #[test]
 fn a_server_speaks_tls() {
-    needs!(ETCD, OPENSSL, ETCDCTL);
+    needs!(ETCD, ETCDCTL, OPENSSL, ETCDCTL);
     let etcd = Etcd::start(&Config::new().tls()).unwrap();
     assert!(etcd.url().starts_with("etcds://"));
     etcd.look().run(&["put", "key", "1"]);
@@ -38,7 +38,7 @@ fn a_network_is_cut_and_mended() {
 
 #[test]
 fn three_members_lose_their_leader_and_find_another() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut cluster = Cluster::start(&Config::new()).unwrap();
     let look = cluster.look();
     look.run(&["put", "key", "1"]);

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_verb() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     running(&place);
@@ -32,7 +32,7 @@ fn every_verb() {
 
 #[test]
 fn a_lease_goes_from_process_to_process() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let place = Place::at(&cluster.url());
     let lease = place.output(["acquire", "--ttl", "20s", "--reason", "deploy", "site"]).expect(0).out.clone();
@@ -57,7 +57,7 @@ fn a_lease_goes_from_process_to_process() {
 
 #[test]
 fn over_tls() {
-    needs!(ETCD, OPENSSL);
+    needs!(ETCD, ETCDCTL, OPENSSL);
     let server = Etcd::start(&Config::new().tls()).unwrap();
     let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
@@ -67,14 +67,14 @@ fn over_tls() {
 
 #[test]
 fn the_guardian_releases_the_lock_of_a_killed_wrapper() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
     guardian_releases(&Place::at(&server.url()));
 }
 
 #[test]
 fn a_server_that_hangs_ends_a_command_that_does_not_wait() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     no_wait_at_a_server_that_hangs(&place, &mut server);
@@ -82,7 +82,7 @@ fn a_server_that_hangs_ends_a_command_that_does_not_wait() {
 
 #[test]
 fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     server_that_goes(&place, &["--ttl", "2s"], &mut server, LEASE + Duration::from_secs(1));
@@ -90,7 +90,7 @@ fn a_server_that_goes_stops_the_program_before_its_lease_can_end() {
 
 #[test]
 fn a_server_that_comes_back_costs_nobody_anything() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?timeout=300ms", server.url()));
     server_that_comes_back(&place, &["--ttl", "20s"], &mut server);
@@ -99,7 +99,7 @@ fn a_server_that_comes_back_costs_nobody_anything() {
 
 #[test]
 fn a_restart_waits_for_a_server_that_is_away() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     restart_waits(&Place::at(&server.url()), &["--ttl", "2s"], &mut server);
 }
@@ -111,7 +111,7 @@ fn a_server_that_is_not_there() {
 
 #[test]
 fn a_server_that_does_not_answer() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=600ms", server.url()));
     server.stop().unwrap();
@@ -125,7 +125,7 @@ fn a_server_that_does_not_answer() {
 
 #[test]
 fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
     let look = server.look();
     for command in [
@@ -172,7 +172,7 @@ fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
 
 #[test]
 fn what_the_program_calls_uses_the_same_engine() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     let nested = |name: &str| format!("\"$FENCEPOST\" run -n {name} -- true");
@@ -182,7 +182,7 @@ fn what_the_program_calls_uses_the_same_engine() {
 
 #[test]
 fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     wait_for_a_server_that_goes(&place, &["--ttl", "2s"], &mut server);

@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 
 use crate::kit::{Kid, Place, Said};
@@ -36,6 +37,7 @@ fn alone(place: &Place, root: &Path, arguments: &[&str]) -> Said {
 #[test]
 #[ignore = "needs the file that `cargo xtask dist` builds"]
 fn it_runs_where_nothing_else_is() {
+    needs!(REDIS);
     let place = Place::new();
     let root = root(&place);
     let run = |arguments: &[&str]| alone(&place, &root, arguments);
@@ -55,6 +57,7 @@ fn it_runs_where_nothing_else_is() {
 #[test]
 #[ignore = "needs the file that `cargo xtask dist` builds"]
 fn it_looks_up_names_in_the_file_of_hosts_and_by_dns() {
+    needs!(REDIS);
     let place = Place::new();
     let root = root(&place);
     let server = Redis::start(&Config::new()).unwrap();
@@ -72,6 +75,8 @@ fn it_looks_up_names_in_the_file_of_hosts_and_by_dns() {
         fs::write(etc.join("resolv.conf"), "nameserver 127.53.53.53\n").unwrap();
         fs::write(etc.join("nsswitch.conf"), "hosts: files dns\n").unwrap();
         run("redis.in-dns.example").expect(0);
+    } else {
+        needs::skip("this user may not bind port 53");
     }
     run("redis.in-a-file.example").expect(0);
     let said = run("redis.nowhere.example");
@@ -85,7 +90,7 @@ fn it_runs_for_a_user_whom_no_file_names() {
     let place = Place::new();
     let file = root(&place).join("fencepost");
     if !nix::unistd::Uid::effective().is_root() {
-        return;
+        return needs::skip("only root starts a program of another user");
     }
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     let somebody = ["--reuid=54321", "--regid=54321", "--clear-groups"].map(AsRef::as_ref);

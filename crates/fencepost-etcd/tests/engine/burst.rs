@@ -10,7 +10,7 @@ const MOST: usize = 65;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_thousand_claims_are_granted_and_nobody_else_notices() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (locks, other) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let own = locks.mutex("own").unwrap().lock().ttl(Duration::from_secs(3)).await.unwrap();
@@ -35,7 +35,7 @@ async fn two_thousand_claims_are_granted_and_nobody_else_notices() {
 
 #[tokio::test]
 async fn claims_of_a_process_come_in_the_order_of_their_calls() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (locks, other) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();

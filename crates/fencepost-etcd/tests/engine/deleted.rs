@@ -33,7 +33,7 @@ async fn told(guard: &Guard) -> (Loss, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_is_told_that_its_key_was_deleted() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = patient(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -54,7 +54,7 @@ async fn a_holder_is_told_that_its_key_was_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_holders_are_told_that_their_lease_was_revoked() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = patient(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -75,7 +75,7 @@ async fn all_holders_are_told_that_their_lease_was_revoked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_whose_stream_broke_is_told_what_was_deleted_meanwhile() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = server();
     let locks = patient(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_holder_whose_stream_broke_is_told_what_was_deleted_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_evicted_at_once_is_told_so() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (locks, operator) = (patient(&etcd.url()).await, connect(&etcd.direct_url()).await);
     for number in 0..10 {
@@ -112,7 +112,7 @@ async fn a_holder_that_is_evicted_at_once_is_told_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attached_and_fixed_grants_are_watched_as_well() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (locks, other) = (patient(&etcd.url()).await, patient(&etcd.direct_url()).await);
     let fixed = locks.mutex("fixed").unwrap().lock().ttl(LONG).no_renewal().await.unwrap();

@@ -68,7 +68,7 @@ fn tombstones(etcd: &Etcd) -> usize {
 /// The request may reach the server behind the deletion of its key.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_may_still_arrive_finds_a_tombstone() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
     let engine = Bare::open(proxy.address()).await;
@@ -81,7 +81,7 @@ async fn a_request_that_may_still_arrive_finds_a_tombstone() {
 /// It would stay if later claims renewed its lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tombstone_ends_while_the_client_goes_on() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
     let engine = Bare::open(proxy.address()).await;
@@ -99,7 +99,7 @@ async fn a_tombstone_ends_while_the_client_goes_on() {
 /// More than 1,024 replies to dropped requests made the HTTP/2 library close the connection, and with it all other requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_requests_leave_the_connection_open() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
     let locks = connect(&format!("etcd://{}", proxy.address())).await;

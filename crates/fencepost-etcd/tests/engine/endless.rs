@@ -15,7 +15,7 @@ async fn told(locks: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_without_a_lease_is_listed_and_can_be_evicted() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
     etcd.look().run(&["put", "locks/stock/by-hand", "ann was here"]);
@@ -44,7 +44,7 @@ async fn a_key_without_a_lease_is_listed_and_can_be_evicted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_looks_like_one_of_ours_leaves_no_mark() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -61,7 +61,7 @@ async fn a_key_that_looks_like_one_of_ours_leaves_no_mark() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_of_others_is_no_list_of_locks() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     etcd.look().run(&["put", "config/port", "80"]);
@@ -80,7 +80,7 @@ async fn a_store_of_others_is_no_list_of_locks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_named_like_the_folder_is_reported() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&format!("{}?prefix=locks/", etcd.url())).await;
     etcd.look().run(&["put", "locks/stock/", "a folder"]);

@@ -9,7 +9,7 @@ use fencepost_testkit::server::Proxy;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     users(&etcd);
     let host = etcd.address();
@@ -31,7 +31,7 @@ async fn users_are_let_in_by_their_password_and_no_further_than_they_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn passwords_are_refused_where_nobody_asks_for_them() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let error = try_connect(&format!("etcd://app:hunter2@{}", etcd.address())).await.unwrap_err();
     assert!(error.is_configuration() && !error.to_string().contains("hunter2"), "{error}");
@@ -39,7 +39,7 @@ async fn passwords_are_refused_where_nobody_asks_for_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_trusts_whom_it_is_told_to() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = Etcd::start(&Config::new().tls()).unwrap();
     let locks = connect(&format!("{}?ca={}", etcd.url(), etcd.certificate().display())).await;
     locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -68,7 +68,7 @@ async fn tls_trusts_whom_it_is_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_the_server_does_not_accept_is_named() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     // The server's own certificate is the authority for its clients.
     let etcd = Etcd::start(&Config::new().tls().client_certificates()).unwrap();
     let other = Etcd::start(&Config::new().tls()).unwrap();
@@ -91,7 +91,7 @@ async fn a_certificate_that_the_server_does_not_accept_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_examination_tells_what_the_cluster_is() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let locks = connect(&cluster.url()).await;
     let report = locks.examine().await.unwrap();
@@ -113,7 +113,7 @@ async fn an_examination_tells_what_the_cluster_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alarm_is_told_once() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap();
     let locks = connect(&etcd.url()).await;
     let full = |n: u32| etcd.look().try_run(&["put", &format!("filler{n}"), &"x".repeat(50_000)]).is_err();
@@ -127,7 +127,7 @@ async fn an_alarm_is_told_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_url_that_breaks_a_rule_names_it() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let error = fencepost_core::Client::builder()
         .connect(&fencepost_etcd::register(Registry::new()), "etcd://host?lease=3")
         .await
@@ -137,7 +137,7 @@ async fn a_url_that_breaks_a_rule_names_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_loses_a_right_is_told_so_with_the_loss() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     users(&etcd);
     let locks = connect(&format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address())).await;
@@ -158,7 +158,7 @@ async fn who_loses_a_right_is_told_so_with_the_loss() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_login_the_server_has_forgotten_logs_in_again() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     users(&etcd);
     let url = format!("etcd://app:hunter2@{}?prefix=locks/", etcd.address());

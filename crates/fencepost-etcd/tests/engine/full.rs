@@ -17,7 +17,7 @@ fn fill(etcd: &Etcd) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = small();
     let (locks, operator) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -36,7 +36,7 @@ async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_finds_no_space_has_not_taken_effect() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = small();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();

@@ -15,7 +15,7 @@ fn held(guard: &mut Guard) -> Held {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_holder_is_refused_by_the_store() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut first = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_stale_holder_is_refused_by_the_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_write_tells_the_guard() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -54,7 +54,7 @@ async fn a_refused_write_tells_the_guard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_compare_is_good_for_any_client() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn the_compare_is_good_for_any_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_used_again_and_evictions_of_its_earlier_claim_are_ignored() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut first = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -96,7 +96,7 @@ async fn a_key_is_used_again_and_evictions_of_its_earlier_claim_are_ignored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_answer_was_lost_is_not_written_again() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     // Two addresses of one server stand for two members.
     let locks = connect(&format!("{},{}?timeout=20s", etcd.url(), etcd.address())).await;

@@ -12,7 +12,7 @@ const LONG: &str = "--ttl=120";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_held_off_by_etcdctl_is_woken_by_its_end() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     for command in [&["lock", LONG, "stock"][..], &["elect", "stock", "me"]] {
@@ -34,7 +34,7 @@ async fn who_is_held_off_by_etcdctl_is_woken_by_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcdctl_that_is_killed_frees_its_lock_with_its_lease() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
@@ -47,7 +47,7 @@ async fn an_etcdctl_that_is_killed_frees_its_lock_with_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcdctl_cannot_be_told_that_it_is_evicted_and_is_evicted_at_once() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut ctl = Ctl::start(&etcd.look(), &["lock", LONG, "stock"]);
@@ -65,7 +65,7 @@ async fn etcdctl_cannot_be_told_that_it_is_evicted_and_is_evicted_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcdctl_waits_in_line_for_ours() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -83,7 +83,7 @@ async fn etcdctl_waits_in_line_for_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcdctl_gets_the_lock_of_a_process_of_ours_that_is_killed() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let mut ours = Holder::start(&etcd.url(), "stock", SHORT);
     let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "stock"]);
@@ -93,7 +93,7 @@ async fn etcdctl_gets_the_lock_of_a_process_of_ours_that_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_of_go_below_ours_is_none_of_ours() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut ctl = Ctl::start(&etcd.look(), &["lock", LEASE, "a/b"]);

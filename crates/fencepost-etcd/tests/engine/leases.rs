@@ -10,7 +10,7 @@ use fencepost_testkit::faults::Faults;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guards = Vec::new();
@@ -29,7 +29,7 @@ async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_its_own_goes_with_its_claim() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("fixed").unwrap().lock().ttl(Duration::from_secs(60)).no_renewal().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_lease_of_its_own_goes_with_its_claim() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let guard = one.mutex("stock").unwrap().lock().ttl(SHORT * 3).await.unwrap();
@@ -77,7 +77,7 @@ async fn the_end_of_a_lease_ends_its_guards_and_its_waiters_queue_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_nobody_waits_for_learns_of_its_lease_by_the_next_renewal() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
@@ -97,7 +97,7 @@ fn lease_of(look: &Look, prefix: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody_renews() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(SOON).await.unwrap();
@@ -121,7 +121,7 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     users(&etcd);
     let root = etcd.look().of("root:topsecret");
@@ -145,7 +145,7 @@ async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
 /// Nobody can tell whether a record of a later format is that of the lease. The error names both formats, and nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_beside_a_record_of_a_later_format_is_not_called_lost() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let lease = locks.mutex("stock").unwrap().lock().await.unwrap().detach().await.unwrap();
@@ -171,7 +171,7 @@ async fn a_lease_beside_a_record_of_a_later_format_is_not_called_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (one, two) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     let lease = one.mutex("stock").unwrap().lock().await.unwrap().detach().await.unwrap();
@@ -194,7 +194,7 @@ async fn extensions_at_the_same_time_lose_nothing_and_the_longest_counts() {
 /// The extension finds the key rewritten, with the lease of somebody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extended_claim_keeps_its_key_when_another_lease_that_it_was_given_ends() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(SHORT * 5).await.unwrap();

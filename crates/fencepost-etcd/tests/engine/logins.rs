@@ -26,7 +26,7 @@ fn logins(etcd: &Etcd) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_users_ends_no_lock_and_no_wait() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     for config in kinds() {
         let (etcd, url) = start(&config);
         let (one, two) = (connect(&url).await, connect(&url).await);
@@ -48,7 +48,7 @@ async fn a_change_of_users_ends_no_lock_and_no_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     for config in kinds() {
         let (etcd, url) = start(&config);
         let locks = connect(&url).await;
@@ -75,7 +75,7 @@ async fn a_client_logs_in_once_for_a_change_whatever_it_asks_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rotated_password_ends_no_lock_and_no_wait() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     for config in kinds() {
         let (etcd, _) = start(&config);
         let folder = TempDir::new("rotated").unwrap();

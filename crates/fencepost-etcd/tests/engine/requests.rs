@@ -17,7 +17,7 @@ fn since(etcd: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_uncontended_cycle_is_two_requests() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mutex = locks.mutex("stock").unwrap();
@@ -33,7 +33,7 @@ async fn an_uncontended_cycle_is_two_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handoff_costs_no_request_of_its_own() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mutex = locks.mutex("stock").unwrap();
@@ -61,7 +61,7 @@ async fn a_handoff_costs_no_request_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn held_locks_cost_the_heartbeats_of_their_lease_and_nothing_else() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let mut guards = Vec::new();

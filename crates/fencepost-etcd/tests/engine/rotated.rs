@@ -9,7 +9,7 @@ use crate::kit::{SHORT, connect, eventually, stand};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_read_again() {
-    needs!(ETCD, OPENSSL);
+    needs!(ETCD, ETCDCTL, OPENSSL);
     let mut etcd = Etcd::start(&Config::new().tls().client_certificates()).unwrap();
     let files = ClientFiles::of(&etcd.certificate()).unwrap();
     let url = format!("{}?{}", etcd.url(), files.options());

@@ -10,7 +10,7 @@ use crate::kit::{eventually, registry, server};
 /// Clients delete old records beside their own writes, also if all writes have the same rhythm.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_runs_are_deleted() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let builder = Client::builder().history(Duration::from_millis(1));
     let locks = builder.connect(&registry(), &etcd.url()).await.unwrap();

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_outlives_its_stream_and_a_compaction() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let (far, near) = (connect(&etcd.url()).await, connect(&etcd.direct_url()).await);
     let guard = near.mutex("stock").unwrap().lock().await.unwrap();
@@ -35,7 +35,7 @@ async fn a_waiter_outlives_its_stream_and_a_compaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_that_were_alone_queue_behind_others_and_survive_a_lost_reply() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     let (far, near) = (connect(&etcd.url()).await, connect(&etcd.direct_url()).await);
     let mutex = far.mutex("stock").unwrap();
@@ -68,7 +68,7 @@ async fn claims_that_were_alone_queue_behind_others_and_survive_a_lost_reply() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_waiter_whose_key_is_deleted_stands_in_line_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (locks, look) = (connect(&etcd.url()).await, etcd.look());
     // A Go program with one session locks and unlocks in a loop.
@@ -114,7 +114,7 @@ async fn a_neighbours_key_that_lives_again_and_again_lets_nobody_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_majority_requests_end_in_time() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let locks = connect(&cluster.url()).await;
     locks.mutex("stock").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -135,7 +135,7 @@ async fn without_a_majority_requests_end_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_cut_off_from_the_others_keeps_nobody_waiting() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let cluster = Cluster::start(&Config::new()).unwrap();
     let leader = cluster.leader().unwrap();
     let locks = connect(&cluster.url()).await;
@@ -159,7 +159,7 @@ async fn a_member_that_is_cut_off_from_the_others_keeps_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_by_the_hundred_it_leaves_an_empty_folder() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
@@ -176,14 +176,14 @@ async fn cancelled_by_the_hundred_it_leaves_an_empty_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_is_said_so() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let error = try_connect("etcd://127.0.0.1:1").await.unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("127.0.0.1:1"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     // Two addresses of one server stand for two members.
     let far = connect(&format!("{},{}?timeout=20s", etcd.url(), etcd.address())).await;
@@ -205,7 +205,7 @@ async fn an_eviction_whose_answer_was_lost_is_none_of_somebody_else() {
 
 #[test]
 fn what_is_dropped_after_its_runtime_is_taken_back_by_another_member() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut etcd = Proxied::start(&Config::new()).unwrap();
     // Two addresses of one server stand for two members.
@@ -253,7 +253,7 @@ async fn a_server_without_tls_is_named() {
 /// A silent member in front of the others is passed over at the start, and later by the call behind the one that it held up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_first_member_is_passed_over() {
-    needs!(ETCD);
+    needs!(ETCD, ETCDCTL);
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
     let url = format!("etcd://{},{}?timeout=20s", proxy.address(), etcd.address());

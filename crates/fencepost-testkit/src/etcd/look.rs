@@ -6,6 +6,10 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How long a member may be silent.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An operator of one or several members. It does not use the network that a test can cut.
 #[derive(Debug, Clone)]
@@ -95,7 +99,7 @@ fn keys(host: &str, prefix: &str) -> io::Result<Vec<String>> {
     let (first, end) = (BASE64_STANDARD.encode(first), BASE64_STANDARD.encode(end));
     let body = json!({ "key": first, "range_end": end, "keys_only": true }).to_string();
     let head = format!("POST /v3/kv/range HTTP/1.0\r\nContent-Length: {}", body.len());
-    let answer = http(host, &format!("{head}\r\n\r\n{body}"))?;
+    let answer = http(host, &format!("{head}\r\n\r\n{body}"), PATIENCE)?;
     let (_, answer) = answer.split_once("\r\n\r\n").unwrap_or_default();
     let answer: Value = serde_json::from_str(answer)?;
     if answer.get("header").is_none() {

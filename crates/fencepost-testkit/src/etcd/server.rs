@@ -125,13 +125,14 @@ pub(super) fn is_healthy(port: u16) -> bool {
 
 /// Requests `path` over HTTP, and returns the reply.
 fn get(port: u16, path: &str) -> io::Result<String> {
-    http(&format!("127.0.0.1:{port}"), &format!("GET {path} HTTP/1.0\r\n\r\n"))
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    http(&format!("127.0.0.1:{port}"), &request, Duration::from_secs(2))
 }
 
-/// Sends a request, and returns the reply.
-pub(super) fn http(host: &str, request: &str) -> io::Result<String> {
+/// Sends a request, and returns the reply. `limit`: how long the server may be silent.
+pub(super) fn http(host: &str, request: &str, limit: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.set_read_timeout(Some(limit))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

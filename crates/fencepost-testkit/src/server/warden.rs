@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Waits for the end of its standard input. That is the end of the process that holds the other side of the
 /// pipe. Then it kills the group, waits until the group is empty, because no process may write into the
-/// folder while it is removed, and removes the folder.
+/// folder while it is removed, and removes the folder. A server of PostgreSQL that is killed leaves a segment of shared memory: the
+/// seventh line of `postmaster.pid` has its key and its id.
 const SCRIPT: &str = r#"
 read -r _
 kill -s KILL -- "-$1" 2>/dev/null
@@ -16,6 +17,8 @@ while kill -s 0 -- "-$1" 2>/dev/null && [ $tries -lt 100 ]; do
     sleep 0.05
     tries=$((tries + 1))
 done
+segment=$(sed -n '7s/.* //p' "$2/data/postmaster.pid" 2>/dev/null)
+[ -z "$segment" ] || ipcrm -m "$segment"
 rm -rf -- "$2"
 "#;
 

@@ -138,16 +138,16 @@ fn command(port: u16, dir: &Path, tls: bool, options: &[&str]) -> io::Result<Com
     let own: &[&str] = if mysql { &MYSQL } else { &[LOG_SIZE] };
     if !data.exists() {
         give(dir)?;
-        make_data(&server, &data, || {
-            let mut install;
-            if mysql {
-                install = unprivileged(&server)?;
-                install.args(["--no-defaults", "--initialize-insecure"]);
-            } else {
-                install = unprivileged(MARIADB.program("mariadb-install-db"))?;
-                install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-            }
-            install.args(own);
+        let (program, recipe) = if mysql {
+            (server.clone(), &["--no-defaults", "--initialize-insecure"][..])
+        } else {
+            let normal = "--auth-root-authentication-method=normal";
+            (MARIADB.program("mariadb-install-db"), &["--no-defaults", normal, "--skip-test-db"][..])
+        };
+        let recipe = [recipe, own].concat();
+        make_data(&server, &data, &recipe, || {
+            let mut install = unprivileged(program)?;
+            install.args(&recipe);
             // Servers that start at the same time would remove each other's temporary tables.
             install.env("TMPDIR", dir);
             output(install.current_dir(dir).arg(format!("--datadir={}", data.display())), "").map(drop)

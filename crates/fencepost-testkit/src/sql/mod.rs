@@ -25,6 +25,7 @@ use crate::server::{Proxied, Standalone};
 use fencepost_core::sync::Mutex;
 use nix::unistd::{Uid, User};
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -34,6 +35,9 @@ use std::time::{Duration, Instant};
 
 /// The user under which a server runs if the test runs as root: PostgreSQL refuses root.
 const USER: &str = "nobody";
+
+/// The time in which the statements of a test are answered.
+const STATEMENTS: Duration = Duration::from_secs(60);
 
 /// A server that runs statements as an administrator.
 pub trait Runs: Standalone<Config = ()> + Send + 'static {
@@ -62,7 +66,12 @@ impl Runs for Postgres {
         let statements = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid(); \
             DROP SCHEMA IF EXISTS fencepost CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;";
-        self.run(statements).map(drop)
+        let ended = self.run(statements)?;
+        // The answer for each connection, then those of the statements behind.
+        if ended.lines().any(|line| line == "f") {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "a connection of a client does not end"));
+        }
+        Ok(())
     }
 
     fn spares() -> &'static Mutex<Vec<Proxied<Postgres>>> {
@@ -118,12 +127,20 @@ fn give(folder: &Path) -> io::Result<()> {
 }
 
 /// Makes the data folder of a server by `make`, or by a copy of the one that this build made before: that takes a fifth of the time.
-/// The original of the copies stands beside the test program. Another version of the program `server` has an original of its own.
-fn make_data(server: &Path, data: &Path, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// The original of the copies stands beside the test program. Another version of the program `server`, another
+/// user and another `recipe`, the arguments of `make`, have an original of their own.
+fn make_data(
+    server: &Path,
+    data: &Path,
+    recipe: &[&str],
+    make: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let name = server.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let program = std::env::current_exe()?;
     let file = server.metadata()?;
-    let original = program.with_file_name(format!("fencepost-{name}-{}-{}", file.mtime(), file.ino()));
+    let mut hasher = DefaultHasher::new();
+    (file.mtime(), file.ino(), Uid::effective().as_raw(), recipe).hash(&mut hasher);
+    let original = program.with_file_name(format!("fencepost-{name}-{:016x}", hasher.finish()));
     if original.exists() {
         return copy(&original, data);
     }
@@ -157,10 +174,14 @@ fn accepts(port: u16) -> bool {
 }
 
 /// Runs a future on a thread and a runtime of its own: the caller may be a task of another runtime.
+///
+/// # Errors
+/// [`TimedOut`](io::ErrorKind::TimedOut) after 60 s (`STATEMENTS`).
 fn apart<F: Future<Output: Send> + Send>(future: F) -> io::Result<F::Output> {
     std::thread::scope(|scope| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(scope.spawn(move || runtime.block_on(future)).join().expect("no panic"))
+        let limited = async { tokio::time::timeout(STATEMENTS, future).await };
+        Ok(scope.spawn(move || runtime.block_on(limited)).join().expect("no panic")?)
     })
 }
 

@@ -17,6 +17,10 @@ pub(super) const USER: &str = "fencepost";
 /// The time in which the backends of a killed server end.
 const BACKENDS_END: Duration = Duration::from_secs(20);
 
+/// The arguments of `initdb`. Each server copies the folder, and would copy 16 MB of an empty log.
+const INITDB: [&str; 7] =
+    ["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER, "--wal-segsize=1"];
+
 /// Leaves the databases `postgres` and `template0`: a new database names its template.
 const NO_TEMPLATE: &str =
     "UPDATE pg_database SET datistemplate = false WHERE datname = 'template1';\nDROP DATABASE template1;\n";
@@ -115,7 +119,7 @@ pub(super) fn run(port: u16, statements: &str) -> io::Result<String> {
         let connection = tokio::spawn(connection);
         let answers = client.simple_query(statements).await;
         drop(client);
-        // The server has ended the session then.
+        // It tells the server that the session ends.
         connection.await.expect("no panic")?;
         answers
     });
@@ -154,16 +158,19 @@ fn command(port: u16, dir: &Path, tls: bool) -> io::Result<Command> {
     let data = dir.join("data");
     if !data.exists() {
         give(dir)?;
-        make_data(&programs.join("postgres"), &data, || {
+        make_data(&programs.join("postgres"), &data, &[&INITDB[..], &[NO_TEMPLATE]].concat(), || {
             let mut initdb = unprivileged(programs.join("initdb"))?;
-            initdb.args(["--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "--username", USER]);
-            // Each server copies the folder, and would copy 16 MB of an empty log.
-            initdb.arg("--wal-segsize=1");
+            initdb.args(INITDB);
             output(initdb.current_dir(dir).arg("--pgdata").arg(&data), "")?;
             // A third of the files that each server copies.
             let mut single = unprivileged(programs.join("postgres"))?;
             single.arg("--single").arg("-D").arg(&data).arg("postgres");
-            output(single.current_dir(dir), NO_TEMPLATE).map(drop)
+            output(single.current_dir(dir), NO_TEMPLATE)?;
+            // It ends with 0 after an error, too. Database 1 is template1.
+            if data.join("base/1").exists() {
+                return Err(io::Error::other("template1 was not dropped"));
+            }
+            Ok(())
         })?;
     }
     let mut command = unprivileged(programs.join("postgres"))?;

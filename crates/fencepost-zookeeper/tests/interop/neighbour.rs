@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use fencepost_testkit::server::TempDir;
 use fencepost_testkit::zookeeper::class_path;
 
 /// How long a neighbour may take to start, or to answer.
@@ -25,12 +24,13 @@ const JARS: [&str; 7] = [
 ];
 
 /// Curator's program, compiled once.
-static CURATOR: LazyLock<TempDir> = LazyLock::new(|| {
-    let folder = TempDir::new("curator").expect("a folder can be made");
+static CURATOR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("curator");
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/Neighbour.java");
     let compiled = Command::new("javac")
         .args(["-proc:none", "-cp", &class_path(&JARS), "-d"])
-        .arg(folder.path())
+        .arg(&folder)
         .arg(source)
         .output()
         .expect("javac can be started");
@@ -66,7 +66,7 @@ pub(crate) struct Neighbour {
 impl Neighbour {
     /// Curator's `mutex`, `read`, `write`, or `semaphoreN`.
     pub(crate) fn curator(hosts: &str, path: &str, kind: &str) -> Neighbour {
-        let classes = format!("{}:{}", class_path(&JARS), CURATOR.path().display());
+        let classes = format!("{}:{}", class_path(&JARS), CURATOR.display());
         let mut command = Command::new("java");
         command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &classes, "Neighbour"]);
