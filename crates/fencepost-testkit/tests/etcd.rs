@@ -19,7 +19,7 @@ fn a_server_keeps_what_it_has() {
 
 #[test]
 fn a_server_speaks_tls() {
-    needs!(ETCD, ETCDCTL, OPENSSL, ETCDCTL);
+    needs!(ETCD, ETCDCTL, OPENSSL);
     let etcd = Etcd::start(&Config::new().tls()).unwrap();
     assert!(etcd.url().starts_with("etcds://"));
     etcd.look().run(&["put", "key", "1"]);

@@ -66,12 +66,8 @@ impl Runs for Postgres {
         let statements = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid(); \
             DROP SCHEMA IF EXISTS fencepost CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;";
-        let ended = self.run(statements)?;
-        // The answer for each connection, then those of the statements behind.
-        if ended.lines().any(|line| line == "f") {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "a connection of a client does not end"));
-        }
-        Ok(())
+        // A connection that has ended by itself since is answered with `f`. One that does not end keeps its locks, and the rest waits.
+        self.run(statements).map(drop)
     }
 
     fn spares() -> &'static Mutex<Vec<Proxied<Postgres>>> {

@@ -183,7 +183,7 @@ async fn one_server_that_hangs_holds_up_no_other() {
 async fn a_server_that_comes_back_finds_its_clients() {
     needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new().tls()).expect("a server starts");
-    let locks = client(&Known::of(&server).trusted("/back").replace("4s", "20s")).await;
+    let locks = client(&Known::of(&server).trusted("/back").replace("session=4s", "session=20s")).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
     server.kill().expect("it runs");
     eventually("the guard is suspect", || guard.state() == fencepost_core::State::Suspect).await;
