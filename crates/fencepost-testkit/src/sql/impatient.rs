@@ -1,7 +1,7 @@
 //! Many callers that give up after a few milliseconds.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Guard, Registry, Result};
 
@@ -17,8 +17,12 @@ const TASKS: u64 = 16;
 /// The time after which the requests of a task count as hung.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The lease. A connection that nobody uses for a third of it is closed: on a slow machine one of 30 s closed connections in every round.
-const TTL: Duration = Duration::from_secs(600);
+/// How many connections a client has at most.
+const CONNECTIONS: usize = 16;
+
+/// A connection on which claims wait is closed when nobody has used it for so long, and opened again: a third of `WAIT_IDLE` in
+/// `fencepost-sql`. On a quiet machine the requests take hardly longer.
+const UNUSED: Duration = Duration::from_millis(666);
 
 /// How many locks are held in the second round. With row locks each has a connection of the client's 16, also while a wait is undone.
 const NAMES: u64 = 8;
@@ -30,8 +34,8 @@ const REQUESTS: u64 = 125;
 const BUSY_REQUESTS: u64 = 25;
 
 /// Makes 2,000 requests for a lock that is held, in 16 tasks. Each gives up after 1 to 5 ms: by its waiting time, or dropped by its
-/// caller. Then it makes as many for 8 locks. Returns how many connections the client opened for each. Then it makes such requests for a
-/// lock that is often free.
+/// caller. Then it makes as many for 8 locks. Returns how many connections the client opened for each, less those that it may have closed
+/// because nobody used them. Then it makes such requests for a lock that is often free.
 ///
 /// # Panics
 /// Panics if a request leaves something behind that keeps others from a lock.
@@ -42,8 +46,7 @@ pub async fn impatient_callers(
 ) -> [usize; 2] {
     let proxy = Proxy::start(address).expect("it listens");
     let connect = async |address| {
-        let builder = Client::builder().attempt_timeout(SOON).ttl(TTL);
-        let client = builder.connect(registry, &url(address)).await;
+        let client = Client::builder().attempt_timeout(SOON).connect(registry, &url(address)).await;
         client.expect("it answers")
     };
     let (client, other) = (connect(proxy.address()).await, connect(address).await);
@@ -54,9 +57,10 @@ pub async fn impatient_callers(
         for name in &names {
             held.push(other.mutex(name).expect("a good name").lock().await.expect("it is free"));
         }
-        let before = proxy.passed();
+        let (before, began) = (proxy.passed(), Instant::now());
         finish(storm(&client, &names, REQUESTS)).await;
-        opened.push(proxy.passed() - before);
+        let unused = CONNECTIONS * began.elapsed().div_duration_f64(UNUSED) as usize;
+        opened.push((proxy.passed() - before).saturating_sub(unused));
         for guard in held {
             guard.release().await.expect("it was held");
         }
