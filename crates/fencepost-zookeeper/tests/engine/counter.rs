@@ -28,7 +28,7 @@ async fn claims_near_the_end_of_the_counter_are_refused() {
     }
     let count = |server: &mut ZooKeeper, path: &str, count| server.set_count(path, count).expect("it is set");
     count(&mut server, "/count/lock", LAST - 3);
-    let locks = client(&format!("{}/count?session=30s", server.url())).await;
+    let locks = client(&format!("{}/count?session=60s", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     for _ in 0..3 {
         let guard = mutex.lock().await.expect("it is free");
@@ -80,7 +80,7 @@ async fn an_examination_warns_of_a_high_count() {
     server.set_count("/count/few", (1 << 30) - 1).expect("it is set");
     server.set_count("/count/many", 1 << 30).expect("it is set");
     server.set_count("/count/stock%2F42/leases", LAST).expect("it is set");
-    let locks = client(&format!("{}/count?session=30s", server.url())).await;
+    let locks = client(&format!("{}/count?session=60s", server.url())).await;
     let report = locks.examine().await.expect("it can look");
     let mut counters: Vec<_> =
         report.findings.iter().filter(|finding| finding.subject == "counter").collect();
