@@ -20,10 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How many connections a client has at most.
 const CONNECTIONS: usize = 16;
 
-/// A connection on which claims wait is closed when nobody has used it for so long, and opened again: a third of `WAIT_IDLE` in
-/// `fencepost-sql`. On a quiet machine the requests take hardly longer.
-const UNUSED: Duration = Duration::from_millis(666);
-
 /// How many locks are held in the second round. With row locks each has a connection of the client's 16, also while a wait is undone.
 const NAMES: u64 = 8;
 
@@ -35,7 +31,7 @@ const BUSY_REQUESTS: u64 = 25;
 
 /// Makes 2,000 requests for a lock that is held, in 16 tasks. Each gives up after 1 to 5 ms: by its waiting time, or dropped by its
 /// caller. Then it makes as many for 8 locks. Returns how many connections the client opened for each, less those that it may have closed
-/// because nobody used them. Then it makes such requests for a lock that is often free.
+/// because nobody used them for `unused`. Then it makes such requests for a lock that is often free.
 ///
 /// # Panics
 /// Panics if a request leaves something behind that keeps others from a lock.
@@ -43,6 +39,7 @@ pub async fn impatient_callers(
     registry: &Registry,
     address: SocketAddr,
     url: impl Fn(SocketAddr) -> String,
+    unused: Duration,
 ) -> [usize; 2] {
     let proxy = Proxy::start(address).expect("it listens");
     let connect = async |address| {
@@ -59,8 +56,8 @@ pub async fn impatient_callers(
         }
         let (before, began) = (proxy.passed(), Instant::now());
         finish(storm(&client, &names, REQUESTS)).await;
-        let unused = CONNECTIONS * began.elapsed().div_duration_f64(UNUSED) as usize;
-        opened.push((proxy.passed() - before).saturating_sub(unused));
+        let closed = CONNECTIONS * began.elapsed().div_duration_f64(unused) as usize;
+        opened.push((proxy.passed() - before).saturating_sub(closed));
         for guard in held {
             guard.release().await.expect("it was held");
         }
