@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{DetachedLease, Error, HolderInfo, Name, Token};
+use fencepost_core::{ClaimInfo, DetachedLease, Error, HolderInfo, Name, Token};
 
 use crate::problem::{Answer, Problem};
 use crate::record;
@@ -37,7 +37,8 @@ pub(crate) async fn note(
     }
 }
 
-/// Explains why a lease cannot be extended. The reason of an eviction is for the holder, and for callers that may read the lock.
+/// Explains why a lease cannot be extended. `may_know`: the caller may read the lock, or holds the very grant that the lease names. The token
+/// in the text of a lease is no proof of that, because its bearer can change it: such a caller would learn which grants were evicted.
 pub(crate) async fn explain(
     service: &Service,
     lease: &DetachedLease,
@@ -45,19 +46,27 @@ pub(crate) async fn explain(
     may_know: bool,
 ) -> Problem {
     let problem = Problem::from(error);
-    let Ok(record) = record::of_eviction(lease.name(), lease.token()) else { return problem };
-    let noted = service.locks.inspect(record.as_str()).await.ok();
-    if let Some(note) = noted.as_ref().and_then(|info| info.holders().next()) {
-        let problem = problem.with("loss", "evicted");
-        return match &note.reason {
-            Some(why) if may_know => problem.with("why", why.as_str()),
-            _ => problem,
-        };
+    if !may_know {
+        return problem;
     }
-    let info = service.locks.inspect(lease.name().as_str()).await.ok();
-    let mine = |claim: &&fencepost_core::ClaimInfo| claim.token == Some(lease.token()) && claim.evicted;
-    match info.as_ref().and_then(|info| info.holders().find(mine)) {
+    match noted(service, lease).await {
+        Some(ClaimInfo { reason: Some(why), .. }) => problem.with("loss", "evicted").with("why", why),
         Some(_) => problem.with("loss", "evicted"),
+        None if is_marked(service, lease).await => problem.with("loss", "evicted"),
         None => problem,
     }
+}
+
+/// Returns the note about the eviction of the grant with this token.
+async fn noted(service: &Service, lease: &DetachedLease) -> Option<ClaimInfo> {
+    let record = record::of_eviction(lease.name(), lease.token()).ok()?;
+    let info = service.locks.inspect(record.as_str()).await.ok()?;
+    info.holders().next().cloned()
+}
+
+/// Returns whether the engine shows that the holder with this token is evicted.
+async fn is_marked(service: &Service, lease: &DetachedLease) -> bool {
+    let info = service.locks.inspect(lease.name().as_str()).await.ok();
+    let mine = |claim: &ClaimInfo| claim.token == Some(lease.token()) && claim.evicted;
+    info.is_some_and(|info| info.holders().any(mine))
 }

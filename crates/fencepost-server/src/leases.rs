@@ -79,7 +79,6 @@ pub(crate) async fn extend(
     match extended(&service.locks, &lease, ttl).await {
         Ok(grant) => Ok(Json(grant.answer(received))),
         Err(error) if error.is_lost() => {
-            // The token comes from the caller, and could be that of any grant.
             let may_know = caller.may(Verb::Read, lease.name()) || service.history.has_made(&lease);
             Err(eviction::explain(&service, &lease, error, may_know).await)
         }

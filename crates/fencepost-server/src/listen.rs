@@ -9,6 +9,7 @@ use axum::Router;
 use axum::extract::Request;
 use fencepost_core::{Error, ErrorKind, Result};
 use fencepost_tls::Certificates;
+use futures_util::future::OptionFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -24,6 +25,7 @@ use tower_service::Service as _;
 
 use crate::options::Options;
 use crate::peer::{Noted, Peer};
+use crate::prometheus::Metrics;
 
 /// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
@@ -76,12 +78,11 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
 /// Dropped, it accepts no more connections. Those that are open end with their tasks, and the locks of their leases are held on.
 pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    match &options.metrics {
-        None => accept(router, listener, options).await,
-        Some(metrics) => tokio::select! {
-            () = metrics.keep() => {}
-            () = accept(router, listener, options) => {}
-        },
+    let (metrics, tokens) = (options.metrics.as_ref(), options.tokens.as_ref());
+    tokio::select! {
+        Some(()) = OptionFuture::from(metrics.map(Metrics::keep)) => {}
+        Some(()) = OptionFuture::from(tokens.map(|tokens| tokens.keep())) => {}
+        () = accept(router, listener, options) => {}
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Reads and writes the file of access tokens.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind as Io, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -10,46 +10,78 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::rights::entry::Entry;
 
-/// How long a file must have rested before access tokens that are gone from it are revoked.
-const RESTED: Duration = Duration::from_secs(1);
+/// How long an access token must be missing from a file that may just be written before it is revoked.
+pub(crate) const RESTED: Duration = Duration::from_secs(1);
 
 /// The bit of a file's mode that lets every user write it.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Tells a changed file from the one that was read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
+/// A version of the file: what tells a changed file from the one that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
     device: u64,
     inode: u64,
     bytes: u64,
-    modified: Option<SystemTime>,
+    /// When its text was written last. A program can set this time to any other.
+    modified: Duration,
+    /// When anything of it was changed last. No program can set this time.
+    changed: Duration,
 }
 
-impl Seen {
+impl Version {
     /// Looks at the file. `None`: there is none.
-    pub(crate) fn of(path: &Path) -> Option<Seen> {
-        let file = fs::metadata(path).ok()?;
-        let modified = file.modified().ok();
-        Some(Seen { device: file.dev(), inode: file.ino(), bytes: file.size(), modified })
+    pub(crate) fn of(path: &Path) -> Option<Version> {
+        fs::metadata(path).ok().map(|file| Version::from(&file))
     }
 
-    /// Returns whether the file was written within [`RESTED`].
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age < RESTED)
+    /// Returns whether nothing of the file was changed within [`RESTED`]. Only then a later change is sure to have another time, because
+    /// some file systems count in seconds.
+    pub(crate) fn has_rested(&self) -> bool {
+        since(self.changed) >= RESTED
+    }
+
+    /// Returns whether the text is whole: nobody wrote it within [`RESTED`], or the file has taken the place of `before` by a rename. A
+    /// rename changes the file, but not its text.
+    pub(crate) fn is_whole(&self, before: Option<&Version>) -> bool {
+        let is_another = |before: &Version| (before.device, before.inode) != (self.device, self.inode);
+        since(self.modified) >= RESTED || before.is_some_and(is_another) && self.changed > self.modified
     }
 }
 
-/// Reads the text of the file.
+impl From<&Metadata> for Version {
+    fn from(file: &Metadata) -> Version {
+        let time = |seconds: i64, nanos: i64| {
+            Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0))
+        };
+        Version {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.size(),
+            modified: time(file.mtime(), file.mtime_nsec()),
+            changed: time(file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+/// Returns how long ago this time was. A time in the future is one of an earlier clock, so it counts as long ago.
+fn since(time: Duration) -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.checked_sub(time).unwrap_or(Duration::MAX)
+}
+
+/// Reads the text of the file, and the version that has it.
 ///
 /// # Errors
 /// [`is_configuration`](Error::is_configuration) if it cannot be read, or every user may write it.
-pub(crate) fn text(path: &Path) -> Result<String> {
+pub(crate) fn read(path: &Path) -> Result<(Version, String)> {
     let failed = |error| configuration(path, "cannot be read").because(error);
     let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.mode() & OTHERS_WRITE != 0 {
+    // Before the text: a file that is changed meanwhile is read again.
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.mode() & OTHERS_WRITE != 0 {
         return Err(configuration(path, "can be written by every user of this machine; run chmod o-w on it"));
     }
-    io::read_to_string(file).map_err(failed)
+    Ok((Version::from(&metadata), io::read_to_string(file).map_err(failed)?))
 }
 
 /// Reads the lines of a file.
@@ -88,7 +120,7 @@ pub(crate) fn change(path: &Path, edit: impl FnOnce(&mut Vec<String>) -> Result<
     let write = || {
         let mut lines = Vec::new();
         if path.exists() {
-            let text = text(&path)?;
+            let (_, text) = read(&path)?;
             entries(&path, &text)?;
             lines.extend(text.lines().map(str::to_owned));
             let old = fs::metadata(&path).map_err(failed)?;

@@ -24,6 +24,10 @@ impl Hash {
         self.0.ct_eq(&other.0).into()
     }
 
+    pub(crate) fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     pub(crate) fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,9 +1,10 @@
 //! The file of access tokens. It is read again when it has changed.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Error, Result, visible};
@@ -11,12 +12,20 @@ use tokio::sync::Semaphore;
 
 use crate::rights::caller::Caller;
 use crate::rights::entry::{Entry, Right};
-use crate::rights::file::{self, Seen};
+use crate::rights::file::{self, RESTED, Version};
 use crate::rights::rate::Rate;
 use crate::rights::secret::{Hash, fresh};
 
-/// The access tokens of a file. A request reads the file again if it has changed. A file that is missing or has a fault leaves the access
-/// tokens that were read before as they are, and the log says so once.
+/// How often the file is looked at while no request does.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// The access tokens of a file. The file is read again when it has changed: before each request, and every 0.25 s where [`serve`] runs. A
+/// file that is missing or has a fault leaves the access tokens that were read before as they are, and the log says so once.
+///
+/// An access token that is gone from the file is revoked within 1 s, however often the file is written. If the new file was renamed to its
+/// place, that is at once. Else the file may just be written, and the access token counts until it was missing for 1 s.
+///
+/// [`serve`]: crate::serve
 pub struct Tokens {
     path: PathBuf,
     state: Mutex<State>,
@@ -24,16 +33,22 @@ pub struct Tokens {
 
 struct State {
     known: Vec<Known>,
-    /// The file that `known` is of, or that has a fault.
-    seen: Option<Seen>,
-    /// The file could not be read, which the log says.
-    is_unread: bool,
+    /// The version that was read last.
+    last: Option<Version>,
+    /// The text that `known` is of. It has no secret.
+    text: String,
+    /// Nothing more is to be learned from `last`: the file is read again when it has another version.
+    is_settled: bool,
+    /// Why the file is not in use, as the log has said it.
+    fault: Option<String>,
 }
 
 struct Known {
     entry: Entry,
     waiting: Option<Arc<Semaphore>>,
     rate: Option<Arc<Rate>>,
+    /// Since when the file lacks it.
+    missing: Option<Instant>,
 }
 
 /// An access token to be added.
@@ -57,9 +72,16 @@ impl Tokens {
     /// # Errors
     /// [`is_configuration`](Error::is_configuration): the fault of the file, with its path and line.
     pub fn read(path: &Path) -> Result<Tokens> {
-        let seen = Seen::of(path);
-        let entries = file::entries(path, &file::text(path)?)?;
-        let state = State { known: known(path, entries, &[]), seen, is_unread: false };
+        let (version, text) = file::read(path)?;
+        let mut state = State {
+            known: Vec::new(),
+            last: Some(version),
+            text: String::new(),
+            is_settled: version.has_rested(),
+            fault: None,
+        };
+        state.take(file::entries(path, &text)?);
+        state.text = text;
         Ok(Tokens { path: path.to_owned(), state: Mutex::new(state) })
     }
 
@@ -136,56 +158,114 @@ impl Tokens {
         (!is_over).then(caller)
     }
 
+    /// Reads the file when it has changed, for as long as the future is polled.
+    pub(crate) async fn keep(&self) {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            self.reload(&mut self.state.lock());
+        }
+    }
+
     fn reload(&self, state: &mut State) {
-        let now = Seen::of(&self.path);
-        if now == state.seen {
+        if state.is_settled && Version::of(&self.path) == state.last {
             return;
         }
-        let text = match file::text(&self.path) {
-            Ok(text) => text,
+        state.is_settled = false;
+        let read = file::read(&self.path).and_then(|(version, text)| {
+            let before = state.last.replace(version);
+            if text != state.text {
+                // A file with a fault is not in use, and is read again when it changes.
+                state.is_settled = version.has_rested();
+                state.take(file::entries(&self.path, &text)?);
+                state.text = text;
+            }
+            state.revoke(version.is_whole(before.as_ref()));
+            state.is_settled = version.has_rested() && !state.is_any_missing();
+            Ok(())
+        });
+        match read {
+            Ok(()) => state.fault = None,
+            // The next request tries again to read a file that cannot be read: the reason was for example too many open files.
             Err(error) => {
-                // The reason may pass, for example too many open files: the next request tries again.
-                state.seen = None;
-                if !std::mem::replace(&mut state.is_unread, true) {
-                    tracing::error!(%error, "the changed file of access tokens is not in use");
+                let error = error.to_string();
+                if state.fault.as_ref() != Some(&error) {
+                    tracing::error!(error, "the changed file of access tokens is not in use");
+                    state.fault = Some(error);
                 }
-                return;
             }
-        };
-        (state.seen, state.is_unread) = (now, false);
-        match file::entries(&self.path, &text) {
-            // Somebody may be writing the file, and has emptied it first. The next request reads it again.
-            Ok(entries) if entries.len() < state.known.len() && now.is_some_and(|now| now.is_fresh()) => {
-                state.seen = None;
-            }
-            Ok(entries) => state.known = known(&self.path, entries, &state.known),
-            Err(error) => tracing::error!(%error, "the changed file of access tokens is not in use"),
         }
     }
 }
 
-/// Keeps the counts of requests of access tokens that were known before.
-fn known(path: &Path, entries: Vec<Entry>, before: &[Known]) -> Vec<Known> {
-    tracing::debug!(file = %path.display(), tokens = entries.len(), "the file of access tokens is in use");
-    let waiting = |entry: &Entry| {
-        let same = |old: &&Known| old.entry.hash.is(&entry.hash) && old.entry.waiting == entry.waiting;
-        match before.iter().find(same) {
-            Some(old) => old.waiting.clone(),
-            None => entry.waiting.map(|most| Arc::new(Semaphore::new(most as usize))),
-        }
-    };
-    let rate = |entry: &Entry| {
-        let same = |old: &&Known| old.entry.hash.is(&entry.hash) && old.entry.rate == entry.rate;
-        match before.iter().find(same) {
-            Some(old) => old.rate.clone(),
-            None => entry.rate.map(|a_second| Arc::new(Rate::new(a_second))),
-        }
-    };
-    entries.into_iter().map(|entry| Known { waiting: waiting(&entry), rate: rate(&entry), entry }).collect()
+impl State {
+    /// Takes the access tokens of a text. Those that it lacks stay at first.
+    fn take(&mut self, entries: Vec<Entry>) {
+        tracing::debug!(tokens = entries.len(), "the file of access tokens is in use");
+        let now = Instant::now();
+        let mut before: HashMap<[u8; 32], Known> =
+            self.known.drain(..).map(|known| (known.entry.hash.to_bytes(), known)).collect();
+        self.known = entries
+            .into_iter()
+            .map(|entry| Known::new(before.remove(&entry.hash.to_bytes()), entry))
+            .collect();
+        self.known
+            .extend(before.into_values().map(|old| Known { missing: old.missing.or(Some(now)), ..old }));
+    }
+
+    /// Revokes the access tokens that the file lacks.
+    fn revoke(&mut self, is_whole: bool) {
+        self.known.retain(|known| known.missing.is_none_or(|since| !is_whole && since.elapsed() < RESTED));
+    }
+
+    fn is_any_missing(&self) -> bool {
+        self.known.iter().any(|known| known.missing.is_some())
+    }
+}
+
+impl Known {
+    /// Keeps the counts of requests of an access token that was known before.
+    fn new(before: Option<Known>, entry: Entry) -> Known {
+        let (waiting, rate) = before.map_or((None, None), |before| {
+            let waiting = before.waiting.filter(|_| before.entry.waiting == entry.waiting);
+            (waiting, before.rate.filter(|_| before.entry.rate == entry.rate))
+        });
+        let waiting = waiting.or_else(|| entry.waiting.map(|most| Arc::new(Semaphore::new(most as usize))));
+        let rate = rate.or_else(|| entry.rate.map(|a_second| Arc::new(Rate::new(a_second))));
+        Known { entry, waiting, rate, missing: None }
+    }
 }
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use fencepost_testkit::server::TempDir;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_read_again_although_no_request_comes() {
+        let dir = TempDir::new("tokens").unwrap();
+        let file = dir.path().join("tokens.jsonl");
+        let (caller, rights) = ("ci".to_owned(), vec!["read:".parse().unwrap()]);
+        Tokens::add(&file, &NewToken { caller, rights, expires: None, waiting: None, rate: None }).unwrap();
+        let tokens = Tokens::read(&file).unwrap();
+        // It is written more often than once a second.
+        let revoked = async {
+            while !tokens.state.lock().known.is_empty() {
+                fs::write(&file, "").unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = tokens.keep() => {}
+            revoked = tokio::time::timeout(Duration::from_secs(10), revoked) => revoked.expect("it is revoked"),
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::http::StatusCode;
 use fencepost_server::Tokens;
@@ -63,6 +64,68 @@ async fn a_file_that_is_being_written_revokes_nobody() {
     assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
     write(&service.file, "");
     assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
+}
+
+/// Replaces the file by a rename. The new file has a time of its own, as a program that copies files gives it.
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    let time = SystemTime::now() - Duration::from_millis(100);
+    fs::File::options().write(true).open(&new).unwrap().set_modified(time).unwrap();
+    fs::rename(&new, file).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_takes_the_place_of_the_old_one_revokes_at_once() {
+    let service = Guarded::start().await;
+    let (first, second) = (service.token(&["read:"]), add(&service.file, "ops", &["read:"], None, None));
+    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
+    let text = fs::read_to_string(&service.file).unwrap();
+    replace(&service.file, text.lines().nth(1).unwrap());
+    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_all_the_time_revokes_within_a_second() {
+    let service = Guarded::start().await;
+    let (first, second) = (service.token(&["read:"]), add(&service.file, "ops", &["read:"], None, None));
+    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
+    let text = fs::read_to_string(&service.file).unwrap();
+    let removed = Instant::now();
+    let refused = async {
+        loop {
+            fs::write(&service.file, text.lines().nth(1).unwrap()).unwrap();
+            if service.ask(&first, get("/v1/locks")).await.0 == StatusCode::UNAUTHORIZED {
+                return;
+            }
+            assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("the token is revoked");
+    assert!(removed.elapsed() >= Duration::from_secs(1), "somebody may be writing the file");
+}
+
+#[tokio::test]
+async fn a_change_counts_that_keeps_the_size_and_the_time_of_the_file() {
+    let service = Guarded::start().await;
+    let first = service.token(&["read:"]);
+    let text = fs::read_to_string(&service.file).unwrap();
+    fs::write(&service.file, "").unwrap();
+    let second = service.token(&["read:"]);
+    let other = fs::read_to_string(&service.file).unwrap();
+    assert_eq!(text.len(), other.len());
+    // A time in the past: the service is sure that nobody writes the file.
+    write(&service.file, &text);
+    let time = fs::metadata(&service.file).unwrap().modified().unwrap();
+    assert_eq!(service.ask(&first, get("/v1/locks")).await.0, StatusCode::OK);
+    for (text, valid, not) in [(&other, &second, &first), (&text, &first, &second)] {
+        fs::write(&service.file, text).unwrap();
+        fs::File::options().write(true).open(&service.file).unwrap().set_modified(time).unwrap();
+        assert_eq!(service.ask(not, get("/v1/locks")).await.0, StatusCode::UNAUTHORIZED);
+        assert_eq!(service.ask(valid, get("/v1/locks")).await.0, StatusCode::OK);
+    }
 }
 
 #[tokio::test]
