@@ -25,6 +25,9 @@ const LINES: usize = 10_000;
 /// The shortest time between two lines about failed logins.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The codes of requests that were not refused: they were not granted yet, or nobody could decide about them. A long poll has one each time.
+const AGAIN: [&str; 4] = ["timed-out", "in-progress", "closing", "unreachable"];
+
 /// The audit log. Clones write to the same place. The default writes nothing. A thread writes the lines, so a reader that stops does not
 /// stop the service. The log then says how many lines are missing.
 #[derive(Clone, Default)]
@@ -111,8 +114,11 @@ impl Audit {
         }
     }
 
-    /// Reports a request about a lock that was refused.
+    /// Reports a request about a lock that was refused. A request that the caller may send again as it is was not.
     pub(crate) fn refused(&self, caller: &Caller, lock: &Name, verb: Verb, problem: &Problem) {
+        if AGAIN.contains(&problem.code()) {
+            return;
+        }
         let fields = json!({ "lock": lock.as_str(), "verb": verb.name(), "code": problem.code() });
         self.write("refused", caller, &fields);
     }

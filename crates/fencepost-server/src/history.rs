@@ -176,37 +176,10 @@ impl History {
     /// Compares a look with the last one.
     pub(crate) fn observe(&self, now: &Arc<Seen>) {
         let mut state = self.0.lock();
-        let Some(before) = state.seen.replace(Arc::clone(now)) else { return };
-        for (name, info) in &before.locks {
-            let later = now.locks.get(name);
-            for (claim, token) in holders(info) {
-                if later.is_none_or(|later| holder_of(later, token).is_none()) {
-                    state.add(Grant::of(&info.name, claim, token, before.at_micros));
-                    let Some(grant) = state.grant(&info.name, token) else { continue };
-                    let passed = Duration::from_micros(now.at_micros.saturating_sub(before.at_micros));
-                    let how = match claim.expires_in {
-                        _ if claim.evicted => How::Evicted,
-                        Some(left) if left <= passed => How::Expired,
-                        _ => How::Released,
-                    };
-                    grant.end(End { at_micros: now.at_micros, how, is_exact: false });
-                }
-            }
+        if let Some(before) = state.seen.replace(Arc::clone(now)) {
+            state.compare(&before, now);
         }
-        for (name, info) in &now.locks {
-            let earlier = before.locks.get(name);
-            for (claim, token) in holders(info) {
-                if earlier.is_none_or(|earlier| holder_of(earlier, token).is_none()) {
-                    let mut grant = Grant::of(&info.name, claim, token, now.at_micros);
-                    grant.waited = earlier.and_then(|earlier| {
-                        let waiter = earlier.waiters().find(|waiter| waiter.holder == claim.holder)?;
-                        let arrived = before.at_micros.saturating_sub(micros(waiter.age));
-                        Some(Duration::from_micros(grant.since_micros.saturating_sub(arrived)))
-                    });
-                    state.add(grant);
-                }
-            }
-        }
+        state.end_unseen(now);
     }
 
     /// Returns since when this copy of the service looks, in microseconds since 1970.
@@ -257,10 +230,12 @@ impl Grant {
         }
     }
 
-    /// The first news of its end counts.
+    /// Notes its end. The first exact news counts, or else the first news.
     fn end(&mut self, end: End) {
         let how = if self.is_evicted { How::Evicted } else { end.how };
-        self.end.get_or_insert(End { how, ..end });
+        if self.end.is_none_or(|known| end.is_exact && !known.is_exact) {
+            self.end = Some(End { how, ..end });
+        }
     }
 }
 
@@ -281,6 +256,55 @@ impl State {
             if keys.is_empty() {
                 self.of_lock.remove(&oldest.name);
             }
+        }
+    }
+
+    /// Notes the grants that have begun or ended between two looks.
+    fn compare(&mut self, before: &Seen, now: &Seen) {
+        for (name, info) in &before.locks {
+            let later = now.locks.get(name);
+            for (claim, token) in holders(info) {
+                if later.is_none_or(|later| holder_of(later, token).is_none()) {
+                    self.add(Grant::of(&info.name, claim, token, before.at_micros));
+                    let Some(grant) = self.grant(&info.name, token) else { continue };
+                    let passed = Duration::from_micros(now.at_micros.saturating_sub(before.at_micros));
+                    let how = match claim.expires_in {
+                        _ if claim.evicted => How::Evicted,
+                        Some(left) if left <= passed => How::Expired,
+                        _ => How::Released,
+                    };
+                    grant.end(End { at_micros: now.at_micros, how, is_exact: false });
+                }
+            }
+        }
+        for (name, info) in &now.locks {
+            let earlier = before.locks.get(name);
+            for (claim, token) in holders(info) {
+                if earlier.is_none_or(|earlier| holder_of(earlier, token).is_none()) {
+                    let mut grant = Grant::of(&info.name, claim, token, now.at_micros);
+                    grant.waited = earlier.and_then(|earlier| {
+                        let waiter = earlier.waiters().find(|waiter| waiter.holder == claim.holder)?;
+                        let arrived = before.at_micros.saturating_sub(micros(waiter.age));
+                        Some(Duration::from_micros(grant.since_micros.saturating_sub(arrived)))
+                    });
+                    self.add(grant);
+                }
+            }
+        }
+    }
+
+    /// Ends the grants of this copy that no look has seen: they were made before this look began, and it does not find them.
+    fn end_unseen(&mut self, now: &Seen) {
+        let open = self.grants.values_mut().filter(|grant| grant.end.is_none());
+        for grant in open.filter(|grant| grant.since_micros < now.began_micros) {
+            let info = now.locks.get(grant.name.as_str());
+            if info.is_some_and(|info| holder_of(info, grant.token).is_some()) {
+                continue;
+            }
+            let ttl = grant.lease.as_ref().map_or(Duration::ZERO, DetachedLease::ttl);
+            let is_expired = grant.since_micros.saturating_add(micros(ttl)) <= now.at_micros;
+            let how = if is_expired { How::Expired } else { How::Released };
+            grant.end(End { at_micros: now.at_micros, how, is_exact: false });
         }
     }
 

@@ -14,7 +14,9 @@ pub(crate) type Callers = HashMap<(Name, Token), (Arc<str>, u64)>;
 pub(crate) struct Seen {
     /// The looks are numbered as they begin.
     pub(crate) number: u64,
-    /// When the look at the engine ended, in microseconds since 1970.
+    /// When the look at the engine began, in microseconds since 1970.
+    pub(crate) began_micros: u64,
+    /// When it ended, in microseconds since 1970.
     pub(crate) at_micros: u64,
     /// By their names.
     pub(crate) locks: BTreeMap<String, Info>,

@@ -110,7 +110,7 @@ impl Shared {
     }
 
     async fn all(&self) -> fencepost_core::Result<Seen> {
-        let (began, number) = (now_micros(), self.begun.fetch_add(1, Ordering::Relaxed));
+        let (began_micros, number) = (now_micros(), self.begun.fetch_add(1, Ordering::Relaxed));
         let (mut listing, mut locks) = (self.locks.list_all(""), BTreeMap::new());
         while let Some(info) = listing.next().await {
             let info = info?;
@@ -118,8 +118,8 @@ impl Shared {
                 locks.insert(info.name.as_str().to_owned(), info);
             }
         }
-        let callers = self.history.callers(began, &locks);
-        Ok(Seen { number, at_micros: now_micros(), locks, callers })
+        let callers = self.history.callers(began_micros, &locks);
+        Ok(Seen { number, began_micros, at_micros: now_micros(), locks, callers })
     }
 }
 

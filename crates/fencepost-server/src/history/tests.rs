@@ -64,6 +64,37 @@ fn callers_are_kept_while_their_grants_may_be_held() {
 }
 
 #[test]
+fn a_grant_that_ended_between_two_looks_has_ended() {
+    let (history, name) = (History::default(), Name::new("a").unwrap());
+    let start = now_micros() - 60_000_000;
+    // Granted at this second, with a lease of so many seconds.
+    let granted = |token: u64, second: u64, ttl: u64| {
+        let (id, ttl) = (fencepost_core::ClaimId::from_u128(token.into()), Duration::from_secs(ttl));
+        let lease = DetachedLease::of(id, name.clone(), fencepost_core::Mode::Shared, ttl);
+        let since_micros = start + second * 1_000_000;
+        history.granted(Grant { lease: Some(lease), since_micros, ..grant("a", token) });
+    };
+    let look = |began: u64| {
+        let began_micros = start + began * 1_000_000;
+        let seen = Seen { began_micros, at_micros: began_micros + 1_000_000, ..Seen::default() };
+        history.observe(&Arc::new(seen));
+        let grants = history.of_lock(&name, 9);
+        let how = |grant: &super::Grant| (grant.token.get(), grant.end.map(|end| (end.how, end.is_exact)));
+        grants.iter().map(how).collect::<Vec<_>>()
+    };
+    granted(1, 1, 2);
+    granted(2, 2, 30);
+    assert_eq!(
+        look(2),
+        [(2, None), (1, Some((How::Expired, false)))],
+        "this look may have missed the second"
+    );
+    assert_eq!(look(20)[0], (2, Some((How::Released, false))));
+    history.ended(&name, Token::new(2), How::Lost);
+    assert_eq!(look(40)[0], (2, Some((How::Lost, true))), "its holder knows it better");
+}
+
+#[test]
 fn looks_are_compared() {
     let (history, name) = (History::default(), Name::new("a").unwrap());
     let claim = |label: &str, token: Option<u64>, left: u64| {

@@ -238,6 +238,12 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     let info = service.locks.inspect("a").await.unwrap();
     assert_eq!(info.holders().next().unwrap().holder.label, "ci: job 7");
     service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
+    // A caller that polls is not refused each time.
+    for _ in 0..3 {
+        let (status, problem) =
+            service.ask(&token, post("/v1/locks/a/acquire", &json!({ "wait": "1ms" }))).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("timed-out")));
+    }
     service
         .ask(
             &token,
