@@ -42,8 +42,11 @@ pub(crate) fn lock_name(name: &str) -> Answer<Name> {
 
 /// Reads an object. An array would count as the fields in their order.
 pub(crate) fn body_of<T: DeserializeOwned>(body: Body) -> Answer<T> {
-    let body = body.map_err(|error| Problem::new(error.status(), "invalid", error.body_text()));
-    let Json(fields) = body?;
+    let Json(fields) = body.map_err(|error| match error {
+        // Its own status is that of another problem: see `key-reused`.
+        JsonRejection::JsonDataError(_) => Problem::invalid("the body is no JSON object"),
+        error => Problem::new(error.status(), "invalid", error.body_text()),
+    })?;
     let body = serde_path_to_error::deserialize(Value::Object(fields));
     body.map_err(|error| Problem::invalid(error.to_string()))
 }

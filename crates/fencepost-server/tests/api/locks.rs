@@ -124,6 +124,13 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
         let (status, problem) = acquire(&router, "a", &body).await;
         assert!(status.is_client_error() && problem["code"] == "invalid", "{body}: {status} {problem}");
     }
+    // 422 is for a key that another request has.
+    for body in [json!([]), json!(null), json!(true), json!(5), json!("a")] {
+        assert_eq!(acquire(&router, "a", &body).await.0, StatusCode::BAD_REQUEST, "{body}");
+        for path in ["/v1/leases/extend", "/v1/leases/release", "/v1/leases/show"] {
+            assert_eq!(answer(&router, post(path, &body)).await.0, StatusCode::BAD_REQUEST, "{path} {body}");
+        }
+    }
     for name in ["%20", "a%00b", &"x".repeat(256)] {
         assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
     }

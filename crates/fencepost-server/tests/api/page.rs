@@ -86,8 +86,10 @@ async fn the_page_finds_names_and_evicts_after_a_question() {
     };
     assert!(!is_evicted().await);
     // A later holder is not evicted in the place of this one.
-    let later = body.replace(&format!("token={token}"), &format!("token={}", token + 100));
     let own = Some("http://localhost:7070");
+    let without = form(own, Some("same-origin"), "name=a".to_owned());
+    assert_eq!(text(&router, without).await.0, StatusCode::BAD_REQUEST);
+    let later = body.replace(&format!("token={token}"), &format!("token={}", token + 100));
     assert_eq!(text(&router, form(own, Some("same-origin"), later)).await.0, StatusCode::CONFLICT);
     assert!(!is_evicted().await);
     let (status, answer) = text(&router, form(own, Some("same-origin"), body)).await;
