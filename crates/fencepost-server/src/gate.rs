@@ -3,15 +3,15 @@
 //! They are one layer. A layer of its own for each step costs a waiting request several KiB and each request several microseconds.
 
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::http::HeaderValue;
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{self, HeaderName};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-use crate::problem::Answer;
+use crate::problem::{Answer, Problem};
 use crate::service::Service;
 use crate::{body, login, origin, trace};
 
@@ -38,14 +38,30 @@ pub(crate) fn pass(
     next: Next,
 ) -> impl Future<Output = Response> + Send {
     let span = trace::span(&request);
-    answer(service, request, next).instrument(span.clone()).map(move |answer| {
+    let asks_engine =
+        request.extensions().get::<MatchedPath>().is_some_and(|path| asks_engine(path.as_str()));
+    answer(service.clone(), request, next).instrument(span.clone()).map(move |answer| {
         let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+        if let Some(problem) = Problem::unlogged(&mut response) {
+            response = problem.logged(&service.failures).into_response();
+        } else if asks_engine && matches!(response.status(), StatusCode::OK | StatusCode::NO_CONTENT) {
+            service.failures.succeeded();
+        }
         trace::answered(&span, &response);
         for (name, value) in HEADERS {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
     })
+}
+
+/// Returns whether the engine has served a request for this path that succeeded. A stream is answered before the engine is asked.
+fn asks_engine(path: &str) -> bool {
+    path == "/readyz"
+        || path.starts_with("/v1/")
+            && !path.ends_with("/engine")
+            && !path.ends_with("/changes")
+            && !path.ends_with("/hold")
 }
 
 async fn answer(service: Service, request: Request, next: Next) -> Answer<Response> {

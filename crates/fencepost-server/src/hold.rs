@@ -195,7 +195,7 @@ impl Held {
                         return Some(("granted", granted));
                     }
                     Ok(None) => busy(&self.service.locks, &self.wanted).await,
-                    Err(error) => Problem::from(error),
+                    Err(error) => Problem::from(error).logged(&self.service.failures),
                 };
                 Some(self.end(&problem))
             }

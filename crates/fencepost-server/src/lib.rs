@@ -25,6 +25,7 @@ mod doctor;
 mod engine;
 mod events;
 mod eviction;
+mod failures;
 mod gate;
 mod grant;
 mod health;

@@ -1,6 +1,8 @@
 //! Errors as `application/problem+json` (RFC 9457), each with a code that stays.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -10,6 +12,7 @@ use serde_json::{Map, Value, json};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
+use crate::failures::Failures;
 use crate::view::Claim;
 
 /// After how many seconds a caller should try again when the engine is away.
@@ -52,11 +55,17 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     more: Map<String, Value>,
+    /// The failure of the engine that the log is to have. Such a text can have addresses, users and tables of the engine.
+    cause: Option<Arc<Error>>,
 }
+
+/// A problem whose cause is to be logged by the layer of all requests, which knows the service.
+#[derive(Clone)]
+struct Unlogged(Problem);
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
-        Problem { status, code, detail: detail.into(), more: Map::new() }
+        Problem { status, code, detail: detail.into(), more: Map::new(), cause: None }
     }
 
     /// The request breaks a rule.
@@ -79,6 +88,20 @@ impl Problem {
 
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code == code
+    }
+
+    /// Writes the cause to the log, and the id of its line to the detail.
+    pub(crate) fn logged(mut self, failures: &Failures) -> Problem {
+        if let Some(cause) = self.cause.take() {
+            let id = failures.failed(&cause);
+            let _ = write!(self.detail, "; the log of the service has the cause (id {id})");
+        }
+        self
+    }
+
+    /// Takes the problem from a response whose cause is to be logged.
+    pub(crate) fn unlogged(response: &mut axum::response::Response) -> Option<Problem> {
+        response.extensions_mut().remove::<Unlogged>().map(|Unlogged(problem)| problem)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -111,7 +134,6 @@ impl From<Error> for Problem {
             ErrorKind::Configuration => (StatusCode::BAD_GATEWAY, "engine-misconfigured"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
-        // Such a text can have addresses, users and tables of the engine.
         let what = match error.kind() {
             ErrorKind::Unreachable => "the engine does not answer; try again",
             ErrorKind::Denied => "the engine refuses the service",
@@ -119,9 +141,7 @@ impl From<Error> for Problem {
             ErrorKind::Internal => "the service met an error that it does not expect",
             _ => return Problem::new(status, code, error.to_string()),
         };
-        let id = getrandom::u32().unwrap_or_default();
-        tracing::warn!(%error, id = format!("{id:08x}"), "a request failed");
-        Problem::new(status, code, format!("{what}; the log of the service has the cause (id {id:08x})"))
+        Problem { cause: Some(Arc::new(error)), ..Problem::new(status, code, what) }
     }
 }
 
@@ -138,6 +158,9 @@ impl IntoResponses for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> axum::response::Response {
         let mut response = (self.status, Json(self.to_json())).into_response();
+        if self.cause.is_some() {
+            response.extensions_mut().insert(Unlogged(self.clone()));
+        }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
 use crate::doctor::Doctor;
+use crate::failures::Failures;
 use crate::history::History;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
@@ -54,6 +55,7 @@ pub(crate) struct Parts {
     pub(crate) keyed: Running,
     pub(crate) snapshots: Snapshots,
     pub(crate) history: History,
+    pub(crate) failures: Failures,
     pub(crate) doctor: Doctor,
     pub(crate) tokens: Option<Arc<Tokens>>,
     pub(crate) audit: Audit,
@@ -81,6 +83,7 @@ impl Service {
             keyed: Running::default(),
             snapshots,
             history,
+            failures: Failures::default(),
             doctor: Doctor::default(),
             tokens: options.tokens.clone(),
             audit: options.audit.clone(),

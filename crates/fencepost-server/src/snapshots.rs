@@ -97,10 +97,15 @@ impl Snapshots {
 impl Shared {
     async fn look(&self, began: Instant) {
         let seen = self.all().await.map(Arc::new);
+        let was_away = self.seen.borrow().as_ref().is_some_and(|look| look.snapshot.is_err());
         match &seen {
-            Ok(seen) => self.history.observe(seen),
+            Ok(seen) => {
+                if was_away {
+                    tracing::warn!("the locks can be listed again");
+                }
+                self.history.observe(seen);
+            }
             Err(error) => {
-                let was_away = self.seen.borrow().as_ref().is_some_and(|look| look.snapshot.is_err());
                 if !was_away && !error.is_closed() {
                     tracing::warn!(%error, "the locks cannot be listed");
                 }

@@ -1,5 +1,9 @@
 //! The documents about the service: OpenAPI and metrics.
 
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use fencepost_core::ErrorKind;
@@ -8,8 +12,12 @@ use fencepost_server::{Metrics, Options};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::kit::{acquire, answer, get, lease, post, service};
+use crate::kit::{Events, acquire, answer, get, lease, post, service};
 
 #[tokio::test]
 async fn the_openapi_document_has_each_request() {
@@ -134,4 +142,69 @@ async fn callers_do_not_read_the_errors_of_the_engine() {
             assert!(!detail.contains(&own), "{problem}");
         }
     }
+}
+
+/// Notes the warnings of this thread, as `message name=value`.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if *event.metadata().level() <= Level::WARN {
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            self.0.lock().unwrap().push(text.0);
+        }
+    }
+}
+
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!("{}={value:?} ", field.name());
+    }
+}
+
+#[tokio::test]
+async fn an_outage_has_a_line_when_it_begins_and_one_when_it_ends() {
+    let warnings = Warnings::default();
+    // If there is one subscriber alone, a thread without it decides that nobody wants the events that it is the first to reach.
+    let _other = tracing::Dispatch::new(tracing_subscriber::registry());
+    let _noted = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    let engine = TestEngine::in_real_time().unwrap();
+    let router = fencepost_server::router(engine.client(), &Options::default()).unwrap();
+    engine.fail_all(ErrorKind::Unreachable);
+    let mut details = Vec::new();
+    for number in 0..20 {
+        let (status, problem) =
+            acquire(&router, &format!("job/{number}").replace('/', "%2F"), &json!({})).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+        details.push(problem["detail"].as_str().unwrap().to_owned());
+        // A stream has the same answer in its event.
+        let refused = Events::hold(&router, "stream", &json!({})).await.next_of("refused").await;
+        details.push(refused["detail"].as_str().unwrap().to_owned());
+    }
+    details.dedup();
+    let [detail] = &*details else { panic!("{details:?}") };
+    let id = detail.split_once("(id ").expect(detail).1.trim_end_matches(')');
+    engine.heal_all();
+    let has_ended = async {
+        while !warnings.0.lock().unwrap().iter().any(|line| line.contains("succeed again")) {
+            assert_eq!(answer(&router, get("/v1/locks/a")).await.0, StatusCode::OK);
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), has_ended)
+        .await
+        .expect("the log says that the outage has ended");
+    let warnings = warnings.0.lock().unwrap();
+    let of_requests: Vec<&String> = warnings.iter().filter(|line| line.contains(id)).collect();
+    let [begin, end] = &*of_requests else { panic!("{warnings:?}") };
+    assert!(begin.contains("a request failed") && begin.contains("job/0"), "{begin}");
+    assert!(end.contains("requests=40 "), "{end}");
+    assert!(
+        !warnings.iter().any(|line| line.contains("a request failed") && !line.contains(id)),
+        "{warnings:?}"
+    );
 }
