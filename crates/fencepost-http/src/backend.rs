@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name,
-    NoHistory, Page, Reply, Report, Result, Runtime, Token, Tokens, Validity, Waiters,
+    NoHistory, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -44,8 +44,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let answer = connections.send(Ask::get("/v1/engine")).await?;
         let strange = || Failure::strange(connections.url(), answer.status);
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
-        let validity = Arc::new(Validity::forever());
-        let client = Arc::new(HttpClient { connections, validity, claims: Waiters::default() });
+        let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
         let backend = Arc::new(HttpBackend { client, capabilities, engine });
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &queues)) as Arc<dyn Backend>)
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Token, Validity, Waiters, margin};
+use fencepost_core::{Claim, Moment, Token, Waiters, margin};
 use serde_json::Value;
 
 use crate::conn::call::{Answer, Ask, Connections};
@@ -12,8 +12,6 @@ use crate::error::Failure;
 
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
-    /// Each claim has its own validity.
-    pub(crate) validity: Arc<Validity>,
     pub(crate) claims: Waiters<ClaimState>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session, Validity};
+use fencepost_core::{Claim, Loss, Reply, Result, Session};
 use futures_util::stream::{self, StreamExt};
 use serde_json::json;
 
@@ -56,10 +56,6 @@ impl Session for HttpClient {
     fn id(&self) -> u64 {
         // No other engine of the process has this address.
         std::ptr::from_ref(self).addr() as u64
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

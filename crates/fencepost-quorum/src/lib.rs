@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
-    Moment, Name, NoHistory, Page, Reply, Report, Result, Token, Validity, jitter,
+    Moment, Name, NoHistory, Page, Reply, Report, Result, Token, jitter,
 };
 
 use entry::QuorumEntry;
@@ -66,7 +66,6 @@ struct Shared {
     lingering: Arc<Stragglers>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
-    validity: Arc<Validity>,
     id: u64,
 }
 
@@ -97,7 +96,6 @@ impl Quorum {
             held: Mutex::default(),
             lingering: Arc::default(),
             contended: Mutex::default(),
-            validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
         })))
     }

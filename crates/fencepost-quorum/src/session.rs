@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
 use std::task::Poll;
 
-use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, Validity, margin};
+use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, margin};
 
 use super::node_claim::NodeClaim;
 use super::{Job, NodeClaims, Shared, gather};
@@ -19,10 +19,6 @@ const AGAIN: usize = 1_024;
 impl Session for Shared {
     fn id(&self) -> u64 {
         self.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

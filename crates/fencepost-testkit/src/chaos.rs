@@ -4,7 +4,7 @@ use crate::sim::Rng;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Name,
-    Page, Removed, Renewal, Reply, Session, Token, Validity,
+    Page, Removed, Renewal, Reply, Session, Token,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -303,10 +303,6 @@ struct TroubledSession {
 impl Session for TroubledSession {
     fn id(&self) -> u64 {
         self.inner.id()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        self.inner.validity()
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {

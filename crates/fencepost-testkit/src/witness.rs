@@ -8,7 +8,7 @@ use crate::history::{Key, Recorder, What};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Listing, Moment, Name,
-    Page, Removed, Renewal, Reply, Session, Token, Validity,
+    Page, Removed, Renewal, Reply, Session, Token,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -219,10 +219,6 @@ struct WitnessedSession {
 impl Session for WitnessedSession {
     fn id(&self) -> u64 {
         self.inner.id()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        self.inner.validity()
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {

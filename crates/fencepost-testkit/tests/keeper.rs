@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Guard, Info, Listing,
-    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, State, Token, Validity,
+    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, State, Token,
 };
 use fencepost_testkit::sim::{Executor, Ran};
 
@@ -92,9 +92,6 @@ impl Entry for ShardEntry {
 impl Session for Shard {
     fn id(&self) -> u64 {
         u64::from(self.letter)
-    }
-    fn validity(&self) -> &Arc<Validity> {
-        self.inner.validity()
     }
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         self.log.rounds.fetch_add(1, Ordering::SeqCst);

@@ -16,7 +16,6 @@ use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::report::Report;
 use crate::token::Token;
-use crate::validity::Validity;
 
 /// A claim that waits here learns within a third of that time that the engine fails.
 const REACH: Duration = Duration::from_secs(30);
@@ -68,7 +67,7 @@ impl Limit {
             shared.insert(engine.to_owned(), Arc::downgrade(&queues));
             queues
         });
-        let waits = Arc::new(Waits { inner: Arc::clone(&inner), validity: Arc::new(Validity::forever()) });
+        let waits = Arc::new(Waits { inner: Arc::clone(&inner) });
         Limit { inner, queues, waits }
     }
 
@@ -360,16 +359,11 @@ impl Entry for LimitEntry {
 /// Claims that wait here: they are told when the engine fails, as those that wait there are.
 struct Waits {
     inner: Arc<dyn Backend>,
-    validity: Arc<Validity>,
 }
 
 impl Session for Waits {
     fn id(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

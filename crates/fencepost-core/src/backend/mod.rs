@@ -96,7 +96,6 @@ use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::report::Report;
 use crate::time::Moment;
 use crate::token::Token;
-use crate::validity::Validity;
 
 /// A reply of an engine: ready, or a future. A ready reply costs no allocation.
 pub enum Reply<'a, T> {
@@ -159,7 +158,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
 
-    /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](Validity::end_with)
+    /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](crate::Validity::end_with)
     /// [`Loss::Evicted`](crate::Loss::Evicted) and `how.reason`, at the latest with its next renewal. Usually that holder is
     /// in another process. So the engine stores the mark and the reason until the lease ends. With [`how.now`](Eviction::now)
     /// the resource is free at once, and a holder that cannot be told then may learn only
@@ -214,7 +213,7 @@ pub trait Backend: Send + Sync + 'static {
 /// One claim at the engine, queued or holding.
 pub trait Entry: Send {
     /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
-    /// queue may schedule its renewal ([`Validity::waiting`]). If the claim does not join the queue, a blocked attempt leaves
+    /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves
     /// nothing behind. A reply that is ready says that the engine was not asked. One that comes was sent with its first poll, and says
     /// that the engine answers.
     ///
@@ -343,9 +342,6 @@ pub trait Session: Send + Sync {
     /// Returns the id of the unit: claims of sessions with the same id are renewed by one round, through one of those
     /// sessions. No two engines of a client have the same id: a quorum has several engines.
     fn id(&self) -> u64;
-
-    /// Returns the validity of the session. A finite one covers all claims; with [`Validity::forever`] each claim has its own.
-    fn validity(&self) -> &Arc<Validity>;
 
     /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
     /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, ErrorKind, Eviction, Info, Listing, Loss,
-    Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token, Validity,
+    Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token,
 };
 
 /// How long a waiter pauses between two attempts.
@@ -25,15 +25,13 @@ struct Row {
 /// The engine: one table of names.
 pub(crate) struct Toy {
     rows: Mutex<HashMap<Name, Row>>,
-    validity: Arc<Validity>,
     me: Weak<Toy>,
 }
 
 impl Toy {
     /// Makes an empty engine.
     pub(crate) fn open() -> Arc<Toy> {
-        let validity = Arc::new(Validity::forever()); // each claim has a validity of its own
-        Arc::new_cyclic(|me| Toy { rows: Mutex::default(), validity, me: me.clone() })
+        Arc::new_cyclic(|me| Toy { rows: Mutex::default(), me: me.clone() })
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<Name, Row>> {
@@ -76,10 +74,6 @@ impl Backend for Toy {
 impl Session for Toy {
     fn id(&self) -> u64 {
         0
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

@@ -14,7 +14,6 @@ use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Renewal, Reply, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::time::Moment;
-use crate::validity::Validity;
 
 /// Renews the claims whose parts are at the same engines. Those at an engine that hangs hold up no others.
 pub(super) struct DegradeSession {
@@ -22,7 +21,6 @@ pub(super) struct DegradeSession {
     all: Arc<AllHeld>,
     /// Which parts the claims had when their renewal began.
     id: u64,
-    validity: Arc<Validity>,
 }
 
 /// Parts that are added later have numbers from here on.
@@ -33,8 +31,7 @@ type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 
 impl DegradeSession {
     pub(super) fn new(engines: &Arc<Engines>, all: &Arc<AllHeld>, id: u64) -> DegradeSession {
-        let validity = Arc::new(Validity::forever());
-        DegradeSession { engines: Arc::clone(engines), all: Arc::clone(all), id, validity }
+        DegradeSession { engines: Arc::clone(engines), all: Arc::clone(all), id }
     }
 
     /// Confirms the claim as far as its parts are confirmed.
@@ -98,10 +95,6 @@ impl DegradeSession {
 impl Session for DegradeSession {
     fn id(&self) -> u64 {
         self.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

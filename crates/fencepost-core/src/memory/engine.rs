@@ -18,7 +18,7 @@ use crate::backend::{Reply, Session};
 use crate::error::Result;
 use crate::name::Name;
 use crate::time::Clock;
-use crate::validity::{Loss, Validity};
+use crate::validity::Loss;
 
 const SHARDS: usize = 16;
 /// How many queues a shard may hold before empty ones are dropped.
@@ -32,8 +32,6 @@ pub struct Memory {
     pub(super) shards: [Mutex<Queues>; SHARDS],
     /// Ours, for alarms.
     me: Weak<Memory>,
-    /// The validity that says: each claim has its own.
-    validity: Arc<Validity>,
     id: u64,
     pub(super) rules: Rules,
     pub(super) runs: KeptRuns,
@@ -65,7 +63,6 @@ impl Memory {
         Arc::new_cyclic(|me| Memory {
             shards: std::array::from_fn(|_| Mutex::default()),
             me: me.clone(),
-            validity: Arc::new(Validity::forever()),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules,
             runs: KeptRuns::default(),
@@ -144,10 +141,6 @@ impl std::task::Wake for Expiry {
 impl Session for Memory {
     fn id(&self) -> u64 {
         self.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

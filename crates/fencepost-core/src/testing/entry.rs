@@ -8,7 +8,6 @@ use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
 use crate::error::Result;
 use crate::token::Token;
-use crate::validity::Validity;
 
 /// A claim whose requests meet the fault of its lock first.
 pub(super) struct TestEntry {
@@ -87,10 +86,6 @@ struct TestSession {
 impl Session for TestSession {
     fn id(&self) -> u64 {
         self.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        self.session.validity()
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
     Info, Listing, Loss, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token,
-    Validity,
 };
 
 use crate::manual_time;
@@ -168,10 +167,6 @@ impl Entry for EngineEntry {
 impl Session for Engine {
     fn id(&self) -> u64 {
         Session::id(&*self.memory)
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        Session::validity(&*self.memory)
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

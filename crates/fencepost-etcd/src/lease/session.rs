@@ -1,9 +1,9 @@
 //! Renewal of claims: one request for each lease.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session, Validity};
+use fencepost_core::{Claim, Loss, Reply, Result, Session};
 
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
@@ -87,12 +87,6 @@ impl EtcdSession {
 impl Session for EtcdSession {
     fn id(&self) -> u64 {
         self.lease.id.unsigned_abs()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        // Each claim has its own validity, because it may be evicted or move to another lease.
-        static FOREVER: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
-        &FOREVER
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

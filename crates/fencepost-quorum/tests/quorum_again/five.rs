@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
     Info, Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, Spawner,
-    Task, Token, Validity, Want,
+    Task, Token, Want,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -110,10 +110,6 @@ pub(crate) struct NodeSession {
 impl Session for NodeSession {
     fn id(&self) -> u64 {
         self.session.id()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        self.session.validity()
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

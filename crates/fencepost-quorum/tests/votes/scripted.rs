@@ -10,7 +10,7 @@ use std::time::Duration;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
     Info, Listing, Loss, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
-    Spawner, Task, Token, Validity, Want,
+    Spawner, Task, Token, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -183,7 +183,7 @@ impl Entry for ScriptedEntry {
 
     fn renewal(&self) -> Option<Renewal> {
         let (claim, node) = (Arc::clone(&self.claim), Arc::clone(&self.node));
-        Some(Renewal { claim, session: Arc::new(NodeSession { node, validity: Validity::forever().into() }) })
+        Some(Renewal { claim, session: Arc::new(NodeSession { node }) })
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
@@ -205,16 +205,11 @@ impl Entry for ScriptedEntry {
 
 struct NodeSession {
     node: Arc<Node>,
-    validity: Arc<Validity>,
 }
 
 impl Session for NodeSession {
     fn id(&self) -> u64 {
         1
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

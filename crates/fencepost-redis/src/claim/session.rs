@@ -1,10 +1,10 @@
 //! Renewal: what a client holds and where it waits, a call for many locks at once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Error, Loss, Moment, Name, Reply, Result, Session, Validity};
+use fencepost_core::{Claim, Error, Loss, Moment, Name, Reply, Result, Session};
 use futures_util::future::{BoxFuture, join_all};
 use redis::Value;
 
@@ -275,12 +275,6 @@ impl Part<'_> {
 impl Session for RedisSession {
     fn id(&self) -> u64 {
         self.number << 17 | u64::from(self.durable) << 16 | u64::from(self.slot)
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        // One for all: nothing ever ends it.
-        static LIFE: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
-        &LIFE
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Backoff, Claim, ClaimId, Moment, Runtime, Token, Validity};
+use fencepost_core::{Backoff, Claim, ClaimId, Moment, Runtime, Token};
 use futures_util::future::{Either, select};
 
 use crate::connection_locks::server::{Locked, Server, Session};
@@ -35,8 +35,6 @@ pub struct Connection<S: Server> {
     state: Mutex<State>,
     /// Set when the connection ends.
     pub(super) ended: Arc<AtomicBool>,
-    /// Each claim has its own validity, because their lengths differ.
-    pub(super) forever: Arc<Validity>,
 }
 
 struct State {
@@ -72,7 +70,6 @@ impl<S: Server> Connection<S> {
                 answered: runtime.clock().now(),
             }),
             ended: Arc::default(),
-            forever: Arc::new(Validity::forever()),
         });
         let weak = Arc::downgrade(&connection);
         runtime.spawn(async move {

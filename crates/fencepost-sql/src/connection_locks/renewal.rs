@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::{Claim, Reply, Result, Validity};
+use fencepost_core::{Claim, Reply, Result};
 
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::{ConnectionLocks, Server};
@@ -17,10 +17,6 @@ pub(super) struct ConnectionRenewal<S: Server> {
 impl<S: Server> fencepost_core::Session for ConnectionRenewal<S> {
     fn id(&self) -> u64 {
         self.connection.id
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.connection.forever
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

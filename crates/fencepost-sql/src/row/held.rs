@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fencepost_core::{
-    Claim, ErrorKind, Loss, Moment, Removed, Reply, Result as CoreResult, Session, State, Token, Validity,
-    margin,
+    Claim, ErrorKind, Loss, Moment, Removed, Reply, Result as CoreResult, Session, State, Token, margin,
 };
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Shared, select};
@@ -25,7 +24,6 @@ pub(crate) struct Held<S: RowServer> {
     pub(crate) token: Token,
     /// The number of the claim's note.
     note: i64,
-    forever: Arc<Validity>,
     finishing: OnceLock<Finishing>,
 }
 
@@ -46,7 +44,6 @@ impl<S: RowServer> Held<S> {
             transaction,
             token,
             note,
-            forever: Arc::new(Validity::forever()),
             finishing: OnceLock::new(),
         });
         client.add(&held);
@@ -152,10 +149,6 @@ pub(crate) struct HeldSession<S: RowServer>(pub(crate) Arc<Held<S>>);
 impl<S: RowServer> Session for HeldSession<S> {
     fn id(&self) -> u64 {
         Arc::as_ptr(&self.0).addr() as u64
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.0.forever
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, CoreResult<()>> {

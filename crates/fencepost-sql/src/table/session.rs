@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Session, SingleFlight, Validity, margin};
+use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Session, SingleFlight, margin};
 
 use crate::database::Lane;
 use crate::database::with;
@@ -288,12 +288,6 @@ impl TableSession {
 impl Session for TableSession {
     fn id(&self) -> u64 {
         self.row.as_ref().map_or(0, |row| row.id.unsigned_abs())
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        // Each claim has its own validity: it may be evicted, or have a lease of its own.
-        static FOREVER: LazyLock<Arc<Validity>> = LazyLock::new(|| Arc::new(Validity::forever()));
-        &FOREVER
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, fencepost_core::Result<()>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Mode, Reply, Result, Session, State, Validity};
+use fencepost_core::{Claim, Loss, Mode, Reply, Result, Session, State};
 
 use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
@@ -20,12 +20,11 @@ use crate::waiters::{self, TrackedClaim};
 /// need the database.
 pub(crate) struct SqliteSession {
     client: Arc<Client>,
-    validity: Arc<Validity>,
 }
 
 impl SqliteSession {
     pub(crate) fn new(client: Arc<Client>) -> SqliteSession {
-        SqliteSession { client, validity: Arc::new(Validity::forever()) }
+        SqliteSession { client }
     }
 
     /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
@@ -191,10 +190,6 @@ impl SqliteSession {
 impl Session for SqliteSession {
     fn id(&self) -> u64 {
         self.client.key.number()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {

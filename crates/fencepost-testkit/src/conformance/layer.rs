@@ -2,7 +2,7 @@
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, Info, Listing, Name, Page,
-    Removed, Renewal, Reply, Session, Token, Validity,
+    Removed, Renewal, Reply, Session, Token,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -159,10 +159,6 @@ struct DeafSession(Arc<dyn Session>);
 impl Session for DeafSession {
     fn id(&self) -> u64 {
         self.0.id()
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        self.0.validity()
     }
 
     fn renew<'a>(&'a self, _due: &'a [Arc<Claim>]) -> Reply<'a, Result<(), Error>> {

@@ -266,10 +266,6 @@ impl fencepost_core::Session for Session {
         self.id as u64
     }
 
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
-    }
-
     /// Extends the claims' own leases. The session itself is kept alive by its probes.
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         let now = self.clock().now();

@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::runtime::spawner::{Spawner, Task};
 use crate::time::Clock;
-use crate::validity::{State, Validity};
+use crate::validity::State;
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -63,17 +63,12 @@ impl Tasks {
 /// Confirms each renewal at once and notes for which claim it was.
 struct Engine {
     clock: Clock,
-    validity: Arc<Validity>,
     asked: Mutex<Vec<ClaimId>>,
 }
 
 impl Session for Engine {
     fn id(&self) -> u64 {
         1
-    }
-
-    fn validity(&self) -> &Arc<Validity> {
-        &self.validity
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
@@ -100,8 +95,7 @@ impl Stage {
         let runtime = Runtime::for_client(1, clock.clone(), host);
         let renewer = Renewer::start(&runtime);
         tasks.settle();
-        let (validity, asked) = (Arc::new(Validity::forever()), Mutex::default());
-        let engine = Arc::new(Engine { clock: clock.clone(), validity, asked });
+        let engine = Arc::new(Engine { clock: clock.clone(), asked: Mutex::default() });
         Stage { clock, tasks, runtime, engine, renewer }
     }
 
