@@ -1,4 +1,4 @@
-//! What callers learn of an eviction.
+//! The holder learns why it was evicted, and so do readers of the lock. Others learn nothing.
 
 use axum::http::StatusCode;
 use serde_json::json;
