@@ -82,6 +82,10 @@ fn main() -> ExitCode {
             };
         }
     };
+    if let Some(advice) = usage::habit(&cli.verb, &words) {
+        say!("{advice}");
+        return USAGE.into();
+    }
     match start(cli) {
         Ok(code) => code.into(),
         Err(failure) => failure.said().code.into(),

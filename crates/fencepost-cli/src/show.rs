@@ -129,7 +129,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
     };
     let known = (claim.since_micros > 0).then_some(claim.since_micros);
     let since = if claim.holds() && !claim.from_arrival { "grant" } else { "arrival" };
-    json!({
+    let mut fields = json!({
         "holder": claim.holder.label,
         "host": claim.holder.host,
         "pid": claim.holder.pid,
@@ -143,12 +143,21 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "reason": claim.reason,
         "max_hold_ms": claim.max_hold.map(duration::millis),
         "overdue": claim.is_overdue(),
-        "entered": claim.entered,
         "evicted": claim.evicted,
         "detached": claim.detached,
-        "endless": claim.endless,
-        "later_format": claim.later_format,
-    })
+    });
+    // Few claims have these.
+    let rare = [
+        ("entered", claim.entered.map(Value::from)),
+        ("endless", claim.endless.then(|| true.into())),
+        ("later_format", claim.later_format.map(Value::from)),
+    ];
+    for (name, value) in rare {
+        if let Some(value) = value {
+            fields[name] = value;
+        }
+    }
+    fields
 }
 
 /// A resource for programs.

@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Verb};
 
 /// Options of other lock commands, and what does the same here.
 const OPTIONS: [(&[&str], &str); 16] = [
@@ -70,10 +70,44 @@ pub(crate) fn advice(error: &Error, arguments: &[String]) -> Option<String> {
     Some(format!("fencepost{verb}: {what}\n{usage}"))
 }
 
+/// Returns the message for a command line that is valid, and that its user most likely means in another way.
+pub(crate) fn habit(verb: &Verb, arguments: &[String]) -> Option<String> {
+    let (verb, names) = match verb {
+        Verb::Run(args) => ("run", &args.names),
+        Verb::Hold(args) => ("hold", &args.names),
+        _ => return None,
+    };
+    let what = value_of_no_wait(arguments).filter(|_| names.len() > 1)?;
+    let mut command = Cli::command();
+    command.build();
+    let usage = command.find_subcommand_mut(verb)?.render_usage();
+    Some(format!("fencepost {verb}: {what}\n{usage}"))
+}
+
+/// Returns the advice for `-n 5`, which is a habit from other lock commands: here `-n` has no value, and `5` is a name.
+fn value_of_no_wait(arguments: &[String]) -> Option<String> {
+    let own: Vec<&String> = arguments.iter().take_while(|word| *word != "--").collect();
+    let is_no_wait = |word: &str| {
+        let letters =
+            word.strip_prefix('-').filter(|letters| letters.chars().all(|letter| "nqsv".contains(letter)));
+        word == "--no-wait" || letters.is_some_and(|letters| letters.ends_with('n'))
+    };
+    let is_value = |word: &str| word.parse::<f64>().is_ok() || crate::duration::parse(word).is_ok();
+    let pair = own.windows(2).find(|pair| is_no_wait(pair[0]) && is_value(pair[1]))?;
+    let (option, value) = (pair[0], quoted(pair[1]));
+    Some(format!(
+        "{option} has no value, so {value} would be the name of a lock; to wait for a limited time write -w DUR, and for several \
+         holders --permits N (if {value} is a name, put it before {option})"
+    ))
+}
+
 fn unknown(error: &Error, verb: Option<&str>, command: &clap::Command, arguments: &[String]) -> String {
     let Some(option) = text(error, ContextKind::InvalidArg) else { return "an unknown option".to_owned() };
     let plain = option.split('=').next().unwrap_or_default();
     if !plain.starts_with('-') {
+        if let Some(advice) = value_of_no_wait(arguments) {
+            return advice;
+        }
         return format!("unexpected argument {}; quote a name that contains spaces", quoted(&option));
     }
     let place = |word: &str| arguments.iter().position(|argument| argument == word);

@@ -1,6 +1,7 @@
 //! The wrapper's side of its guardian.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
@@ -15,6 +16,7 @@ use tokio::net::UnixStream;
 
 use super::GUARDIAN;
 use super::protocol::{Begin, Event, Frame, Inbox, Order, send_start};
+use crate::exit::{Failure, OWN};
 use crate::log;
 
 /// How to run the program.
@@ -65,6 +67,19 @@ impl Drop for IdleGuardian {
             let _ = waitpid(pid, None);
         }
     }
+}
+
+/// Refuses to run a program without /proc, before the lock is asked for.
+///
+/// # Errors
+///
+/// It is not mounted.
+pub(crate) fn check_proc() -> Result<(), Failure> {
+    fs::symlink_metadata("/proc/self/exe").map(drop).map_err(|error| {
+        let message = "cannot run a program without /proc: the guardian is started from /proc/self/exe, and finds the descendants of \
+                       the program in /proc; mount it (mount -t proc proc /proc)";
+        Failure::new(OWN, format!("{message}: {error}"))
+    })
 }
 
 /// A guardian that runs the program. Dropping it closes the socket, upon which the guardian kills.

@@ -39,7 +39,7 @@ use rustix::net::sockopt::socket_peercred;
 pub(crate) use abandoned::Abandoned;
 pub(crate) use child::main as child_main;
 pub(crate) use fault::fault_point;
-pub(crate) use link::{IdleGuardian, Link, Plan};
+pub(crate) use link::{IdleGuardian, Link, Plan, check_proc};
 pub(crate) use protocol::{Begin, Event, Order, Why};
 pub(crate) use timer::{floor, grace, nanos, now};
 use tree::names_of_descendants;

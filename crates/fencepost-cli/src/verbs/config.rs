@@ -61,7 +61,10 @@ fn rows(settings: &Settings, engine: &Engine) -> Vec<(String, Row)> {
     ];
     rows.push(match &settings.label {
         Some(label) => ("label".to_owned(), row(label.value.clone().into(), label.source.to_string())),
-        None => ("label".to_owned(), row("user@host/program".into(), "default".to_owned())),
+        // That of `run`: each program has its own.
+        None => {
+            ("label".to_owned(), row(settings.label_of(&["<program>".into()]).into(), "default".to_owned()))
+        }
     });
     rows.extend(settings.backends.iter().map(|(name, url)| {
         (format!("backends.{name}"), row(redacted(&url.value).into(), url.source.to_string()))

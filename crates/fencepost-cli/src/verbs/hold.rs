@@ -46,7 +46,7 @@ pub(crate) struct Args {
     release: ReleaseArgs,
     /// Name of the lock, or several names
     #[arg(value_name = "NAME", required = true)]
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 /// Runs the verb.

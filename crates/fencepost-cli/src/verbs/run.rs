@@ -15,7 +15,7 @@ use crate::connect::{
 };
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, TIMED_OUT, UNREACHABLE};
-use crate::guardian::{Abandoned, IdleGuardian, grace, nanos, now, own_children};
+use crate::guardian::{self, Abandoned, IdleGuardian, grace, nanos, now, own_children};
 use crate::holding::{Holding, OncePer, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
@@ -29,7 +29,7 @@ const SHORTEST: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(5);
 /// Tells the program that its lock was granted while the engine was away.
 const DEGRADED: &str = "FENCEPOST_DEGRADED";
-/// So long an engine that took the lock away by its absence is left alone between two attempts.
+/// How long an engine that is away is left alone between two attempts, with `--on-lost restart`.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Run a program while a lock is held.
@@ -109,7 +109,7 @@ pub(crate) struct Args {
     release: ReleaseArgs,
     /// Name of the lock, or several names
     #[arg(value_name = "NAME", required = true)]
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Program to run, and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -142,9 +142,7 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
             "--ttl {ttl} is too short to renew the lease in time; use 2s or more"
         )));
     }
-    for name in &args.names {
-        Name::new(name)?;
-    }
+    args.names.iter().try_for_each(|name| Name::new(name).map(drop))?;
     check_reason(args.mode.reason.as_deref())?;
     if args.once_per.is_some() && (args.names.len() > 1 || args.on_lost == OnLost::Restart) {
         let message =
@@ -182,23 +180,25 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
             "--grace {wish} is longer than {third}, a third of the lease; use a longer --ttl or a shorter --grace"
         )));
     }
+    guardian::check_proc()?;
     notice(settings)?;
     // Children that this process has from before an `exec` must not be killed.
     let strangers = own_children();
     prctl::set_child_subreaper(true).map_err(std::io::Error::from)?;
     hear_children()?;
-    let (mut wait, mut lost, mut said) = (Wait::start(&args.wait), false, false);
+    let (mut wait, mut said) = (Wait::start(&args.wait), false);
+    let restarts = args.on_lost == OnLost::Restart;
     loop {
-        let failure = match round(&args, settings, &wait, lost, &strangers, signals).await {
+        let failure = match round(&args, settings, &wait, restarts, &strangers, signals).await {
             Ok(Round::Done(code)) => return Ok(code),
             Ok(Round::Again) => {
-                (wait, lost, said) = (Wait::start(&args.wait), true, false);
+                (wait, said) = (Wait::start(&args.wait), false);
                 continue;
             }
             Err(failure) => failure,
         };
-        // After a loss the engine is waited for as the lock is: the lock may be lost because the engine is away.
-        if !lost || wait.is_over() || failure.code != UNREACHABLE {
+        // The engine is waited for as the lock is, at the start and after a loss: a candidate must outlive an engine that is away.
+        if !restarts || wait.is_over() || failure.code != UNREACHABLE {
             return Err(failure);
         }
         if !std::mem::replace(&mut said, true) {
@@ -223,7 +223,7 @@ async fn round(
     args: &Args,
     settings: &Settings,
     wait: &Wait,
-    again: bool,
+    restarts: bool,
     strangers: &HashSet<i32>,
     signals: &mut Signals,
 ) -> Result<Round, Failure> {
@@ -275,7 +275,7 @@ async fn round(
         }
         Err(failure) => Err(failure),
     };
-    if !again {
+    if !restarts {
         return finish(&locks, outcome, end.cleanup()).await;
     }
     // A failure that is retried is not reported each time.

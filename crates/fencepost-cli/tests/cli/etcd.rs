@@ -7,8 +7,9 @@ use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 use fencepost_testkit::faults::Faults;
 
 use crate::faults::{
-    guardian_releases, no_wait_at_a_server_that_hangs, nobody_there, restart_waits, server_that_comes_back,
-    server_that_goes, strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
+    guardian_releases, no_wait_at_a_server_that_hangs, nobody_there, restart_waits,
+    restart_waits_at_its_start, server_that_comes_back, server_that_goes, strangers_certificate,
+    wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Place};
@@ -101,7 +102,9 @@ fn a_server_that_comes_back_costs_nobody_anything() {
 fn a_restart_waits_for_a_server_that_is_away() {
     needs!(ETCD, ETCDCTL);
     let mut server = Etcd::start(&Config::new()).unwrap();
-    restart_waits(&Place::at(&server.url()), &["--ttl", "2s"], &mut server);
+    let place = Place::at(&server.url());
+    restart_waits_at_its_start(&place, &["--ttl", "2s"], &mut server);
+    restart_waits(&place, &["--ttl", "2s"], &mut server);
 }
 
 #[test]

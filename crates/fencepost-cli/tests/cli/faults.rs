@@ -146,6 +146,18 @@ pub(crate) fn restart_waits(place: &Place, options: &[&str], server: &mut dyn Fa
     assert!(!running.pipe.is_open());
 }
 
+/// With `--on-lost restart` a server that is away at the start is waited for, too.
+pub(crate) fn restart_waits_at_its_start(place: &Place, options: &[&str], server: &mut dyn Faults) {
+    server.kill().unwrap();
+    let options = [&["run"][..], options, &["--on-lost", "restart", "backup", "--", "echo", "ran"]].concat();
+    let mut kid = Kid::of(&mut place.fencepost(&options));
+    let mut said = kid.err();
+    let line = said.line();
+    assert!(line.contains("retrying until the engine replies (--on-lost restart)"), "{line}");
+    server.restart().unwrap();
+    assert_eq!(kid.said().expect(0).out, "ran\n");
+}
+
 /// A server that is not there is named by what needs it, and nothing runs.
 pub(crate) fn nobody_there(url: &str, address: &str, more: &[&[&str]]) {
     let place = Place::at(url);

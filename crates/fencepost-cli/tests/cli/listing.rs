@@ -13,6 +13,34 @@ fn cells(said: &Said) -> Vec<Vec<String>> {
     said.out.lines().map(|line| line.split_whitespace().map(ToOwned::to_owned).collect()).collect()
 }
 
+/// Adds the names of all fields.
+fn fields(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                found.push(name.clone());
+                fields(value, found);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_page_explains_each_field_of_the_json() {
+    let place = Place::new();
+    let _holder = place.running(&["--permits", "1", "--max-hold", "1h"], "gpu", HOLD);
+    let _waiter = Kid::of(&mut place.fencepost(["run", "--permits", "1", "gpu", "--", "true"]));
+    let mut found = Vec::new();
+    fields(&place.waiters("gpu", 1), &mut found);
+    assert!(found.iter().any(|name| name == "expires_in_ms") && found.iter().any(|name| name == "runs"));
+    let page = include_str!("../../../../docs/command.md");
+    for name in found.iter().map(String::as_str).chain(["entered", "endless", "later_format"]) {
+        assert!(page.contains(&format!("`{name}`")), "docs/command.md does not explain {name}");
+    }
+}
+
 #[test]
 fn a_listing_fits_80_columns_and_has_a_line_for_each_holder() {
     needs!(REDIS);

@@ -13,7 +13,7 @@ use crate::kit::{Kid, Place};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The programs of the reader that the examples start.
-const PROGRAMS: [&str; 2] = ["backup.sh", "report.sh"];
+const PROGRAMS: [&str; 3] = ["backup.sh", "report.sh", "scheduler"];
 
 #[test]
 fn shell_examples_of_the_pages_run() {

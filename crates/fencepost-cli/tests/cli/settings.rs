@@ -57,6 +57,16 @@ fn a_file_that_nobody_chose_is_named_where_no_terminal_is() {
 }
 
 #[test]
+fn the_label_without_a_setting_is_that_of_each_program() {
+    let place = Place::new();
+    let shown = config(&place, &[]);
+    let label = shown["label"]["value"].as_str().unwrap();
+    let said = place.output(["run", "a", "--", "sh", "-c", "echo $FENCEPOST_HOLDER"]);
+    assert_eq!(label.replace("<program>", "sh"), said.expect(0).out.trim());
+    assert!(label.ends_with("/<program>"), "{label}");
+}
+
+#[test]
 fn an_engine_of_one_machine_is_refused_for_many() {
     let place = Place::new();
     let file = format!("sqlite:{}", place.path("l.db").display());

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use fencepost_testkit::needs;
+use fencepost_testkit::redis::{Config, Redis};
 use nix::unistd::Uid;
 
 use crate::kit::{Kid, Place};
@@ -198,6 +199,23 @@ fn a_full_disk() {
     } else {
         assert_eq!(said.out, "", "{said:?}");
         said.expect(78).complains(&["full"]);
+    }
+}
+
+#[test]
+fn a_machine_without_proc() {
+    needs!(REDIS);
+    let server = Redis::start(&Config::new()).unwrap();
+    let place = Place::new();
+    let script = "mount -t tmpfs none /proc 2>/dev/null || exit 99; exec \"$FENCEPOST\" run -b \"$1\" hello -- echo ran";
+    for url in [server.url(), format!("sqlite:{}", place.path("locks.db").display())] {
+        let said = Kid::of(&mut place.via("unshare", ["-m", "sh", "-c", script, "sh", &url])).said();
+        if matches!(said.code, Some(1 | 99)) && !Uid::effective().is_root() {
+            needs::skip("this user may not mount");
+            return;
+        }
+        assert_eq!(said.out, "", "{said:?}");
+        said.expect(125).complains(&["without /proc", "mount -t proc proc /proc"]);
     }
 }
 

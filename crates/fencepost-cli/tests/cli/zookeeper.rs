@@ -8,8 +8,8 @@ use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, class_path, ephe
 use nix::sys::signal::Signal;
 
 use crate::faults::{
-    killed_wrapper, nobody_there, restart_waits, server_that_comes_back, server_that_goes,
-    strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
+    killed_wrapper, nobody_there, restart_waits, restart_waits_at_its_start, server_that_comes_back,
+    server_that_goes, strangers_certificate, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{Kid, Place, eventually};
@@ -148,6 +148,7 @@ fn a_restart_waits_for_a_server_that_is_away() {
     needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
     let place = Place::at(&format!("{}?session=2s", server.url()));
+    restart_waits_at_its_start(&place, &[], &mut server);
     restart_waits(&place, &[], &mut server);
 }
 

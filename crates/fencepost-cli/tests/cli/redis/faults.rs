@@ -9,8 +9,8 @@ use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 
 use crate::busy::leaves_no_gap;
 use crate::faults::{
-    guardian_releases, no_wait_at_a_server_that_hangs, restart_waits, server_that_comes_back,
-    server_that_goes, wait_for_a_server_that_goes, watch_goes_on,
+    guardian_releases, no_wait_at_a_server_that_hangs, restart_waits, restart_waits_at_its_start,
+    server_that_comes_back, server_that_goes, wait_for_a_server_that_goes, watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Kid, Place};
@@ -165,6 +165,20 @@ fn a_restart_waits_for_a_server_that_is_away() {
     let mut server = Redis::start(&Config::new()).unwrap();
     let place = Place::at(&server.url());
     restart_waits(&place, &["--ttl", "2s"], &mut server);
+}
+
+#[test]
+fn a_restart_waits_at_its_start_for_a_server_that_is_away() {
+    needs!(REDIS);
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&server.url());
+    restart_waits_at_its_start(&place, &["--ttl", "2s"], &mut server);
+    // No longer than the user would.
+    server.kill().unwrap();
+    for wait in [&["-n"][..], &["-w", "1s"]] {
+        let options = [&["run"], wait, &["--on-lost", "restart", "a", "--", "echo", "ran"]].concat();
+        place.output(options).expect(69).complains(&["cannot connect to Redis at"]);
+    }
 }
 
 #[test]
