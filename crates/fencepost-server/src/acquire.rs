@@ -16,6 +16,7 @@ use crate::problem::{Answer, Problem};
 use crate::record::Key;
 use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::service::Service;
 use crate::wanted::{Acquire, Wanted, busy, detached};
 
@@ -137,7 +138,11 @@ async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Gra
     };
     match granted {
         // In boxes: what follows takes no memory while the request waits.
-        Some(guard) => Box::pin(detached(service, caller, wanted, guard)).await,
+        Some(guard) => {
+            // Dropped, the guard is released.
+            service.check_again(caller, Verb::Acquire, &wanted.name)?;
+            Box::pin(detached(service, caller, wanted, guard)).await
+        }
         None => Err(Box::pin(busy(&service.locks, wanted)).await),
     }
 }

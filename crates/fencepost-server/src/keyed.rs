@@ -10,6 +10,7 @@ use crate::grant::{Grant, extended};
 use crate::problem::{Answer, Problem};
 use crate::record::Key;
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::running::{Joined, Requests};
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
@@ -24,6 +25,9 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 /// How long a request without a waiting time waits for another copy that works on its key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The code of the outcome if no request was left that may have the grant.
+const GIVEN_BACK: &str = "unauthenticated";
+
 /// The outcome of a request.
 pub(crate) enum Outcome {
     Granted(Grant),
@@ -31,8 +35,22 @@ pub(crate) enum Outcome {
     Queued,
 }
 
-/// Serves a request with a key. `leaves`: it is answered as soon as it is queued.
+/// Serves a request with a key. `leaves`: it is answered as soon as it is queued. The rights of its caller are checked again before the
+/// answer, because the work on a key is shared by requests whose access tokens may differ.
 pub(crate) async fn acquire(
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
+    key: &Key,
+    leaves: bool,
+) -> Answer<Outcome> {
+    let outcome = join(service, caller, wanted, key, leaves).await;
+    service.check_again(caller, Verb::Acquire, &wanted.name)?;
+    outcome
+}
+
+/// Joins the work on a key, and waits for its outcome.
+async fn join(
     service: &Service,
     caller: &Caller,
     wanted: &Wanted,
@@ -44,7 +62,7 @@ pub(crate) async fn acquire(
     let until = Instant::now() + if waits { wanted.wait } else { LONGEST };
     loop {
         let begin = |requests| begin(service, caller, wanted, key, requests);
-        let joined = service.keyed.join(&key.record, &key.request, waits, begin)?;
+        let joined = service.keyed.join(&key.record, &key.request, caller, waits, begin)?;
         let Some(Joined { work, request: _counted, is_alone }) = joined else { return Err(reused()) };
         // The work counts for one request.
         let _waits = if waits && !is_alone { Some(service.wait(caller)?) } else { None };
@@ -60,6 +78,8 @@ pub(crate) async fn acquire(
             Err(_) => return Err(busy(&service.locks, wanted).await),
             // That work was for a request that does not wait.
             Ok(Some(Err(problem))) if waits && !work.waits && problem.is("busy") => {}
+            // The grant came while all requests that waited had lost their rights. This one has come since.
+            Ok(Some(Err(problem))) if problem.is(GIVEN_BACK) && service.is_still_allowed(caller, wanted) => {}
             Ok(Some(outcome)) => return outcome.map(Outcome::Granted),
             Ok(None) => {
                 let detail = "the work on this key was given up; try again";
@@ -77,17 +97,16 @@ fn begin(
     requests: Requests,
 ) -> Answer<impl Future<Output = Answer<Grant>> + Send + 'static> {
     let permit = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
-    let (service, caller, wanted, key) = (service.clone(), caller.clone(), wanted.clone(), key.clone());
+    let (service, wanted, key) = (service.clone(), wanted.clone(), key.clone());
     Ok(async move {
         let _permit = permit;
-        find_or_acquire(&service, &caller, &wanted, &key, &requests).await
+        find_or_acquire(&service, &wanted, &key, &requests).await
     })
 }
 
 /// Finds the grant of this key, or acquires the lock.
 async fn find_or_acquire(
     service: &Service,
-    caller: &Caller,
     wanted: &Wanted,
     key: &Key,
     requests: &Requests,
@@ -104,7 +123,7 @@ async fn find_or_acquire(
         }
         let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
         if let Some(guard) = hold.await? {
-            match with_record(service, caller, wanted, key, guard, requests).await? {
+            match with_record(service, wanted, key, guard, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
                 None => continue,
@@ -138,7 +157,6 @@ async fn find_or_acquire(
 /// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
 async fn with_record(
     service: &Service,
-    caller: &Caller,
     wanted: &Wanted,
     key: &Key,
     record: Guard,
@@ -161,26 +179,34 @@ async fn with_record(
         Err(error) if error.is_lost() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    if !requests.are_there() {
-        // The caller may have been killed. Until a request comes, the grant is this copy's own, and ends with the work.
-        let mut is_awaited = true;
-        while is_awaited {
-            is_awaited = tokio::select! {
-                () = requests.come() => false,
-                _ = guard.lost() => return Ok(None),
-                _ = record.lost() => return Ok(None),
-                () = tokio::time::sleep(wanted.ttl / 3) => true,
-            };
-            match guard.extend(wanted.ttl).await {
-                Ok(()) => {}
-                Err(error) if error.is_lost() => return Ok(None),
-                Err(error) => return Err(error.into()),
-            }
+    let caller = loop {
+        let callers = requests.callers();
+        if let Some(caller) = callers.iter().find(|caller| service.is_still_allowed(caller, wanted)) {
+            break caller.clone();
         }
-    }
+        if !callers.is_empty() {
+            // The lock first: whoever finds no record asks for the lock.
+            let _ = guard.release().await;
+            let _ = record.release().await;
+            let detail = "the access token was revoked before the grant";
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, GIVEN_BACK, detail));
+        }
+        // The caller may have been killed. Until a request comes, the grant is this copy's own, and ends with the work.
+        tokio::select! {
+            () = requests.come() => {}
+            _ = guard.lost() => return Ok(None),
+            _ = record.lost() => return Ok(None),
+            () = tokio::time::sleep(wanted.ttl / 3) => {}
+        }
+        match guard.extend(wanted.ttl).await {
+            Ok(()) => {}
+            Err(error) if error.is_lost() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
     match kept(service, record, wanted.ttl).await {
-        Ok(()) => detached(service, caller, wanted, guard).await.map(Some),
+        Ok(()) => detached(service, &caller, wanted, guard).await.map(Some),
         Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error.into()),
     }

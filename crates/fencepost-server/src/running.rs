@@ -1,6 +1,6 @@
 //! The requests with an idempotency key that this copy of the service works on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 
 use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
+use crate::rights::caller::Caller;
 
 /// How long a place in the queue, or a grant that no request has taken, stays after the last request has ended.
 const LINGER: Duration = Duration::from_secs(5);
@@ -50,8 +51,15 @@ pub(crate) struct Work {
     queued: watch::Receiver<bool>,
     /// Ends the work.
     withdrawn: Arc<watch::Sender<bool>>,
-    /// How many requests have joined it.
-    requests: Arc<watch::Sender<usize>>,
+    /// The requests that have joined it.
+    requests: Arc<watch::Sender<Callers>>,
+}
+
+/// The callers of the requests that have joined the work and wait for it. They have one name, but each may have an access token of its own.
+#[derive(Default)]
+struct Callers {
+    joined: u64,
+    waiting: BTreeMap<u64, Caller>,
 }
 
 /// A request that has joined the work.
@@ -64,18 +72,21 @@ pub(crate) struct Joined {
 }
 
 /// A request that counts until it is dropped.
-pub(crate) struct Counted(Arc<watch::Sender<usize>>);
+pub(crate) struct Counted {
+    requests: Arc<watch::Sender<Callers>>,
+    number: u64,
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.requests.send_modify(|callers| drop(callers.waiting.remove(&self.number)));
     }
 }
 
 /// The requests of the work, as the work knows them.
 pub(crate) struct Requests {
     queued: Arc<watch::Sender<bool>>,
-    count: watch::Receiver<usize>,
+    callers: watch::Receiver<Callers>,
 }
 
 impl Requests {
@@ -85,14 +96,14 @@ impl Requests {
         move || _ = queued.send_replace(true)
     }
 
-    /// Returns whether a request is there.
-    pub(crate) fn are_there(&self) -> bool {
-        *self.count.borrow() > 0
+    /// Returns the callers of the requests that wait.
+    pub(crate) fn callers(&self) -> Vec<Caller> {
+        self.callers.borrow().waiting.values().cloned().collect()
     }
 
-    /// Completes when a request is there.
+    /// Completes when a request waits.
     pub(crate) async fn come(&self) {
-        if self.count.clone().wait_for(|count| *count > 0).await.is_err() {
+        if self.callers.clone().wait_for(|callers| !callers.waiting.is_empty()).await.is_err() {
             // The work has ended.
             std::future::pending().await
         }
@@ -105,6 +116,7 @@ impl Running {
         &self,
         record: &Name,
         request: &str,
+        caller: &Caller,
         waits: bool,
         begin: impl FnOnce(Requests) -> Answer<W>,
     ) -> Answer<Option<Joined>>
@@ -116,10 +128,11 @@ impl Running {
             return Err(withdrawn());
         }
         if let Some(work) = state.work.get(record) {
-            return Ok((work.request == request).then(|| work.join()));
+            return Ok((work.request == request).then(|| work.join(caller)));
         }
-        let ((tell, queued), (requests, count)) = (watch::channel(false), watch::channel(0));
-        let begun = begin(Requests { queued: Arc::new(tell), count })?;
+        let ((tell, queued), (requests, callers)) =
+            (watch::channel(false), watch::channel(Callers::default()));
+        let begun = begin(Requests { queued: Arc::new(tell), callers })?;
         let (report, outcome) = watch::channel(None);
         let (withdraw, mut told) = watch::channel(false);
         let work = Work {
@@ -130,7 +143,7 @@ impl Running {
             withdrawn: Arc::new(withdraw),
             requests: Arc::new(requests),
         };
-        let joined = work.join();
+        let joined = work.join(caller);
         state.work.insert(record.clone(), work.clone());
         let listed = Listed { running: self.clone(), record: record.clone() };
         let requests = Arc::clone(&work.requests);
@@ -167,14 +180,17 @@ fn withdrawn() -> Problem {
 }
 
 impl Work {
-    /// Counts a request.
-    fn join(&self) -> Joined {
-        let mut is_alone = true;
-        self.requests.send_modify(|count| {
-            is_alone = *count == 0;
-            *count += 1;
+    /// Counts a request of this caller.
+    fn join(&self, caller: &Caller) -> Joined {
+        let (mut is_alone, mut number) = (true, 0);
+        self.requests.send_modify(|callers| {
+            is_alone = callers.waiting.is_empty();
+            number = callers.joined;
+            callers.joined += 1;
+            callers.waiting.insert(number, caller.clone());
         });
-        Joined { work: self.clone(), request: Counted(Arc::clone(&self.requests)), is_alone }
+        let request = Counted { requests: Arc::clone(&self.requests), number };
+        Joined { work: self.clone(), request, is_alone }
     }
 
     /// Returns the outcome when it is known. `None`: the work was given up.
@@ -204,12 +220,13 @@ impl Drop for Listed {
     }
 }
 
-/// Completes when no request was there for [`LINGER`].
-async fn abandoned(requests: &watch::Sender<usize>) {
-    let mut count = requests.subscribe();
+/// Completes when no request waited for [`LINGER`].
+async fn abandoned(requests: &watch::Sender<Callers>) {
+    let mut callers = requests.subscribe();
     loop {
-        let _ = count.wait_for(|count| *count == 0).await;
-        if tokio::time::timeout(LINGER, count.wait_for(|count| *count > 0)).await.is_err() {
+        let _ = callers.wait_for(|callers| callers.waiting.is_empty()).await;
+        let come = callers.wait_for(|callers| !callers.waiting.is_empty());
+        if tokio::time::timeout(LINGER, come).await.is_err() {
             return;
         }
     }

@@ -200,15 +200,13 @@ impl Wanted {
     }
 }
 
-/// Detaches the grant from this process, if the caller may still have it.
+/// Detaches the grant from this process for a caller that may [still](Service::is_still_allowed) have it.
 pub(crate) async fn detached(
     service: &Service,
     caller: &Caller,
     wanted: &Wanted,
     guard: Guard,
 ) -> Answer<Grant> {
-    // Dropped, the guard is released.
-    service.check_again(caller, Verb::Acquire, guard.name())?;
     // Now, because the caller of a key may have gone.
     service.audit.acquired(caller, guard.name(), Ok(guard.token()));
     service.history.granted(wanted.granted(caller, &guard));

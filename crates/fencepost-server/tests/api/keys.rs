@@ -9,6 +9,7 @@ use fencepost_server::Options;
 use serde_json::{Value, json};
 
 use crate::kit::{acquire, answer, get, lease, post, service};
+use crate::rights::{Guarded, add, with, write};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
 const SOON: Duration = Duration::from_secs(10);
@@ -272,4 +273,77 @@ async fn a_grant_with_a_short_lease_waits_for_its_request_too() {
     }
     let (status, granted) = acquire_with(&router, KEY, "a", &body).await;
     assert_eq!((status, granted["token"].as_u64()), (StatusCode::OK, first.map(|token| token.get())));
+}
+
+/// How the requests of a caller with two access tokens end.
+struct Ends {
+    /// The answers to the request with the access token that is valid, and to the one whose access token was revoked.
+    valid: Option<StatusCode>,
+    revoked: StatusCode,
+    holders: usize,
+}
+
+/// Lets requests of one caller with one key wait behind a lease, revokes the access token of one of them, and ends the lease.
+/// `revoked_first`: the revoked one came first. `copies`: of the service, by which the requests go. `alone`: there is no other request.
+async fn revoke_while_waiting(revoked_first: bool, copies: usize, alone: bool) -> Ends {
+    let service = Guarded::start().await;
+    let routers = [service.router.clone(), if copies == 1 { service.router.clone() } else { service.copy() }];
+    let holder = add(&service.file, "holder", &["acquire:"], None, None);
+    let (_, held) = service.ask(&holder, post("/v1/locks/a/acquire", &json!({}))).await;
+    let (valid, revoked) = (service.token(&["acquire:"]), service.token(&["acquire:"]));
+    let mut order = vec![(true, &revoked), (false, &valid)];
+    if alone {
+        order.pop();
+    } else if !revoked_first {
+        order.reverse();
+    }
+    let mut asked = Vec::new();
+    for (router, (is_revoked, token)) in routers.iter().zip(order) {
+        let mut request = with(token, post("/v1/locks/a/acquire", &json!({ "wait": "30s" })));
+        request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+        let router = router.clone();
+        let mut request = Box::pin(async move { answer(&router, request).await.0 });
+        // The first poll checks the access token and joins the work on the key.
+        assert!(futures_util::poll!(&mut request).is_pending());
+        asked.push((is_revoked, tokio::spawn(request)));
+        waiters(&service.locks, 1).await;
+    }
+    let text = std::fs::read_to_string(&service.file).unwrap();
+    // The lines are in the order in which the access tokens were made.
+    write(&service.file, &text.lines().take(2).collect::<Vec<_>>().join("\n"));
+    let is_revoked = async {
+        while service.ask(&revoked, get("/v1/locks")).await.0 != StatusCode::UNAUTHORIZED {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, is_revoked).await.expect("the access token is revoked");
+    service.ask(&holder, post("/v1/leases/release", &lease(&held))).await;
+    let mut ends = Ends { valid: None, revoked: StatusCode::OK, holders: 0 };
+    for (is_revoked, asked) in asked {
+        let status = tokio::time::timeout(SOON, asked).await.expect("an answer").unwrap();
+        match is_revoked {
+            true => ends.revoked = status,
+            false => ends.valid = Some(status),
+        }
+    }
+    ends.holders = service.locks.inspect("a").await.unwrap().holders().count();
+    ends
+}
+
+#[tokio::test]
+async fn a_revoked_access_token_neither_gets_nor_spoils_the_lease_of_its_key() {
+    for copies in [1, 2] {
+        for revoked_first in [true, false] {
+            let ends = revoke_while_waiting(revoked_first, copies, false).await;
+            let found = (ends.revoked, ends.valid, ends.holders);
+            let expected = (StatusCode::UNAUTHORIZED, Some(StatusCode::OK), 1);
+            assert_eq!(found, expected, "{copies} copies, revoked first: {revoked_first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_for_revoked_access_tokens_alone_is_given_back_at_once() {
+    let ends = revoke_while_waiting(true, 1, true).await;
+    assert_eq!((ends.revoked, ends.holders), (StatusCode::UNAUTHORIZED, 0));
 }

@@ -51,6 +51,13 @@ impl Guarded {
         add(&self.file, "ci", allow, None, None)
     }
 
+    /// Starts another copy of the service over the same engine and file.
+    pub(crate) fn copy(&self) -> Router {
+        let tokens = Some(Arc::new(Tokens::read(&self.file).unwrap()));
+        let options = Options { tokens, audit: self.log.clone(), ..Options::default() };
+        fencepost_server::router(self.locks.clone(), &options).unwrap()
+    }
+
     pub(crate) async fn ask(&self, token: &str, request: Request<Body>) -> (StatusCode, Value) {
         answer(&self.router, with(token, request)).await
     }
