@@ -49,7 +49,7 @@ pub use backend::limit::Limit;
 pub use backend::record::{ClaimRecord, LaterFormat};
 pub use backend::waiters::{Waiter, Waiters};
 pub use backend::withdrawal::{Found, Withdrawal};
-pub use backend::{Attempt, Backend, Entry, Removed, Renewal, Reply, Session};
+pub use backend::{Attempt, Backend, Entry, Operator, Removed, Renewal, Reply, Session};
 pub use client::Client;
 pub use client::builder::ClientBuilder;
 pub use client::list::ListAll;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Holder, Info,
-    Listing, Memory, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Listing, Memory, Name, Operator, Page, Removed, Renewal, Reply, Result, Token,
 };
 use tokio::sync::Notify;
 
@@ -57,21 +57,27 @@ impl Backend for Engine {
         self.memory.attach(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Engine {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
             self.looks.notify_one();
             // The time that the look takes is what the tests are about.
             tokio::time::sleep(self.slow.look).await;
-            self.memory.inspect(name).await
+            self.memory.operator().inspect(name).await
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.memory.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+        self.memory.operator().evict(name, token, how)
     }
 }
 

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
-    Memory, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Memory, Operator,
+    Removed, Renewal, Reply, Result,
 };
 
 /// All that it is asked takes effect, and the answers get lost: those to grants, or those to releases.
@@ -37,16 +37,8 @@ impl Backend for Lossy {
         self.memory.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.memory.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.memory.operator()
     }
 }
 

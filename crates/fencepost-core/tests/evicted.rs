@@ -35,8 +35,9 @@ async fn is_told_although_its_place_is_used_again() {
     };
     assert!(!woken(&mut evicted));
     writer.withdraw().await.unwrap();
-    let first = memory.inspect(&name).await.unwrap().holders().find_map(|holder| holder.token).unwrap();
-    memory.evict(&name, first, &Eviction::new(true)).await.unwrap();
+    let first =
+        memory.operator().inspect(&name).await.unwrap().holders().find_map(|holder| holder.token).unwrap();
+    memory.operator().evict(&name, first, &Eviction::new(true)).await.unwrap();
     let mut upgrading = enter(4, Mode::Shared);
     upgrading.attempt().await.unwrap();
     assert!(blocked(upgrading.upgrade(true).await.unwrap()), "the other reader is there");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Client, ClientBuilder, Entry, Eviction, Info, Listing, Memory,
-    Name, Page, Registry, Reply, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Client, ClientBuilder, Entry, Memory, Operator, Registry,
+    Reply, Result, Runtime,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -29,16 +29,8 @@ impl Backend for Forgetful {
         self.0.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.0.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.0.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.0.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.0.operator()
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
-    Listing, Memory, Name, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore, Runs,
-    StoredRuns, Token,
+    Listing, Memory, Name, Operator, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore,
+    Runs, StoredRuns, Token,
 };
 use tokio::sync::Notify;
 
@@ -164,20 +164,26 @@ impl Backend for Bare {
         self.memory.attach(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Bare {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async move {
-            let mut info = self.memory.inspect(name).await?;
+            let mut info = self.memory.operator().inspect(name).await?;
             info.runs = None;
             Ok(info)
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.memory.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+        self.memory.operator().evict(name, token, how)
     }
 }
 

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Entry, Eviction, Info, Listing, Memory,
-    Name, Page, Removed, Renewal, Reply, Result, Token,
+    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Entry, Memory, Operator, Removed, Renewal,
+    Reply, Result,
 };
 
 const LATE: Duration = Duration::from_millis(50);
@@ -41,16 +41,8 @@ impl Backend for Slow {
         self.memory.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.memory.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.memory.operator()
     }
 
     fn leave_caller_runtime(&self) {

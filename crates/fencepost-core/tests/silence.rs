@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
-    Memory, MultiLock, Name, Page, Removed, Renewal, Reply, Result, Token,
+    Memory, MultiLock, Name, Operator, Page, Removed, Renewal, Reply, Result, Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -53,12 +53,8 @@ impl Backend for Engine {
         self.memory.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        match self.mute {
-            Mute::Releases => self.memory.inspect(name),
-            Mute::Looks { .. } => Reply::ready(Err(Error::new(ErrorKind::Unreachable, "away"))),
-            _ => Reply::coming(pending()),
-        }
+    fn operator(&self) -> &dyn Operator {
+        self
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
@@ -67,13 +63,23 @@ impl Backend for Engine {
             _ => Reply::ready(Ok(())),
         }
     }
+}
+
+impl Operator for Engine {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        match self.mute {
+            Mute::Releases => self.memory.operator().inspect(name),
+            Mute::Looks { .. } => Reply::ready(Err(Error::new(ErrorKind::Unreachable, "away"))),
+            _ => Reply::coming(pending()),
+        }
+    }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.memory.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+        self.memory.operator().evict(name, token, how)
     }
 }
 

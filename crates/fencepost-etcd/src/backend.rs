@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Page,
-    Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -72,6 +72,20 @@ impl Backend for EtcdBackend {
         Box::new(EtcdEntry::new(&self.client, claim, true))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { Ok(self.client.reach().await?) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}
+
+impl Operator for EtcdBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(operator::inspect(&self.client, name))
     }
@@ -86,13 +100,5 @@ impl Backend for EtcdBackend {
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(doctor::examine(&self.client))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { Ok(self.client.reach().await?) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.client.close())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name,
-    NoHistory, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -95,6 +95,24 @@ impl Backend for HttpBackend {
         self.enter(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            self.client.call(Ask::get("/readyz")).await?;
+            Ok(())
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.client.connections.close();
+        Reply::ready(())
+    }
+}
+
+impl Operator for HttpBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(operator::inspect(&self.client, name))
     }
@@ -109,17 +127,5 @@ impl Backend for HttpBackend {
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(doctor::examine(&self.client, &self.engine))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            self.client.call(Ask::get("/readyz")).await?;
-            Ok(())
-        })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.client.connections.close();
-        Reply::ready(())
     }
 }

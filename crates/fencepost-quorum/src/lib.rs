@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
-    Moment, Name, NoHistory, Page, Reply, Report, Result, Token, jitter,
+    Moment, Name, NoHistory, Operator, Page, Reply, Report, Result, Token, jitter,
 };
 
 use entry::QuorumEntry;
@@ -245,10 +245,35 @@ impl Backend for Quorum {
         Box::new(QuorumEntry::new(&self.0, claim, true))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        let shared = &self.0;
+        Reply::coming(async move { self.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
+    }
+
+    fn leave_caller_runtime(&self) {
+        self.0.nodes.iter().for_each(|node| node.backend.leave_caller_runtime());
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        let shared = &self.0;
+        Reply::coming(async move {
+            let jobs =
+                shared.nodes.iter().map(|node| Box::pin(node.backend.close()) as Job<'_, ()>).collect();
+            gather(&shared.clock, Duration::from_secs(5), jobs, |_| false).await;
+        })
+    }
+}
+
+impl Operator for Quorum {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers: Vec<Info> = self.answers(shared.ask_all(|node| node.inspect(name)).await)?;
+            let answers: Vec<Info> =
+                self.answers(shared.ask_all(|node| node.operator().inspect(name)).await)?;
             Ok(operator::info(name.clone(), answers, shared.nodes.len(), shared.need))
         })
     }
@@ -256,7 +281,7 @@ impl Backend for Quorum {
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers = self.answers(shared.ask_all(|node| node.list(prefix, page)).await)?;
+            let answers = self.answers(shared.ask_all(|node| node.operator().list(prefix, page)).await)?;
             Ok(operator::listing(answers, page, shared.nodes.len(), shared.need))
         })
     }
@@ -264,7 +289,7 @@ impl Backend for Quorum {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers = shared.ask_all(|node| node.evict(name, token, how)).await;
+            let answers = shared.ask_all(|node| node.operator().evict(name, token, how)).await;
             let evicted = answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
             let mut mismatches =
                 answers.into_iter().flatten().filter_map(Result::err).filter(Error::is_mismatch);
@@ -279,34 +304,16 @@ impl Backend for Quorum {
         })
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        let shared = &self.0;
-        Reply::coming(async move { self.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         let shared = &self.0;
         Reply::coming(async move {
             let jobs = shared.nodes.iter().map(|node| {
-                let reply = node.backend.examine();
+                let reply = node.backend.operator().examine();
                 Box::pin(reply) as Job<'_, Result<Report>>
             });
             // Nobody waits for a lock here: the slow ones are heard out.
             let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| false).await;
             Ok(doctor::merged(answers, shared.need))
-        })
-    }
-
-    fn leave_caller_runtime(&self) {
-        self.0.nodes.iter().for_each(|node| node.backend.leave_caller_runtime());
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        let shared = &self.0;
-        Reply::coming(async move {
-            let jobs =
-                shared.nodes.iter().map(|node| Box::pin(node.backend.close()) as Job<'_, ()>).collect();
-            gather(&shared.clock, Duration::from_secs(5), jobs, |_| false).await;
         })
     }
 }

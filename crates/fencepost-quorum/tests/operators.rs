@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fencepost_core::{
     Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Memory,
-    Name, Page, Reply, Result, Token,
+    Name, Operator, Page, Reply, Result, Token,
 };
 use fencepost_quorum::Quorum;
 
@@ -38,12 +38,22 @@ impl Backend for Node {
         self.memory.attach(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn leave_caller_runtime(&self) {
+        self.left.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Operator for Node {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.memory.inspect(name)
+        self.memory.operator().inspect(name)
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.memory.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
@@ -52,10 +62,6 @@ impl Backend for Node {
             Answer::Mismatch => Err(Error::new(ErrorKind::Mismatch, "no grant has that token")),
             Answer::Fails => Err(Error::new(ErrorKind::Unreachable, "the node is away")),
         })
-    }
-
-    fn leave_caller_runtime(&self) {
-        self.left.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -7,9 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Token, Vote,
-    Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Memory, Mode,
+    Name, Operator, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Vote, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -105,7 +104,7 @@ async fn a_token_is_one_that_a_majority_has_given() {
     let token = tokio::time::timeout(Duration::from_secs(20), granted).await.expect("all three vote for it");
     let mut given = 0;
     for node in &nodes {
-        let info = node.inspect(&claim(1, &runtime).want().name).await.unwrap();
+        let info = node.operator().inspect(&claim(1, &runtime).want().name).await.unwrap();
         given += info.holders().filter(|holder| holder.token == Some(token)).count();
     }
     assert!(given >= 2, "{given} of 3 nodes have given {token}");
@@ -144,11 +143,11 @@ async fn an_eviction_that_the_holder_heeds_early_is_one() {
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     let how = Eviction::new(true);
     for node in &nodes[..3] {
-        node.evict(&name, guard.token(), &how).await.unwrap();
+        node.operator().evict(&name, guard.token(), &how).await.unwrap();
     }
-    quorum.evict(&name, guard.token(), &how).await.unwrap();
+    quorum.operator().evict(&name, guard.token(), &how).await.unwrap();
     assert!(
-        quorum.evict(&name, guard.token(), &how).await.unwrap_err().is_mismatch(),
+        quorum.operator().evict(&name, guard.token(), &how).await.unwrap_err().is_mismatch(),
         "nobody has it any more"
     );
     drop(guard);
@@ -182,16 +181,8 @@ impl Backend for Slow {
         self.node.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.node.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.node.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.node.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.node.operator()
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Token, Vote,
-    Want, margin,
+    Listing, Memory, Mode, Name, Operator, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
+    Token, Vote, Want, margin,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::Semaphore;
@@ -58,19 +58,25 @@ impl Backend for Gated {
         self.entry(self.node.attach(claim))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Gated {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
             let _through = self.attempts.acquire().await;
-            self.node.inspect(name).await
+            self.node.operator().inspect(name).await
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.node.list(prefix, page)
+        self.node.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.node.evict(name, token, how)
+        self.node.operator().evict(name, token, how)
     }
 }
 
@@ -194,7 +200,7 @@ async fn an_operator_waits_for_a_majority_and_a_little_for_the_others() {
     let nodes = [true, false, false].map(|attempts| Gated::new(attempts, true));
     let quorum = quorum(&nodes, &clock);
     let name = Name::new("lock").unwrap();
-    let mut looking = quorum.inspect(&name);
+    let mut looking = quorum.operator().inspect(&name);
     let grace = Duration::from_millis(20);
     for majority in [false, true] {
         if majority {

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply, Report,
-    Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Operator, Page, Reply,
+    Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::client::RedisClient;
@@ -102,6 +102,29 @@ impl Backend for RedisBackend {
         self.entry(claim, true)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let nobodys = Name::new("reach")?;
+            // A failure has to show that the server was away when this was asked, and not only that nobody has connected since.
+            self.client.deployment.try_now();
+            operator::inspect(&self.client, &nobodys).await.map(drop)
+        })
+    }
+
+    fn leave_caller_runtime(&self) {
+        self.client.deployment.leave_caller_runtime();
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.deployment.close())
+    }
+}
+
+impl Operator for RedisBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(operator::inspect(&self.client, name))
     }
@@ -122,24 +145,7 @@ impl Backend for RedisBackend {
         Reply::coming(permits::set(&self.client, name, limit))
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            let nobodys = Name::new("reach")?;
-            // A failure has to show that the server was away when this was asked, and not only that nobody has connected since.
-            self.client.deployment.try_now();
-            operator::inspect(&self.client, &nobodys).await.map(drop)
-        })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(examine(self.client.config.clone(), &self.client.runtime, None))
-    }
-
-    fn leave_caller_runtime(&self) {
-        self.client.deployment.leave_caller_runtime();
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.client.deployment.close())
     }
 }

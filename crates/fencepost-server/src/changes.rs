@@ -110,11 +110,7 @@ impl Source for Listener {
             if let Some(event) = self.difference() {
                 return Some(event);
             }
-            let look = tokio::select! {
-                look = tokio::time::timeout_at(quiet_until, self.looks.next()) => look,
-                _ = self.service.streams.closing() => return None,
-            };
-            match look {
+            match tokio::time::timeout_at(quiet_until, self.looks.next()).await {
                 Err(_) => return Some(("unchanged", json!({}))),
                 Ok(look) => match look? {
                     Ok(now) => self.now = Some(now),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Operator, Page,
+    Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::session::SqliteSession;
@@ -74,6 +74,17 @@ impl Backend for SqliteBackend {
         Box::new(SqliteEntry::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, true))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.client.retire();
+        Reply::ready(())
+    }
+}
+
+impl Operator for SqliteBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         self.client.retry_while_busy(BUSY_TIMEOUT, move || list::inspect(&self.client, name))
     }
@@ -98,10 +109,5 @@ impl Backend for SqliteBackend {
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
         self.client.retry_while_busy(BUSY_TIMEOUT, move || examine(&self.client.database))
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.client.retire();
-        Reply::ready(())
     }
 }

@@ -3,8 +3,8 @@
 use crate::sim::Rng;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Name,
-    Page, Removed, Renewal, Reply, Session, Token,
+    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Operator, Removed, Renewal, Reply,
+    Session, Token,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -202,24 +202,8 @@ impl Backend for Chaos {
         self.wrap(self.inner.attach(claim))
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info, Error>> {
-        self.inner.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing, Error>> {
-        self.inner.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<(), Error>> {
-        self.inner.evict(name, token, how)
-    }
-
-    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>, Error>> {
-        self.inner.stored_permits(name)
-    }
-
-    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<(), Error>> {
-        self.inner.set_permits(name, limit)
+    fn operator(&self) -> &dyn Operator {
+        self.inner.operator()
     }
 
     fn reach(&self) -> Reply<'_, Result<(), Error>> {

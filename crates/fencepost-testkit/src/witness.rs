@@ -7,8 +7,8 @@
 use crate::history::{Key, Recorder, What};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Eviction, Info, Listing, Moment, Name,
-    Page, Removed, Renewal, Reply, Session, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Moment, Operator, Removed, Renewal, Reply,
+    Session, Token,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -87,24 +87,8 @@ impl Backend for Witness {
         self.wrap(self.inner.attach(claim.clone()), claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info, Error>> {
-        self.inner.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing, Error>> {
-        self.inner.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<(), Error>> {
-        self.inner.evict(name, token, how)
-    }
-
-    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>, Error>> {
-        self.inner.stored_permits(name)
-    }
-
-    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<(), Error>> {
-        self.inner.set_permits(name, limit)
+    fn operator(&self) -> &dyn Operator {
+        self.inner.operator()
     }
 
     fn reach(&self) -> Reply<'_, Result<(), Error>> {

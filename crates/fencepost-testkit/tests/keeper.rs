@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Guard, Info, Listing,
-    Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, State, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Guard, Memory, Moment, Operator,
+    Removed, Renewal, Reply, Result, Runtime, Session, State,
 };
 use fencepost_testkit::sim::{Executor, Ran};
 
@@ -55,14 +55,8 @@ impl Backend for Shards {
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
         self.wrap(self.inner.attach(claim))
     }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inner.inspect(name)
-    }
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.inner.list(prefix, page)
-    }
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.inner.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.inner.operator()
     }
 }
 

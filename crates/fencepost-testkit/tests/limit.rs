@@ -1,8 +1,7 @@
 //! The limit on claims that wait at the engine: their number, their order, and their answers.
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Client, Entry, Eviction, Guard, Info, Limit, Listing, Memory, Name, Page,
-    Reply, Result, Token,
+    Backend, Capabilities, Claim, Client, Entry, Guard, Limit, Memory, Name, Operator, Reply, Result,
 };
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::wait::{all_along, eventually};
@@ -24,7 +23,7 @@ fn client(name: &str) -> (Client, Arc<Memory>) {
 }
 
 async fn waiters(memory: &Memory) -> usize {
-    memory.inspect(&Name::new("stock").unwrap()).await.unwrap().waiters().count()
+    memory.operator().inspect(&Name::new("stock").unwrap()).await.unwrap().waiters().count()
 }
 
 fn ask(locks: &Client, count: usize) -> Vec<JoinHandle<Result<Guard>>> {
@@ -176,14 +175,8 @@ impl Backend for Slow {
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
         self.inner.attach(claim)
     }
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inner.inspect(name)
-    }
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.inner.list(prefix, page)
-    }
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.inner.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.inner.operator()
     }
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::coming(async {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Listing, Name, Operator, Page,
+    Reply, Report, Result, Runtime, Token,
 };
 
 use crate::claim::run_store::ZooRuns;
@@ -64,6 +64,23 @@ impl Backend for ZooBackend {
         Box::new(ZooEntry::gone(&self.client, claim))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let nobodys = Name::new("reach")?;
+            list::inspect(&self.client, &nobodys).await.map(drop)
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}
+
+impl Operator for ZooBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(list::inspect(&self.client, name))
     }
@@ -76,18 +93,7 @@ impl Backend for ZooBackend {
         Reply::coming(evict(&self.client, name, token, how))
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            let nobodys = Name::new("reach")?;
-            list::inspect(&self.client, &nobodys).await.map(drop)
-        })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(doctor::examine(&self.client))
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.client.close())
     }
 }

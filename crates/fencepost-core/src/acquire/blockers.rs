@@ -44,7 +44,7 @@ impl<'a> Blockers<'a> {
         let backend = Arc::clone(&self.request.client.backend);
         let name = self.request.name.clone();
         self.asking = Some(Box::pin(async move {
-            let info = match backend.inspect_claims(&name).await {
+            let info = match backend.operator().inspect_claims(&name).await {
                 Ok(info) => info,
                 // The look is for the message alone. Whether the engine answers is another question.
                 Err(error) if error.is_unreachable() => {

@@ -10,11 +10,9 @@ use std::time::Duration;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply, Session};
+use crate::backend::{Attempt, Backend, Entry, Operator, Removed, Renewal, Reply, Session};
 use crate::error::Result;
 use crate::name::Name;
-use crate::operator::info::{Eviction, Info, Listing, Page};
-use crate::operator::report::Report;
 use crate::token::Token;
 
 /// A claim that waits here learns within a third of that time that the engine fails.
@@ -132,32 +130,8 @@ impl Backend for Limit {
         self.inner.attach(claim)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inner.inspect(name)
-    }
-
-    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inner.inspect_claims(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.inner.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.inner.evict(name, token, how)
-    }
-
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        self.inner.examine()
-    }
-
-    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
-        self.inner.stored_permits(name)
-    }
-
-    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
-        self.inner.set_permits(name, limit)
+    fn operator(&self) -> &dyn Operator {
+        self.inner.operator()
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {

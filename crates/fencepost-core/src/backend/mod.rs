@@ -21,6 +21,9 @@
 //! - Each step is idempotent for the id of the claim. Core repeats a step whose reply was lost.
 //! - A future may be dropped at any await, and each method called again afterwards. A request that was sent may still take
 //!   effect, and the entry knows that.
+//! - An error without an [effect](Error::effect) says that the claim is where it was before, in the queue, holding or not at the engine.
+//!   Each request that may have reached the engine fails as [`unknown`](Error::unknown), also one to leave: if it is repeated and finds
+//!   nothing, that decides whether the release reports "released" or "lost".
 //! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll. That poll may happen in a `Drop`, without an async
 //!   runtime: they need a runtime only to wait for the reply.
 //! - The engine's own requests have a time limit: no future waits without a limit.
@@ -147,39 +150,8 @@ pub trait Backend: Send + Sync + 'static {
     /// that the engine stores.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
-    /// Returns the claims on a resource, as operators see them. A free resource has none.
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>>;
-
-    /// Returns the claims on a resource, for a caller that does not need its runs. A layer that reads them apart leaves them out.
-    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inspect(name)
-    }
-
-    /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>>;
-
-    /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](crate::Validity::end_with)
-    /// [`Loss::Evicted`](crate::Loss::Evicted) and `how.reason`, at the latest with its next renewal. Usually that holder is
-    /// in another process. So the engine stores the mark and the reason until the lease ends. With [`how.now`](Eviction::now)
-    /// the resource is free at once, and a holder that cannot be told then may learn only
-    /// [`Loss::Deleted`](crate::Loss::Deleted).
-    ///
-    /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>>;
-
-    /// Returns the [stored limit](Backend::set_permits) of the permits of `name`.
-    fn stored_permits<'a>(&'a self, _name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
-        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
-    }
-
-    /// Stores the limit of the permits of `name`, or forgets it. While it is stored, each claim for permits is
-    /// [judged by it](admission::Mode::limited). Waiters that fit now are granted. Holders keep their permits. A claim that asks for
-    /// more than the limit gets [`Error::over_limit`]. A waiter that does is [`Gone`](Attempt::Gone), so it blocks no other claim.
-    /// The limit stays when the last claim has left.
-    fn set_permits<'a>(&'a self, _name: &'a Name, _limit: Option<u32>) -> Reply<'a, Result<()>> {
-        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
-    }
+    /// Returns what answers the requests of operators. A layer that changes none of them returns the inner one.
+    fn operator(&self) -> &dyn Operator;
 
     /// Checks by one read that the engine answers. A layer that makes claims wait before they reach the engine uses it to notice
     /// that the engine fails. A connection that is down is attempted at once, without a pause after earlier failures: the failure shows
@@ -189,15 +161,6 @@ pub trait Backend: Send + Sync + 'static {
     /// The engine's error, or one that says that the engine does not answer.
     fn reach(&self) -> Reply<'_, Result<()>> {
         Reply::ready(Ok(()))
-    }
-
-    /// Examines the deployment: its configuration and health, and what they mean for locks. A part that cannot be examined is a
-    /// finding. Nothing is changed.
-    ///
-    /// # Errors
-    /// Only if nothing at all could be examined.
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        Reply::ready(Ok(Report::default()))
     }
 
     /// Moves the connections that run on the caller's async runtime to the client's own thread. A request without a reply is sent
@@ -210,12 +173,71 @@ pub trait Backend: Send + Sync + 'static {
     }
 }
 
+/// What operators ask of an engine. Each method is optional: core calls none that the [capabilities](Capabilities) exclude.
+pub trait Operator: Send + Sync {
+    /// Returns the claims on a resource, as operators see them. A free resource has none.
+    fn inspect<'a>(&'a self, _name: &'a Name) -> Reply<'a, Result<Info>> {
+        not_for_operators()
+    }
+
+    /// Returns the claims on a resource, for a caller that does not need its runs. A layer that reads them apart leaves them out.
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inspect(name)
+    }
+
+    /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
+    fn list<'a>(&'a self, _prefix: &'a str, _page: &'a Page) -> Reply<'a, Result<Listing>> {
+        not_for_operators()
+    }
+
+    /// Evicts the holder whose grant has `token`, and no other. The holder's validity ends [with](crate::Validity::end_with)
+    /// [`Loss::Evicted`](crate::Loss::Evicted) and `how.reason`, at the latest with its next renewal. Usually that holder is
+    /// in another process. So the engine stores the mark and the reason until the lease ends. With [`how.now`](Eviction::now)
+    /// the resource is free at once, and a holder that cannot be told then may learn only
+    /// [`Loss::Deleted`](crate::Loss::Deleted).
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) when no grant of `name` has that token.
+    fn evict<'a>(&'a self, _name: &'a Name, _token: Token, _how: &'a Eviction) -> Reply<'a, Result<()>> {
+        not_for_operators()
+    }
+
+    /// Returns the [stored limit](Operator::set_permits) of the permits of `name`.
+    fn stored_permits<'a>(&'a self, _name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
+    }
+
+    /// Stores the limit of the permits of `name`, or forgets it. While it is stored, each claim for permits is
+    /// [judged by it](admission::Mode::limited). Waiters that fit now are granted. Holders keep their permits. A claim that asks for
+    /// more than the limit gets [`Error::over_limit`]. A waiter that does is [`Gone`](Attempt::Gone), so it blocks no other claim.
+    /// The limit stays when the last claim has left.
+    fn set_permits<'a>(&'a self, _name: &'a Name, _limit: Option<u32>) -> Reply<'a, Result<()>> {
+        Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
+    }
+
+    /// Examines the deployment: its configuration and health, and what they mean for locks. A part that cannot be examined is a
+    /// finding. Nothing is changed.
+    ///
+    /// # Errors
+    /// Only if nothing at all could be examined.
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        Reply::ready(Ok(Report::default()))
+    }
+}
+
+fn not_for_operators<T>() -> Reply<'static, Result<T>> {
+    Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine does not answer operators")))
+}
+
 /// One claim at the engine, queued or holding.
 pub trait Entry: Send {
     /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
     /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves
     /// nothing behind. A reply that is ready says that the engine was not asked. One that comes was sent with its first poll, and says
     /// that the engine answers.
+    ///
+    /// # Errors
+    /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
     ///
     /// # Cancel safety
     /// Safe. The request may still take effect: call this again, or withdraw.
@@ -233,7 +255,8 @@ pub trait Entry: Send {
     /// Returns the session that keeps the claim alive, queued or holding. `None`: nothing has to.
     fn renewal(&self) -> Option<Renewal>;
 
-    /// Removes the claim from the engine, granted or not. After `Err` the outcome is unknown: call this again.
+    /// Removes the claim from the engine, granted or not. After `Err` call this again: unless the error has an
+    /// [effect](Error::effect), nothing was removed.
     ///
     /// # Cancel safety
     /// The first poll sends. Dropped later, it takes effect or not: call this again to know.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, ErrorKind, Eviction, Info, Listing, Loss,
-    Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, ErrorKind, Loss, Moment, Name, Operator,
+    Removed, Renewal, Reply, Result, Session, Token,
 };
 
 /// How long a waiter pauses between two attempts.
@@ -58,18 +58,12 @@ impl Backend for Toy {
         self.enter(claim)
     }
 
-    fn inspect<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<Info>> {
-        unsupported()
-    }
-
-    fn list<'a>(&'a self, _: &'a str, _: &'a Page) -> Reply<'a, Result<Listing>> {
-        unsupported()
-    }
-
-    fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
-        unsupported()
+    fn operator(&self) -> &dyn Operator {
+        self
     }
 }
+
+impl Operator for Toy {}
 
 impl Session for Toy {
     fn id(&self) -> u64 {

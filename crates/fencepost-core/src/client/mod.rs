@@ -249,7 +249,7 @@ impl Client {
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         self.client.check_process()?;
         self.client.require(self.client.capabilities.inspect, "way to list locks")?;
-        self.client.backend.list(prefix, page).await.map_err(Error::without_effect)
+        self.client.backend.operator().list(prefix, page).await.map_err(Error::without_effect)
     }
 
     /// Evicts the holder of `name` whose grant has `token`, and only that.

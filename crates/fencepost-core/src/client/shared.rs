@@ -174,14 +174,14 @@ impl ClientShared {
     /// Returns the claims on a resource.
     pub(crate) async fn look(&self, name: &Name) -> Result<Info> {
         self.check_look()?;
-        let info = self.backend.inspect_claims(name).await;
+        let info = self.backend.operator().inspect_claims(name).await;
         info.map_err(|error| error.of(name.clone()).without_effect())
     }
 
     /// Returns the claims on a resource, and its runs at the time of the engine's clock.
     pub(crate) async fn look_with_runs(&self, name: &Name) -> Result<Info> {
         self.check_look()?;
-        let info = self.backend.inspect(name).await;
+        let info = self.backend.operator().inspect(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
         if let Some(format) = info.claims.iter().find_map(|claim| claim.later_format) {
             return Err(Error::from(LaterFormat(format)).on(self.engine()).of(name.clone()).without_effect());
@@ -206,14 +206,14 @@ impl ClientShared {
         ClientShared::check_texts(None, how.reason.as_deref())?;
         tracing::info!(lock = %name, %token, now = how.now, reason = how.reason, "evicting");
         let how = how.signed(&self.holder);
-        self.backend.evict(name, token, &how).await.map_err(|error| error.of(name.clone()))
+        self.backend.operator().evict(name, token, &how).await.map_err(|error| error.of(name.clone()))
     }
 
     /// Returns the stored limit of the permits of a resource.
     pub(crate) async fn stored_permits(&self, name: &Name) -> Result<Option<u32>> {
         self.check_process()?;
         self.require(self.capabilities.stored_permits, "stored limits of permits")?;
-        let limit = self.backend.stored_permits(name).await;
+        let limit = self.backend.operator().stored_permits(name).await;
         limit.map_err(|error| error.of(name.clone()).on(self.engine()).without_effect())
     }
 
@@ -225,7 +225,7 @@ impl ClientShared {
             return Err(Error::invalid("a semaphore has at least one permit").of(name.clone()));
         }
         tracing::info!(lock = %name, limit, "setting the permits");
-        let set = self.backend.set_permits(name, limit).await;
+        let set = self.backend.operator().set_permits(name, limit).await;
         set.map_err(|error| error.of(name.clone()).on(self.engine()))
     }
 

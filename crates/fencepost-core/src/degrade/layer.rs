@@ -13,7 +13,7 @@ use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary};
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
-use crate::backend::{Backend, Entry, Reply};
+use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -129,65 +129,14 @@ impl Backend for DegradeLayer {
         Box::new(DegradeEntry::gone(&self.engines, &self.all, claim))
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        match self.seen() {
-            (Some(only), None) | (None, Some(only)) => only.inspect(name),
-            (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, second) = join(primary.inspect(name), second.inspect(name)).await;
-                Ok(joined(first?, second?))
-            }),
-            (None, None) => Reply::ready(Err(self.away())),
-        }
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        match self.seen() {
-            (Some(only), None) | (None, Some(only)) => only.list(prefix, page),
-            (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, second) = join(primary.list(prefix, page), second.list(prefix, page)).await;
-                Ok(joined_pages(first?, second?, page))
-            }),
-            (None, None) => Reply::ready(Err(self.away())),
-        }
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        match self.seen() {
-            (Some(only), None) | (None, Some(only)) => only.evict(name, token, how),
-            (Some(primary), Some(second)) => Reply::coming(async move {
-                let (first, other) = join(primary.inspect(name), second.inspect(name)).await;
-                let (at_primary, at_second) = match (&first, &other) {
-                    (Ok(first), Ok(other)) => tokens_of_one_claim(first, other, token),
-                    // The engine that does not answer fails the eviction below.
-                    _ => (token, token),
-                };
-                let evictions =
-                    join(primary.evict(name, at_primary, how), second.evict(name, at_second, how));
-                match evictions.await {
-                    (Ok(()), Ok(())) => Ok(()),
-                    // A claim at one engine alone.
-                    (Ok(()), Err(error)) | (Err(error), Ok(())) if error.is_mismatch() => Ok(()),
-                    // It may have taken effect at the other engine. The claim is not free before both have evicted it.
-                    (Ok(()), Err(error)) | (Err(error), Ok(())) => Err(error),
-                    (Err(error), Err(other)) if error.is_mismatch() => Err(other),
-                    (Err(error), Err(_)) => Err(error),
-                }
-            }),
-            (None, None) => Reply::ready(Err(self.away())),
-        }
+    fn operator(&self) -> &dyn Operator {
+        self
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
         match self.seen() {
             (Some(first), _) | (None, Some(first)) => first.reach(),
             (None, None) => Reply::ready(Ok(())),
-        }
-    }
-
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        match self.engines.primary.get() {
-            Some(primary) => primary.examine(),
-            None => Reply::ready(Err(self.away())),
         }
     }
 
@@ -208,6 +157,68 @@ impl Backend for DegradeLayer {
             };
             join(close(Role::Primary), close(Role::Second)).await;
         })
+    }
+}
+
+impl Operator for DegradeLayer {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.operator().inspect(name),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                let (first, second) =
+                    join(primary.operator().inspect(name), second.operator().inspect(name)).await;
+                Ok(joined(first?, second?))
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.operator().list(prefix, page),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                let (first, second) =
+                    join(primary.operator().list(prefix, page), second.operator().list(prefix, page)).await;
+                Ok(joined_pages(first?, second?, page))
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        match self.seen() {
+            (Some(only), None) | (None, Some(only)) => only.operator().evict(name, token, how),
+            (Some(primary), Some(second)) => Reply::coming(async move {
+                let (first, other) =
+                    join(primary.operator().inspect(name), second.operator().inspect(name)).await;
+                let (at_primary, at_second) = match (&first, &other) {
+                    (Ok(first), Ok(other)) => tokens_of_one_claim(first, other, token),
+                    // The engine that does not answer fails the eviction below.
+                    _ => (token, token),
+                };
+                let evictions = join(
+                    primary.operator().evict(name, at_primary, how),
+                    second.operator().evict(name, at_second, how),
+                );
+                match evictions.await {
+                    (Ok(()), Ok(())) => Ok(()),
+                    // A claim at one engine alone.
+                    (Ok(()), Err(error)) | (Err(error), Ok(())) if error.is_mismatch() => Ok(()),
+                    // It may have taken effect at the other engine. The claim is not free before both have evicted it.
+                    (Ok(()), Err(error)) | (Err(error), Ok(())) => Err(error),
+                    (Err(error), Err(other)) if error.is_mismatch() => Err(other),
+                    (Err(error), Err(_)) => Err(error),
+                }
+            }),
+            (None, None) => Reply::ready(Err(self.away())),
+        }
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        match self.engines.primary.get() {
+            Some(primary) => primary.operator().examine(),
+            None => Reply::ready(Err(self.away())),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::entry::MemoryEntry;
 use super::queue::Queue;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::{Backend, Entry, Reply};
+use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::url::BackendUrl;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -39,6 +39,12 @@ impl Backend for Memory {
         Box::new(MemoryEntry::new(self.strong(), claim, true))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Memory {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shard = self.shard(name);
         let claims = shard.get(name).map_or_else(Vec::new, Queue::claims);

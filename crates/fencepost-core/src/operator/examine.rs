@@ -48,7 +48,7 @@ impl Client {
     /// ```
     pub async fn examine(&self) -> Result<Report> {
         self.client.check_open()?;
-        let mut report = self.client.backend.examine().await?;
+        let mut report = self.client.backend.operator().examine().await?;
         report.findings.push(self.promises());
         let cycle = self.cycle().await;
         let works = cycle.severity == Severity::Ok;

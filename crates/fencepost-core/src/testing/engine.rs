@@ -7,7 +7,7 @@ use super::entry::TestEntry;
 use super::fault::{Fault, Faults};
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::{Backend, Entry, Reply};
+use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::Client;
 use crate::error::{ErrorKind, Result};
 use crate::guard::Guard;
@@ -182,6 +182,16 @@ impl Backend for Tested {
         Box::new(TestEntry::new(entry, claim, Arc::clone(&self.faults)))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        self.unless_away(|| Reply::ready(Ok(())))
+    }
+}
+
+impl Operator for Tested {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         self.unless_away(move || self.memory.inspect(name))
     }
@@ -200,9 +210,5 @@ impl Backend for Tested {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         self.unless_away(move || self.memory.set_permits(name, limit))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        self.unless_away(|| Reply::ready(Ok(())))
     }
 }

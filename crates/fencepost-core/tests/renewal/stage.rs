@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
-    Info, Listing, Loss, Memory, Moment, Name, Page, Removed, Renewal, Reply, Result, Session, Token,
+    Info, Listing, Loss, Memory, Moment, Name, Operator, Page, Removed, Renewal, Reply, Result, Session,
+    Token,
 };
 
 use crate::manual_time;
@@ -88,20 +89,26 @@ impl Backend for Engine {
         self.memory.attach(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Engine {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         self.looks.lock().unwrap().push(self.clock.now());
         if self.blind.load(Ordering::Relaxed) {
             return Reply::ready(Err(failure()));
         }
-        self.memory.inspect(name)
+        self.memory.operator().inspect(name)
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
+        self.memory.operator().list(prefix, page)
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+        self.memory.operator().evict(name, token, how)
     }
 }
 

@@ -49,7 +49,9 @@ impl Stage {
 
     fn holders(&self, id: u128) -> usize {
         let name = Name::new(&format!("lock/{id}")).unwrap();
-        let Poll::Ready(Ok(info)) = poll(&mut self.memory.inspect(&name)) else { panic!("memory answers") };
+        let Poll::Ready(Ok(info)) = poll(&mut self.memory.operator().inspect(&name)) else {
+            panic!("memory answers")
+        };
         info.holders().count()
     }
 

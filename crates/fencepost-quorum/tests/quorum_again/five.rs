@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    Info, Listing, Memory, Mode, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session, Spawner,
-    Task, Token, Want,
+    Memory, Mode, Name, Operator, Removed, Renewal, Reply, Result, Runtime, Session, Spawner, Task, Token,
+    Want,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -48,16 +48,8 @@ impl Backend for Node {
         Box::new(NodeEntry { entry: self.memory.attach(claim), node: self.clone() })
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.memory.inspect(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.memory.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.memory.evict(name, token, how)
+    fn operator(&self) -> &dyn Operator {
+        self.memory.operator()
     }
 }
 
@@ -220,14 +212,14 @@ impl Five {
     pub(crate) async fn evict(&self, nodes: Range<usize>, token: Token) {
         let how = Eviction::new(true);
         for node in &self.nodes[nodes] {
-            node.memory.evict(&name(), token, &how).await.unwrap();
+            node.memory.operator().evict(&name(), token, &how).await.unwrap();
         }
     }
 
     pub(crate) async fn held_at(&self, token: Token) -> usize {
         let mut count = 0;
         for node in &self.nodes {
-            let info = node.memory.inspect(&name()).await.unwrap();
+            let info = node.memory.operator().inspect(&name()).await.unwrap();
             count += usize::from(info.holders().any(|holder| holder.token == Some(token)));
         }
         count

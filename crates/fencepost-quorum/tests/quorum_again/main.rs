@@ -44,7 +44,7 @@ async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     for number in 0..5 {
         five.down(number, true);
         five.pass(&held).await;
-        let lost = five.nodes[number].memory.inspect(&name()).await.unwrap();
+        let lost = five.nodes[number].memory.operator().inspect(&name()).await.unwrap();
         assert_eq!(lost.holders().count(), 0, "its lease has ended there");
         assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }), "four others hold it");
         five.down(number, false);
@@ -59,7 +59,7 @@ async fn a_held_lock_outlives_that_all_nodes_lose_it_one_after_the_other() {
     assert!(matches!(five.attempt().await.2, Attempt::Blocked { .. }));
     five.down(0, false);
     five.down(1, false);
-    five.quorum.evict(&name(), token, &Eviction::new(false)).await.expect("all know it");
+    five.quorum.operator().evict(&name(), token, &Eviction::new(false)).await.expect("all know it");
     assert_eq!(entry.release().await.unwrap(), Removed::Released);
     assert_eq!(five.held_at(token).await, 0);
     let (_, _, next) = five.attempt().await;
@@ -170,7 +170,7 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
         held.session.renew(std::slice::from_ref(&held.claim)).await.expect("four of five");
     }
     assert_eq!(five.held_at(token).await, 4);
-    let waits = five.nodes[4].memory.inspect(&name()).await.unwrap();
+    let waits = five.nodes[4].memory.operator().inspect(&name()).await.unwrap();
     assert_eq!(waits.claims.len(), 1, "who holds already waits for nothing");
     five.pass(&held).await;
     assert_eq!(five.held_at(token).await, 5);

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    Info, Listing, Loss, Mode, Moment, Name, Page, Removed, Renewal, Reply, Result, Runtime, Session,
-    Spawner, Task, Token, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, HolderInfo, Loss, Mode,
+    Moment, Name, Operator, Removed, Renewal, Reply, Result, Runtime, Session, Spawner, Task, Token, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -123,18 +122,12 @@ impl Backend for Scripted {
         Box::new(ScriptedEntry { node: Arc::clone(&self.0), claim, attached: true })
     }
 
-    fn inspect<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<Info>> {
-        unreachable!("no test asks")
-    }
-
-    fn list<'a>(&'a self, _: &'a str, _: &'a Page) -> Reply<'a, Result<Listing>> {
-        unreachable!("no test asks")
-    }
-
-    fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
-        unreachable!("no test asks")
+    fn operator(&self) -> &dyn Operator {
+        self
     }
 }
+
+impl Operator for Scripted {}
 
 impl ScriptedEntry {
     async fn leave(&self, asked: Asked) -> Result<Removed> {

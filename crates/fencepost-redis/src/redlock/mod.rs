@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name, Page,
-    Reply, Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token, Tokens,
 };
 use fencepost_quorum::Quorum;
 use futures_util::future::{join, join_all};
@@ -221,6 +221,26 @@ impl Backend for Node {
         }
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { self.handle.redis().await?.reach().await })
+    }
+
+    fn leave_caller_runtime(&self) {
+        if let Some(redis) = self.handle.redis.get() {
+            redis.leave_caller_runtime();
+        }
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        self.handle.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
+    }
+}
+
+impl Operator for Node {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async move {
             let redis = self.handle.redis().await?;
@@ -260,22 +280,8 @@ impl Backend for Node {
         })
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { self.handle.redis().await?.reach().await })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(examine(self.config.clone(), &self.runtime, Some(self.max_ttl)))
-    }
-
-    fn leave_caller_runtime(&self) {
-        if let Some(redis) = self.handle.redis.get() {
-            redis.leave_caller_runtime();
-        }
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        self.handle.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
     }
 }
 

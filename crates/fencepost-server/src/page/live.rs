@@ -61,11 +61,7 @@ impl Source for Open {
     async fn next(&mut self) -> Option<Told<Arc<str>>> {
         let quiet_until = Instant::now() + BEAT;
         loop {
-            let look = tokio::select! {
-                look = tokio::time::timeout_at(quiet_until, self.looks.next()) => look,
-                _ = self.service.streams.closing() => return None,
-            };
-            match look {
+            match tokio::time::timeout_at(quiet_until, self.looks.next()).await {
                 Err(_) => return Some(("unchanged", "{}".into())),
                 Ok(look) => match look? {
                     Ok(seen) => {

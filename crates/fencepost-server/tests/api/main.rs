@@ -1,7 +1,6 @@
 //! The API on the engine in memory: without a network, but for the tests of the listener.
 
 mod ends;
-mod evictions;
 mod keys;
 mod kit;
 mod limits;

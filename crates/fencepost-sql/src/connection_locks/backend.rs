@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Page, Reply, Report,
-    Result, RunStore, Token,
+    Backend, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Operator, Page,
+    Reply, Report, Result, RunStore, Token,
 };
 
 use crate::connection_locks::{ConnectionLocks, Server};
@@ -72,6 +72,20 @@ impl<S: Operators> Backend for LocksBackend<S> {
         self.enter(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        named(S::ENGINE, async { Ok(ConnectionLocks::reach(&self.0).await?) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(async { self.0.pool.close() })
+    }
+}
+
+impl<S: Operators> Operator for LocksBackend<S> {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         named(S::ENGINE, S::inspect(&self.0, name))
     }
@@ -86,13 +100,5 @@ impl<S: Operators> Backend for LocksBackend<S> {
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
         named(S::ENGINE, S::examine(&self.0))
-    }
-
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        named(S::ENGINE, async { Ok(ConnectionLocks::reach(&self.0).await?) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(async { self.0.pool.close() })
     }
 }

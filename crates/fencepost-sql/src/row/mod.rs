@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Limit, Listing, Name, Page,
-    Reply, Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Limit, Listing, Name, Operator,
+    Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::database::{Answer, Results, Statement};
@@ -126,6 +126,20 @@ impl<S: RowServer> Backend for RowLocks<S> {
         self.enter(claim)
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async { self.client.reach().await.map_err(|failure| self.error(failure)) })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}
+
+impl<S: RowServer> Operator for RowLocks<S> {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
             listing::inspect(&*self.client, name).await.map_err(|failure| self.error(failure))
@@ -142,15 +156,7 @@ impl<S: RowServer> Backend for RowLocks<S> {
         Reply::coming(operator::evict(&self.client, name, token, how))
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async { self.client.reach().await.map_err(|failure| self.error(failure)) })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(async { self.client.database.examine().await.map_err(|failure| self.error(failure)) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.client.close())
     }
 }

@@ -11,8 +11,8 @@ mod statements;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name, Page, Reply,
-    Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name, Operator, Page,
+    Reply, Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -148,6 +148,23 @@ impl Backend for LeaseTable {
         Box::new(TableEntry::new(&self.client, claim, true))
     }
 
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn reach(&self) -> Reply<'_, Result<()>> {
+        Reply::coming(async {
+            let reached = self.client.run(&self.client.statements.reach, Vec::new()).await;
+            reached.map(drop).map_err(|failure| self.error(failure))
+        })
+    }
+
+    fn close(&self) -> Reply<'_, ()> {
+        Reply::coming(self.client.close())
+    }
+}
+
+impl Operator for LeaseTable {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
             listing::inspect(&*self.client, name).await.map_err(|failure| self.error(failure))
@@ -172,18 +189,7 @@ impl Backend for LeaseTable {
         Reply::coming(limit::set(&self.client, name, limit))
     }
 
-    fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            let reached = self.client.run(&self.client.statements.reach, Vec::new()).await;
-            reached.map(drop).map_err(|failure| self.error(failure))
-        })
-    }
-
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(async { self.client.database.examine().await.map_err(|failure| self.error(failure)) })
-    }
-
-    fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(self.client.close())
     }
 }

@@ -53,7 +53,7 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     assert!(owner.poll_wait(&mut Context::from_waker(&waker)).is_pending());
 
     let how = Eviction::default();
-    let mut evicting = engine.evict(&name, grant, &how);
+    let mut evicting = engine.operator().evict(&name, grant, &how);
     poll_fn(|cx| {
         assert!(std::pin::Pin::new(&mut evicting).poll(cx).is_pending(), "nobody was writing");
         Poll::Ready(())
@@ -63,5 +63,5 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     db.execute_batch("COMMIT").unwrap();
     assert_eq!(owner.withdraw().await.unwrap(), Removed::Released);
     tokio::time::timeout(SOON, evicting).await.expect("nobody writes any more").unwrap();
-    assert!(engine.inspect(&name).await.unwrap().claims.is_empty());
+    assert!(engine.operator().inspect(&name).await.unwrap().claims.is_empty());
 }

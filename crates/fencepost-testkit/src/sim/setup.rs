@@ -225,7 +225,7 @@ fn note_leftovers(bare: &dyn Backend, recorder: &Recorder) {
     let mut page = Page::of(2);
     loop {
         let Listing { resources, next, .. } =
-            at_once(bare.list("", &page)).expect("the engine can be listed");
+            at_once(bare.operator().list("", &page)).expect("the engine can be listed");
         for info in resources {
             for claim in &info.claims {
                 let what =

@@ -246,7 +246,7 @@ impl Worker {
             return;
         }
         let name = Name::new(resource).expect("a simulated resource has a good name");
-        let info = at_once(self.bare.inspect(&name)).expect("the engine can be inspected");
+        let info = at_once(self.bare.operator().inspect(&name)).expect("the engine can be inspected");
         let holders = info.holders().map(|claim| claim.mode.into()).collect();
         self.recorder.note(self.client, What::Listed { resource: resource.clone(), holders });
         let victim = info.holders().find_map(|claim| claim.token).filter(|_| self.rng.chance(100));
@@ -256,7 +256,7 @@ impl Worker {
                 .note(self.client, What::Evicted { resource: resource.clone(), token: token.get(), now });
             let how = Eviction::new(now).because("simulated");
             // The conformance suite checks whether the holder still had the lock.
-            let _ = at_once(self.bare.evict(&name, token, &how));
+            let _ = at_once(self.bare.operator().evict(&name, token, &how));
         }
     }
 

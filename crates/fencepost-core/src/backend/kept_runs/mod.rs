@@ -12,7 +12,7 @@ use crate::backend::claim::Claim;
 use crate::backend::kept_runs::entry::RunEntry;
 use crate::backend::kept_runs::notes::Notes;
 use crate::backend::kept_runs::store::RunStore;
-use crate::backend::{Backend, Entry, Reply};
+use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::error::Result;
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -62,11 +62,11 @@ impl KeptRuns {
     /// Looks at the claims between two readings of the record: a run that is under way in both has a holder meanwhile.
     async fn look(&self, name: &Name) -> Result<Info> {
         if !self.capabilities().history {
-            return self.inner.inspect(name).await;
+            return self.inner.operator().inspect(name).await;
         }
         let mut stored = self.store.read(name).await?;
         for left in (0..LOOKS).rev() {
-            let mut info = self.inner.inspect(name).await?;
+            let mut info = self.inner.operator().inspect(name).await?;
             let Some(record) = stored.record.take() else { return Ok(Info { runs: None, ..info }) };
             if record.runs.running.is_none() {
                 info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
@@ -99,36 +99,12 @@ impl Backend for KeptRuns {
         self.entry(claim, true)
     }
 
-    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(self.look(name))
-    }
-
-    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inner.inspect_claims(name)
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.inner.list(prefix, page)
-    }
-
-    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.inner.evict(name, token, how)
-    }
-
-    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
-        self.inner.stored_permits(name)
-    }
-
-    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
-        self.inner.set_permits(name, limit)
+    fn operator(&self) -> &dyn Operator {
+        self
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
         self.inner.reach()
-    }
-
-    fn examine(&self) -> Reply<'_, Result<Report>> {
-        self.inner.examine()
     }
 
     fn leave_caller_runtime(&self) {
@@ -138,5 +114,35 @@ impl Backend for KeptRuns {
     fn close(&self) -> Reply<'_, ()> {
         self.store.close();
         self.inner.close()
+    }
+}
+
+impl Operator for KeptRuns {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        Reply::coming(self.look(name))
+    }
+
+    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.inner.operator().inspect_claims(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.inner.operator().list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.inner.operator().evict(name, token, how)
+    }
+
+    fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
+        self.inner.operator().stored_permits(name)
+    }
+
+    fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
+        self.inner.operator().set_permits(name, limit)
+    }
+
+    fn examine(&self) -> Reply<'_, Result<Report>> {
+        self.inner.operator().examine()
     }
 }

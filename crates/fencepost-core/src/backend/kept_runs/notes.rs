@@ -189,7 +189,7 @@ fn before(now: u64, passed: Duration) -> u64 {
 
 /// Returns whether the grant with `token` holds the claim's resource.
 async fn holds(backend: &Arc<dyn Backend>, claim: &Claim, token: Token) -> Result<bool> {
-    let info = backend.inspect(&claim.want().name).await?;
+    let info = backend.operator().inspect(&claim.want().name).await?;
     Ok(info.holders().any(|holder| holder.token == Some(token)))
 }
 
