@@ -219,7 +219,8 @@ impl Entry for EtcdEntry {
             Some(removed) => Reply::ready(Ok(removed)),
             None if self.state.is_none() && !self.attaches => Reply::ready(Ok(Removed::Nothing)),
             None => Reply::coming(async move {
-                let removed = self.remove().await?;
+                let answer = self.remove().await;
+                let removed = self.withdrawal.answered(answer)?;
                 self.removed = Some(removed);
                 Ok(removed)
             }),

@@ -206,7 +206,10 @@ impl Entry for HttpEntry {
     }
 
     fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.remove())
+        Reply::coming(async move {
+            let answer = self.remove().await;
+            self.withdrawal.answered(answer)
+        })
     }
 
     fn detach(&mut self) -> Reply<'_, Result<()>> {

@@ -296,7 +296,8 @@ impl Entry for ZooEntry {
             return Reply::ready(Ok(Removed::Nothing));
         }
         Reply::coming(async move {
-            let removed = self.leave().await?;
+            let answer = self.leave().await;
+            let removed = self.withdrawal.answered(answer)?;
             self.step = Step::Left(removed);
             Ok(removed)
         })

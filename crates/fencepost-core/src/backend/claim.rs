@@ -216,9 +216,14 @@ impl Claim {
         Run::new(token, (*self.holder).clone(), reason, since_micros)
     }
 
-    /// Returns whether it is valid by the client's clock. A claim that waits is valid, too.
+    /// Returns whether it is valid by the client's clock. A claim that nothing was confirmed for, because it waits, is valid until its
+    /// validity is [ended](Validity::end).
     pub fn is_valid(&self) -> bool {
-        !matches!(self.validity.state(self.runtime.clock().now()), State::Lost(_))
+        if self.validity.is_confirmed() {
+            !matches!(self.validity.state(self.runtime.clock().now()), State::Lost(_))
+        } else {
+            self.validity.ended().is_none()
+        }
     }
 
     /// Makes the error for a grant that is not at the engine any more: why it was lost, or that somebody deleted it.
@@ -312,5 +317,32 @@ impl fmt::Debug for Claim {
             .field("ttl", &self.ttl())
             .field("validity", &self.validity)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::spawner::{Spawner, Task};
+    use crate::time::Clock;
+
+    struct NoTasks;
+
+    impl Spawner for NoTasks {
+        fn spawn(&self, _: Task) {}
+    }
+
+    #[test]
+    fn a_claim_that_waits_is_valid_and_stays_so_when_asked() {
+        let clock = Clock::manual();
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
+        let (ttl, holder) = (Duration::from_secs(30), HolderInfo::labelled("test"));
+        let claim = Claim::new(runtime.fresh_id(), want, ttl, holder, runtime.clone());
+        assert!(claim.is_valid());
+        assert!(claim.confirm(clock.now(), ttl), "asking has not ended it");
+        assert!(claim.is_valid());
+        claim.validity.end(Loss::Deleted);
+        assert!(!claim.is_valid());
     }
 }

@@ -1,6 +1,7 @@
 //! Decides what a withdrawal removed although a reply was lost.
 
 use crate::backend::Removed;
+use crate::error::{Effect, Result};
 
 /// The engine's reply about a claim that is withdrawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub enum Found {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Withdrawal {
     was_valid: Option<bool>,
+    /// A request was sent, and nothing says that it had no effect.
+    sent: bool,
     repeated: bool,
 }
 
@@ -25,9 +28,21 @@ impl Withdrawal {
     /// Starts a request. `valid`: the claim is valid now by the client's clock; the first request's answer counts. Returns whether a
     /// request was sent before this one.
     pub fn start(&mut self, valid: bool) -> bool {
-        self.repeated |= self.was_valid.is_some();
+        let earlier = self.was_valid.is_some();
         self.was_valid.get_or_insert(valid);
-        self.repeated
+        self.repeated |= self.sent;
+        self.sent = true;
+        earlier
+    }
+
+    /// Notes the request's answer. If it failed and certainly had no [effect](crate::Error::effect), the next request does not repeat
+    /// it: should that one find nothing, somebody else has removed the claim.
+    ///
+    /// # Errors
+    /// That of the answer.
+    pub fn answered<T>(&mut self, answer: Result<T>) -> Result<T> {
+        self.sent &= answer.as_ref().err().is_none_or(|error| error.effect() != Effect::None);
+        answer
     }
 
     /// Notes whether the connection has sent the request more than once.
@@ -35,7 +50,7 @@ impl Withdrawal {
         self.repeated |= repeated;
     }
 
-    /// Returns whether a request was sent more than once.
+    /// Returns whether a request that may have taken effect was sent again.
     pub fn is_repeated(&self) -> bool {
         self.repeated
     }
@@ -61,6 +76,22 @@ impl Withdrawal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Error, ErrorKind};
+
+    #[test]
+    fn a_request_that_was_never_sent_has_removed_nothing() {
+        let refused = || Error::new(ErrorKind::Unreachable, "no connection");
+        let mut withdrawal = Withdrawal::default();
+        withdrawal.start(true);
+        assert!(withdrawal.answered::<()>(Err(refused())).is_err());
+        assert!(withdrawal.start(true), "one was started before");
+        assert_eq!(withdrawal.removed(Found::Missing, true), Removed::Nothing, "somebody else removed it");
+        assert!(withdrawal.answered::<()>(Err(refused().unknown())).is_err());
+        withdrawal.start(true);
+        assert_eq!(withdrawal.removed(Found::Missing, true), Removed::Released);
+        assert!(withdrawal.answered::<()>(Err(refused())).is_err());
+        assert!(withdrawal.is_repeated(), "an earlier request stays unknown");
+    }
 
     #[test]
     fn the_first_request_and_the_last_reply_decide() {

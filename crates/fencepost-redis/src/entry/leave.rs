@@ -95,6 +95,6 @@ impl RedisEntry {
             // Nothing of it is left there, and asking again changes nothing.
             self.at = At::Left(Removed::Nothing);
         }
-        answer.map_err(CallError::into_error)
+        self.withdrawal.answered(answer.map_err(CallError::into_error))
     }
 }
