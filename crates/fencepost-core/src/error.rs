@@ -53,9 +53,12 @@ pub enum Effect {
 
 /// Why something did not work, whether it may have taken effect, and whether to try again.
 ///
-/// The message names the resource and the engine and says what to do. It never holds a password or a lease.
-pub struct Error(Box<Inner>);
+/// The message names the resource and the engine and says what to do. It never holds a password or a lease. A clone is cheap: several
+/// callers that wait for one request get the same error.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -67,13 +70,13 @@ struct Inner {
     transient: bool,
     loss: Option<Loss>,
     holders: Vec<ClaimInfo>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// An error of this kind. The message says what happened and what to do, without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner {
+        Error(Arc::new(Inner {
             kind,
             message: message.into(),
             resource: None,
@@ -139,14 +142,18 @@ impl Error {
         let message =
             format!("the lock was lost: {said}; stop the work it protected, somebody else may hold it now");
         let mut error = Error::new(ErrorKind::Lost, message).of(resource);
-        error.0.loss = Some(loss);
+        error.inner().loss = Some(loss);
         error
+    }
+
+    fn inner(&mut self) -> &mut Inner {
+        Arc::make_mut(&mut self.0)
     }
 
     /// The same with another message.
     #[must_use]
     pub(crate) fn saying(mut self, message: &str) -> Error {
-        message.clone_into(&mut self.0.message);
+        message.clone_into(&mut self.inner().message);
         self
     }
 
@@ -158,69 +165,69 @@ impl Error {
     /// Names the resource, unless it is named already.
     #[must_use]
     pub fn of(mut self, resource: impl Into<Arc<str>>) -> Error {
-        self.0.resource.get_or_insert_with(|| resource.into());
+        self.inner().resource.get_or_insert_with(|| resource.into());
         self
     }
 
     /// Names this resource in place of one that serves it.
     pub(crate) fn renamed(mut self, resource: impl Into<Arc<str>>) -> Error {
-        self.0.resource = Some(resource.into());
+        self.inner().resource = Some(resource.into());
         self
     }
 
     /// Names the engine, unless it is named already.
     #[must_use]
     pub fn on(mut self, engine: &'static str) -> Error {
-        self.0.engine.get_or_insert(engine);
+        self.inner().engine.get_or_insert(engine);
         self
     }
 
     /// The operation may have taken effect.
     #[must_use]
     pub fn unknown(mut self) -> Error {
-        self.0.effect = Effect::Unknown;
+        self.inner().effect = Effect::Unknown;
         self
     }
 
     /// The operation may have taken effect, and nobody undoes it: the caller reads its data to learn the outcome.
     #[must_use]
     pub fn unknown_for_good(mut self) -> Error {
-        self.0.stays = true;
+        self.inner().stays = true;
         self.unknown()
     }
 
     /// The operation only connects or reads, whatever became of it.
     #[must_use]
     pub fn without_effect(mut self) -> Error {
-        self.0.effect = Effect::None;
+        self.inner().effect = Effect::None;
         self
     }
 
     /// Says whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn transient(mut self, transient: bool) -> Error {
-        self.0.transient = transient;
+        self.inner().transient = transient;
         self
     }
 
     /// Adds who stands in the way.
     #[must_use]
     pub fn held_by(mut self, holders: Vec<ClaimInfo>) -> Error {
-        self.0.holders = holders;
+        self.inner().holders = holders;
         self
     }
 
     /// Adds the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
-        self.0.source = Some(source.into());
+        self.inner().source = Some(Arc::from(source.into()));
         self
     }
 
     /// Adds another error of ours as the cause: what may have taken effect by that, may have by this.
     #[must_use]
     pub(crate) fn because_of(mut self, source: Error) -> Error {
-        self.0.effect = source.effect();
+        self.inner().effect = source.effect();
         self.because(source)
     }
 

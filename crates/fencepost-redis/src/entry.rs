@@ -188,7 +188,7 @@ impl RedisEntry {
     /// The grant does not count: its replicas have not got it. Dropped midway, the entry still has it, and withdraws it.
     async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
         // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
-        let error = self.client.deployment.short(copies, replicas).error().transient(false);
+        let error = self.client.deployment.short(copies, replicas).transient(false);
         match self.leave(End::Withdrawn).await {
             Ok(left) => {
                 self.at = At::Left(left);
@@ -220,9 +220,7 @@ impl RedisEntry {
         let reply = ScriptReply::read(&value)?;
         match (reply.status, &*reply.numbers) {
             (b"GONE", []) => Ok(None),
-            (b"HELD", [_]) if copies < replicas => {
-                Err(self.client.deployment.short(copies, replicas).error())
-            }
+            (b"HELD", [_]) if copies < replicas => Err(self.client.deployment.short(copies, replicas)),
             (b"HELD", [token]) => {
                 self.claim.confirm(sent, ttl);
                 Ok(Some(Token::new(*token as u64)))
@@ -274,7 +272,7 @@ impl Entry for RedisEntry {
     }
 
     fn why_silent(&self) -> Option<Error> {
-        self.tracked.as_ref()?.trouble().map(|failure| failure.error().unknown())
+        self.tracked.as_ref()?.trouble().map(|failure| failure.unknown())
     }
 
     fn renewal(&self) -> Option<Renewal> {

@@ -1,6 +1,5 @@
 //! The errors of this engine, and the advice that each of them gives.
 
-use std::fmt;
 use std::time::Duration;
 
 use fencepost_core::{Error, ErrorKind};
@@ -9,70 +8,9 @@ use redis::{RedisError, ServerError, ServerErrorKind, Value};
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "redis";
 
-/// Why something failed, to be told to any number of callers.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: ErrorKind,
-    transient: bool,
-    message: String,
-    cause: Option<String>,
-}
-
-impl Failure {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
-        Failure { kind, transient: kind == ErrorKind::Unreachable, message: message.into(), cause: None }
-    }
-
-    pub(crate) fn because(mut self, cause: impl fmt::Display) -> Failure {
-        self.cause = Some(cause.to_string());
-        self
-    }
-
-    /// It may pass without anybody doing anything.
-    pub(crate) fn passing(mut self) -> Failure {
-        self.transient = true;
-        self
-    }
-
-    /// Nothing tells that it will pass.
-    pub(crate) fn lasting(mut self) -> Failure {
-        self.transient = false;
-        self
-    }
-
-    /// Asking again does not help before somebody changes something.
-    pub(crate) fn lasts(&self) -> bool {
-        !self.transient
-    }
-
-    /// This user may not.
-    pub(crate) fn is_denial(&self) -> bool {
-        self.kind == ErrorKind::Denied
-    }
-
-    /// It is for an operator to mend, even if it may pass.
-    pub(crate) fn says_what_to_mend(&self) -> bool {
-        self.kind == ErrorKind::Configuration
-    }
-
-    /// In the server's own words, if there are any.
-    pub(crate) fn cause(&self) -> &str {
-        self.cause.as_deref().unwrap_or(&self.message)
-    }
-
-    pub(crate) fn error(&self) -> Error {
-        let error = Error::new(self.kind, &*self.message).transient(self.transient).on(ENGINE);
-        match &self.cause {
-            Some(cause) => error.because(&**cause),
-            None => error,
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
-        failure.error()
-    }
+/// Makes an error of this engine.
+pub(crate) fn redis_error(kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message).on(ENGINE)
 }
 
 /// The outcome of a request.
@@ -82,7 +20,7 @@ pub(crate) enum Answer {
     /// The server does not know the script (any more).
     NoScript,
     /// The server cannot now; it should be asked again soon.
-    Later(Failure),
+    Later(Error),
     /// The server is a replica, or has become one.
     ReadOnly,
     /// The slot is at another node for good, or for this request.
@@ -90,11 +28,11 @@ pub(crate) enum Answer {
     /// The keys of a slot are on two nodes while it moves.
     Divided,
     /// The connection is of no use any more, before an answer came.
-    Lost(Failure),
+    Lost(Error),
     /// The value at the key is not a hash, so it is not a lock.
-    Foreign(Failure),
+    Foreign(Error),
     /// Refused.
-    Failed(Failure),
+    Failed(Error),
 }
 
 impl Answer {
@@ -137,63 +75,63 @@ impl Answer {
 }
 
 /// Words for a server's refusal.
-fn refused(code: &str, detail: &str, address: &str) -> Failure {
+fn refused(code: &str, detail: &str, address: &str) -> Error {
     // It repeats what it did not understand: a password, where that is the command of a login.
     let detail = detail.split(", with args").next().unwrap_or_default();
     let failure = match code {
         "OOM" => full(address),
         "ERR" if detail.contains("OOM command not allowed") => full(address),
         _ if is_of_others(code, detail) => {
-            Failure::new(ErrorKind::Configuration, format!("{address} {NO_LOCK}"))
+            redis_error(ErrorKind::Configuration, format!("{address} {NO_LOCK}"))
         }
         "ERR" if detail.starts_with("unknown command") => unknown(detail, address),
         // Redis 7.0 and newer report a denied command of a script this way; older versions report NOPERM.
         "ERR" if detail.contains("can't run this command") || detail.contains("NOPERM") => denied(address),
-        "NOAUTH" => Failure::new(
+        "NOAUTH" => redis_error(
             ErrorKind::Denied,
             format!(
                 "{address} wants a password; write :password@host, or password_file=/path or password_env=NAME"
             ),
         ),
         "WRONGPASS" => {
-            Failure::new(ErrorKind::Denied, format!("{address} does not know this user and password"))
+            redis_error(ErrorKind::Denied, format!("{address} does not know this user and password"))
         }
         "NOPERM" => denied(address),
         "LOADING" => {
-            Failure::new(ErrorKind::Unreachable, format!("{address} is still loading its data; try again"))
+            redis_error(ErrorKind::Unreachable, format!("{address} is still loading its data; try again"))
         }
-        "BUSY" => Failure::new(
+        "BUSY" => redis_error(
             ErrorKind::Unreachable,
             format!(
                 "{address} has been busy with somebody's script for long; try again, or end it by SCRIPT KILL"
             ),
         ),
-        "CLUSTERDOWN" => Failure::new(
+        "CLUSTERDOWN" => redis_error(
             ErrorKind::Unreachable,
             format!("{address} says that the cluster is down; look at CLUSTER INFO"),
         ),
-        "MASTERDOWN" => Failure::new(
+        "MASTERDOWN" => redis_error(
             ErrorKind::Unreachable,
             format!("{address} is a replica that has lost its master; try again"),
         ),
-        "NOREPLICAS" => Failure::new(
+        "NOREPLICAS" => redis_error(
             ErrorKind::Unreachable,
             format!("{address} takes no writes while it has fewer good replicas than min-replicas-to-write"),
         ),
         "MISCONF" => unsaved(address),
         // Before 7.0 a script says it in its own words.
         "ERR" if detail.contains("-MISCONF ") => unsaved(address),
-        "ERR" if detail.contains("max number of clients") => Failure::new(
+        "ERR" if detail.contains("max number of clients") => redis_error(
             ErrorKind::Unreachable,
             format!("{address} has as many clients as its maxclients lets in"),
         ),
-        "UNBLOCKED" => Failure::new(
+        "UNBLOCKED" => redis_error(
             ErrorKind::Unreachable,
             format!("{address} stopped waiting for its replicas; it may have become one; try again"),
         ),
-        _ => Failure::new(ErrorKind::Internal, format!("{address} refused a request")),
+        _ => redis_error(ErrorKind::Internal, format!("{address} refused a request")),
     };
-    failure.because(format_args!("{code} {detail}"))
+    failure.because(format!("{code} {detail}"))
 }
 
 /// Said of a key at which something else stands than a lock.
@@ -210,8 +148,8 @@ fn is_of_others(code: &str, detail: &str) -> bool {
 }
 
 /// Reports that the value at a lock's key is not a lock.
-pub(crate) fn foreign(error: &ServerError) -> Failure {
-    Failure::new(ErrorKind::Configuration, format!("the server {NO_LOCK}")).because(format_args!(
+pub(crate) fn foreign(error: &ServerError) -> Error {
+    redis_error(ErrorKind::Configuration, format!("the server {NO_LOCK}")).because(format!(
         "{} {}",
         error.code(),
         error.details().unwrap_or_default()
@@ -220,11 +158,11 @@ pub(crate) fn foreign(error: &ServerError) -> Failure {
 
 /// It is a hash, and not of a lock.
 pub(crate) fn unreadable() -> Error {
-    Failure::new(ErrorKind::Configuration, format!("the server {NO_LOCK}")).error()
+    redis_error(ErrorKind::Configuration, format!("the server {NO_LOCK}"))
 }
 
-fn denied(address: &str) -> Failure {
-    Failure::new(
+fn denied(address: &str) -> Error {
+    redis_error(
         ErrorKind::Denied,
         format!(
             "{address} does not let this user do that; he needs the keys and channels of the prefix and the commands \
@@ -234,7 +172,7 @@ fn denied(address: &str) -> Failure {
 }
 
 /// The server does not know a command.
-fn unknown(detail: &str, address: &str) -> Failure {
+fn unknown(detail: &str, address: &str) -> Error {
     if detail.contains("HELLO") {
         return old(address);
     }
@@ -243,55 +181,55 @@ fn unknown(detail: &str, address: &str) -> Failure {
     } else {
         "does not know a command that locks need; is it Redis, and not a sentinel, and is none renamed?"
     };
-    Failure::new(ErrorKind::Configuration, format!("{address} {what}"))
+    redis_error(ErrorKind::Configuration, format!("{address} {what}"))
 }
 
 /// It has no place to write its data down.
-fn unsaved(address: &str) -> Failure {
-    Failure::new(
+fn unsaved(address: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!("{address} takes no writes because it cannot save its data; look at its log and its disk"),
     )
-    .passing()
+    .transient(true)
 }
 
-fn full(address: &str) -> Failure {
-    Failure::new(
+fn full(address: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!("{address} has no memory left for new locks; raise its maxmemory, or remove other data"),
     )
-    .passing()
+    .transient(true)
 }
 
 /// The server stayed a replica.
-pub(crate) fn read_only(address: &str) -> Failure {
-    Failure::new(
+pub(crate) fn read_only(address: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!("{address} is a replica and takes no writes; name the master, or use redis+sentinel:"),
     )
-    .passing()
+    .transient(true)
 }
 
 /// The sentinels name a server that is a replica.
-pub(crate) fn demoted(server: &str, master: &str) -> Failure {
-    Failure::new(
+pub(crate) fn demoted(server: &str, master: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!(
             "the sentinels name {server} as {master}, but it is a replica and takes no writes; if another server was promoted by \
              hand, undo that and use SENTINEL FAILOVER, so that the sentinels know of it"
         ),
     )
-    .passing()
+    .transient(true)
 }
 
 /// The server is a node of a cluster.
-pub(crate) fn elsewhere(address: &str) -> Failure {
-    Failure::new(ErrorKind::Configuration, format!("{address} is a node of a cluster; use redis+cluster:"))
+pub(crate) fn elsewhere(address: &str) -> Error {
+    redis_error(ErrorKind::Configuration, format!("{address} is a node of a cluster; use redis+cluster:"))
 }
 
 /// Too few replicas had what was written in time.
-pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Failure {
-    Failure::new(
+pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Error {
+    redis_error(
         ErrorKind::Unreachable,
         format!(
             "only {copies} of the {replicas} replicas that were asked for had it within {time:?}; look at INFO replication of \
@@ -301,71 +239,71 @@ pub(crate) fn too_few(copies: u32, replicas: u32, time: Duration) -> Failure {
 }
 
 /// No answer within the time that a call has.
-pub(crate) fn silent(address: &str) -> Failure {
-    Failure::new(ErrorKind::Unreachable, format!("{address} did not answer in time; try again"))
+pub(crate) fn silent(address: &str) -> Error {
+    redis_error(ErrorKind::Unreachable, format!("{address} did not answer in time; try again"))
 }
 
 /// Too many wait for replicas.
-pub(crate) fn crowded(address: &str) -> Failure {
-    Failure::new(
+pub(crate) fn crowded(address: &str) -> Error {
+    redis_error(
         ErrorKind::Unreachable,
         format!("too many requests wait for the replicas of {address}; look at INFO replication there"),
     )
 }
 
 /// The keys of a slot are on two nodes.
-pub(crate) fn moving() -> Failure {
-    Failure::new(ErrorKind::Unreachable, "a slot of the cluster is moving to another node; try again")
+pub(crate) fn moving() -> Error {
+    redis_error(ErrorKind::Unreachable, "a slot of the cluster is moving to another node; try again")
 }
 
 /// The connection broke under a request.
-pub(crate) fn broken(address: &str) -> Failure {
-    Failure::new(ErrorKind::Unreachable, format!("the connection to {address} broke; try again"))
+pub(crate) fn broken(address: &str) -> Error {
+    redis_error(ErrorKind::Unreachable, format!("the connection to {address} broke; try again"))
 }
 
 /// The reply cannot be read. The driver cannot read an error that repeats our binary arguments, as that for an unknown command.
-fn strange(address: &str) -> Failure {
-    Failure::new(
+fn strange(address: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!("{address} does not answer as Redis does; is it a sentinel, a proxy, or was EVALSHA renamed there?"),
     )
-    .passing()
+    .transient(true)
 }
 
 /// The client was closed.
-pub(crate) fn closed() -> Failure {
-    Failure::new(ErrorKind::Closed, Error::CLOSED)
+pub(crate) fn closed() -> Error {
+    redis_error(ErrorKind::Closed, Error::CLOSED)
 }
 
 /// Words for what happened while the connection was made.
-pub(crate) fn handshake(error: &RedisError, address: &str) -> Failure {
+pub(crate) fn handshake(error: &RedisError, address: &str) -> Error {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
         redis::ErrorKind::RESP3NotSupported => old(address),
         redis::ErrorKind::Server(ServerErrorKind::ResponseError) if detail.contains("DB index") => {
-            Failure::new(ErrorKind::Configuration, format!("{address} has no database of this number"))
+            redis_error(ErrorKind::Configuration, format!("{address} has no database of this number"))
         }
         redis::ErrorKind::Server(_) | redis::ErrorKind::Extension if code == "NOPROTO" => old(address),
         redis::ErrorKind::Server(_) | redis::ErrorKind::Extension => refused(code, detail, address),
         redis::ErrorKind::AuthenticationFailed => refused("WRONGPASS", detail, address),
-        redis::ErrorKind::Parse => Failure::new(
+        redis::ErrorKind::Parse => redis_error(
             ErrorKind::Configuration,
             format!(
                 "{address} does not speak as Redis does; look at the port, and whether it wants TLS (rediss:)"
             ),
         )
-        .because(error),
-        _ => Failure::new(
+        .because(error.to_string()),
+        _ => redis_error(
             ErrorKind::Unreachable,
             format!("{address} closed the connection; try again, and look whether it wants TLS (rediss:)"),
         )
-        .because(error),
+        .because(error.to_string()),
     }
 }
 
-fn old(address: &str) -> Failure {
-    Failure::new(
+fn old(address: &str) -> Error {
+    redis_error(
         ErrorKind::Configuration,
         format!("{address} is too old: Redis 6.0 or newer is needed, for its protocol RESP3"),
     )

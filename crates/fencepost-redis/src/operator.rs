@@ -133,7 +133,7 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
             for ((.., name), scan) in rest.iter().zip(scans) {
                 let parts = match scan {
                     Value::ServerError(error) => {
-                        infos.push(Err(foreign(error).error()));
+                        infos.push(Err(foreign(error)));
                         (cursor, fields) = (b"0".to_vec(), BTreeMap::new());
                         continue;
                     }

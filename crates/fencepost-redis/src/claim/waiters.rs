@@ -6,10 +6,9 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Moment, Name, Token, Waiter, Waiters};
+use fencepost_core::{Claim, ClaimId, Error, Moment, Name, Token, Waiter, Waiters};
 
 use crate::claim::unanswered::UnansweredRequests;
-use crate::error::Failure;
 use crate::script::queue::OLDEST;
 
 /// So long the second of the refused leaves to the first.
@@ -35,7 +34,7 @@ struct State {
     /// socket of a process that was stopped, and be read when the claim waits in the queue again, with a fresh anchor.
     floor: Token,
     /// Why its last request has no answer, as far as that is known.
-    trouble: Option<Failure>,
+    trouble: Option<Error>,
     /// Its number in the queue, while it waits.
     number: Option<u64>,
     /// A grant that was handed to it, or found by a renewal, and not collected yet.
@@ -148,7 +147,7 @@ impl TrackedClaim {
     }
 
     /// Its request failed so, and is tried again.
-    pub(crate) fn fails(&self, failure: &Failure) {
+    pub(crate) fn fails(&self, failure: &Error) {
         self.change(|state| state.trouble = Some(failure.clone()));
     }
 
@@ -162,7 +161,7 @@ impl TrackedClaim {
     }
 
     /// Returns why its last request has no answer, as far as that is known.
-    pub(crate) fn trouble(&self) -> Option<Failure> {
+    pub(crate) fn trouble(&self) -> Option<Error> {
         self.look(|state| state.trouble.clone())
     }
 

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fencepost_core::Error;
 use fencepost_tls::{Certificates, Schemes, Tls, TlsError};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::error::Failure;
+use crate::error::redis_error;
 
 const SCHEMES: Schemes = Schemes { plain: "redis:", tls: "rediss:" };
 
@@ -23,8 +24,11 @@ pub(crate) struct Security {
 }
 
 impl Security {
-    pub(crate) fn new(tls: &Tls) -> Result<Security, Failure> {
-        Ok(Security { certificates: Arc::new(Certificates::read(tls)?), unanswered: Arc::default() })
+    pub(crate) fn new(tls: &Tls) -> Result<Security, Error> {
+        Ok(Security {
+            certificates: Arc::new(Certificates::read(tls).map_err(of_tls)?),
+            unanswered: Arc::default(),
+        })
     }
 
     pub(crate) async fn wrap(&self, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
@@ -39,8 +43,8 @@ impl Security {
 
     /// Words for a time that is over, if it went by with a greeting that nobody answered: to a server without TLS it is the
     /// beginning of a line.
-    pub(crate) fn unanswered(&self, address: &dyn std::fmt::Display) -> Option<Failure> {
-        self.unanswered.load(Ordering::Relaxed).then(|| TlsError::none(address, SCHEMES).into())
+    pub(crate) fn unanswered(&self, address: &dyn std::fmt::Display) -> Option<Error> {
+        self.unanswered.load(Ordering::Relaxed).then(|| of_tls(TlsError::none(address, SCHEMES)))
     }
 
     /// Words for what a connection failed with, if that is an affair of TLS.
@@ -48,17 +52,15 @@ impl Security {
         &self,
         error: &(dyn std::error::Error + 'static),
         address: &dyn std::fmt::Display,
-    ) -> Option<Failure> {
-        self.certificates.explain(error, address, SCHEMES).map(Failure::from)
+    ) -> Option<Error> {
+        self.certificates.explain(error, address, SCHEMES).map(of_tls)
     }
 }
 
-impl From<TlsError> for Failure {
-    fn from(failed: TlsError) -> Failure {
-        let failure = Failure::new(failed.kind, failed.message);
-        match failed.cause {
-            Some(cause) => failure.because(cause),
-            None => failure,
-        }
+fn of_tls(failed: TlsError) -> Error {
+    let error = redis_error(failed.kind, failed.message);
+    match failed.cause {
+        Some(cause) => error.because(cause),
+        None => error,
     }
 }

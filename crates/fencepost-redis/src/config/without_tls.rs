@@ -3,16 +3,15 @@
 use std::fmt::Display;
 use std::io;
 
+use fencepost_core::Error;
 use fencepost_tls::Tls;
 use tokio::net::TcpStream;
-
-use crate::error::Failure;
 
 #[derive(Clone)]
 pub(crate) enum Security {}
 
 impl Security {
-    pub(crate) fn new(_: &Tls) -> Result<Security, Failure> {
+    pub(crate) fn new(_: &Tls) -> Result<Security, Error> {
         unreachable!("the URL was refused")
     }
 
@@ -20,11 +19,11 @@ impl Security {
         match *self {}
     }
 
-    pub(crate) fn unanswered(&self, _address: &dyn Display) -> Option<Failure> {
+    pub(crate) fn unanswered(&self, _address: &dyn Display) -> Option<Error> {
         match *self {}
     }
 
-    pub(crate) fn failure(&self, _: &(dyn std::error::Error + 'static), _: &dyn Display) -> Option<Failure> {
+    pub(crate) fn failure(&self, _: &(dyn std::error::Error + 'static), _: &dyn Display) -> Option<Error> {
         match *self {}
     }
 }

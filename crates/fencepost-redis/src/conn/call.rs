@@ -9,7 +9,6 @@ use redis::{Arg, Cmd};
 
 use crate::claim::waiters::TrackedClaim;
 use crate::conn::persistent::Connection;
-use crate::error::Failure;
 use crate::script::Script;
 use crate::script::queue::ENTER;
 use crate::script::vote::VOTE;
@@ -100,7 +99,7 @@ impl Call {
     }
 
     /// Notes why the request has no answer yet, for a caller that does not wait for it any longer.
-    pub(crate) fn fails(&self, failure: &Failure) {
+    pub(crate) fn fails(&self, failure: &Error) {
         if let Some(tracked) = &self.tracked {
             tracked.fails(failure);
         }
@@ -149,7 +148,7 @@ impl CallError {
     /// Returns the error for a request that cannot be divided any further.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            CallError::Divided => crate::error::moving().error(),
+            CallError::Divided => crate::error::moving(),
             CallError::Foreign(error) | CallError::Said(error) => error,
         }
     }

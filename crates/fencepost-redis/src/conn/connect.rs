@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Secret, Task};
+use fencepost_core::{Error, ErrorKind, Secret, Task};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value};
 use rustix::net::sockopt;
@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::config::tls::Security;
 use crate::config::{Address, Login};
 use crate::conn::read_limit::ReadLimit;
-use crate::error::{Failure, handshake};
+use crate::error::{handshake, redis_error};
 
 /// Requests wait here between a call and the connection's task. It is never full: a call's first poll must queue its request.
 const QUEUE: usize = 1 << 20;
@@ -59,12 +59,12 @@ pub(crate) async fn connect(
     address: &Address,
     connect_options: &ConnectOptions,
     inbox: Option<Inbox>,
-) -> Result<(MultiplexedConnection, Task), Failure> {
+) -> Result<(MultiplexedConnection, Task), Error> {
     let secret = connect_options.login.password.as_ref();
     let password = secret.map(Secret::text);
     let connected = connect_with(address, connect_options, password.as_deref(), inbox.clone()).await;
     match (connected, secret, password) {
-        (Err(failure), Some(secret), Some(refused)) if failure.kind == ErrorKind::Denied => {
+        (Err(failure), Some(secret), Some(refused)) if failure.is_denied() => {
             let Some(password) = secret.after_refusal(&refused) else { return Err(failure) };
             connect_with(address, connect_options, Some(&password), inbox).await
         }
@@ -78,7 +78,7 @@ async fn connect_with(
     connect_options: &ConnectOptions,
     password: Option<&str>,
     inbox: Option<Inbox>,
-) -> Result<(MultiplexedConnection, Task), Failure> {
+) -> Result<(MultiplexedConnection, Task), Error> {
     let shown = address.to_string();
     let security = connect_options.security.as_ref();
     let of_tls =
@@ -147,20 +147,20 @@ fn watch(stream: &TcpStream) {
     }
 }
 
-fn unreachable(error: &io::Error, shown: &str) -> Failure {
+fn unreachable(error: &io::Error, shown: &str) -> Error {
     let message = match error.kind() {
         io::ErrorKind::ConnectionRefused => {
             format!("cannot connect to Redis at {shown} (connection refused): is it running?")
         }
         io::ErrorKind::NotFound => format!("cannot connect to Redis: no socket at {shown}; is it running?"),
         io::ErrorKind::PermissionDenied => {
-            return Failure::new(ErrorKind::Denied, format!("this user may not use the socket {shown}"))
-                .because(error);
+            return redis_error(ErrorKind::Denied, format!("this user may not use the socket {shown}"))
+                .because(error.to_string());
         }
         _ => {
-            return Failure::new(ErrorKind::Unreachable, format!("cannot connect to Redis at {shown}"))
-                .because(error);
+            return redis_error(ErrorKind::Unreachable, format!("cannot connect to Redis at {shown}"))
+                .because(error.to_string());
         }
     };
-    Failure::new(ErrorKind::Unreachable, message)
+    redis_error(ErrorKind::Unreachable, message)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Connectivity, ErrorKind, Moment, Runtime, Supervisor};
+use fencepost_core::{Backoff, Connectivity, Error, ErrorKind, Moment, Runtime, Supervisor};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use crate::conn::info::met;
 use crate::conn::sentinels::Unused;
 use crate::conn::target::Target;
 use crate::conn::task::Liveness;
-use crate::error::{Failure, closed, demoted};
+use crate::error::{closed, demoted, redis_error};
 use crate::script::vote::named;
 
 /// The pause after the first attempt that failed, and the longest.
@@ -40,7 +40,7 @@ struct Inner {
     home: Mutex<Option<Handle>>,
     /// It did not run the last connection: the next one is made on the client's own host.
     stalled: AtomicBool,
-    supervisor: Supervisor<Connection, Failure>,
+    supervisor: Supervisor<Connection, Error>,
     /// Somebody has asked for a connection, so that there is a task that makes it.
     tended: AtomicBool,
     /// There was a connection before.
@@ -110,15 +110,15 @@ impl PersistentConnection {
 
     /// Returns the connection as soon as it is up. Fails at `until`, or earlier if waiting makes no sense. A caller that
     /// is not `patient` gets the error of the first attempt.
-    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Connection, Failure> {
+    pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Connection, Error> {
         self.start();
         self.reconnect_now();
-        let is_settled = |state: &Connectivity<Connection, Failure>| match state {
-            Connectivity::Down(Some(failure)) => failure.lasts() || !patient,
+        let is_settled = |state: &Connectivity<Connection, Error>| match state {
+            Connectivity::Down(Some(failure)) => !failure.is_transient() || !patient,
             Connectivity::Down(None) => false,
             Connectivity::Up(_) | Connectivity::Closed => true,
         };
-        let answer = |state: &Connectivity<Connection, Failure>| match state {
+        let answer = |state: &Connectivity<Connection, Error>| match state {
             Connectivity::Up(connection) => Ok(connection.clone()),
             Connectivity::Down(Some(failure)) => Err(failure.clone()),
             Connectivity::Down(None) => Err(self.0.late("in time")),
@@ -199,16 +199,16 @@ impl Inner {
     }
 
     /// No connection came.
-    fn late(&self, when: &str) -> Failure {
+    fn late(&self, when: &str) -> Error {
         let server = &self.target;
         let greeted = self.connect_options.security.as_ref().and_then(|security| security.unanswered(server));
         greeted.unwrap_or_else(|| {
-            Failure::new(ErrorKind::Unreachable, format!("{server} has not taken a connection {when}"))
+            redis_error(ErrorKind::Unreachable, format!("{server} has not taken a connection {when}"))
         })
     }
 
     /// One attempt to connect, where the connection's task is to run.
-    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Connection, Failure> {
+    async fn attempt(self: &Arc<Self>, number: u64) -> Result<Connection, Error> {
         let until = self.runtime.clock().now() + self.patience;
         let late = || self.late(&format!("within {:?}", self.patience));
         let home = self.home().clone().filter(|_| !self.stalled.swap(false, Ordering::SeqCst));
@@ -245,7 +245,7 @@ impl Inner {
 }
 
 /// Makes a connection and starts its task where this runs.
-async fn open(inner: Arc<Inner>, number: u64, guest: bool) -> Result<Connection, Failure> {
+async fn open(inner: Arc<Inner>, number: u64, guest: bool) -> Result<Connection, Error> {
     match &inner.target {
         Target::Fixed(address) => open_at(&inner, address.clone(), number, guest).await,
         Target::Any(nodes) => {
@@ -280,7 +280,7 @@ async fn open_at(
     address: Address,
     number: u64,
     guest: bool,
-) -> Result<Connection, Failure> {
+) -> Result<Connection, Error> {
     let replaced = Arc::new(AtomicBool::new(false));
     let inbox = inner.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
     let (mut driver, work) = connect(&address, &inner.connect_options, inbox).await?;
@@ -309,12 +309,12 @@ async fn open_at(
             let failure = crate::error::handshake(&error, &address.to_string());
             // Rights that were taken away from a client at work: its own requests tell a waiter of its turn. A node of a quorum has
             // no queue, and a claim that it refused would not ask again.
-            let goes_on = inner.served.load(Ordering::SeqCst) && failure.is_denial() && inbox.node.is_none();
+            let goes_on = inner.served.load(Ordering::SeqCst) && failure.is_denied() && inbox.node.is_none();
             if !goes_on {
                 liveness.stop();
                 return Err(failure);
             }
-            tracing::warn!(error = %failure.error(), "no messages come: a waiter learns of its turn up to 1 s late");
+            tracing::warn!(error = %failure, "no messages come: a waiter learns of its turn up to 1 s late");
         }
         if let Some(longest) = inbox.node {
             // Without it each vote takes longer.
@@ -337,7 +337,7 @@ async fn tend(inner: Arc<Inner>) {
     let connect = async |number| {
         let connected = inner.attempt(number).await;
         if let Err(failure) = &connected {
-            tracing::debug!(server = %inner.target, error = %failure.error(), "no connection");
+            tracing::debug!(server = %inner.target, error = %failure, "no connection");
         }
         connected
     };

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::conn::call::CallError;
-use crate::error::Failure;
+use crate::error::redis_error;
 
 /// One request on a connection.
 #[derive(Clone, Copy)]
@@ -68,6 +68,6 @@ pub(crate) fn waited(answer: Value) -> Result<(Value, u32), CallError> {
     {
         return Ok((value, count.try_into().unwrap_or(0)));
     }
-    let failure = Failure::new(ErrorKind::Internal, "WAIT was answered with something else than a number");
-    Err(CallError::Said(failure.error()))
+    let error = redis_error(ErrorKind::Internal, "WAIT was answered with something else than a number");
+    Err(CallError::Said(error))
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Clock, ErrorKind};
+use fencepost_core::{Clock, Error, ErrorKind};
 use redis::{Cmd, Value};
 
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, connect};
 use crate::conn::task::Aborted;
-use crate::error::{Failure, handshake, silent};
+use crate::error::{handshake, redis_error, silent};
 
 /// Sentinels that watch over one master. There is at least one.
 pub(crate) struct Sentinels {
@@ -28,7 +28,7 @@ pub(crate) struct Sentinels {
 
 impl Sentinels {
     /// Returns the master's address. To be called within a tokio runtime.
-    pub(crate) async fn master(&self) -> Result<Address, Failure> {
+    pub(crate) async fn master(&self) -> Result<Address, Error> {
         let mut last = None;
         for _ in &self.addresses {
             let turn = self.turn.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Sentinels {
                 Err(failure) => {
                     self.ask_next();
                     // A lasting error says more than one that may pass.
-                    if last.as_ref().is_none_or(|last: &Failure| !last.lasts()) {
+                    if last.as_ref().is_none_or(|last: &Error| last.is_transient()) {
                         last = Some(failure);
                     }
                 }
@@ -54,7 +54,7 @@ impl Sentinels {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn ask(&self, address: &Address) -> Result<Address, Failure> {
+    async fn ask(&self, address: &Address) -> Result<Address, Error> {
         let shown = address.to_string();
         let (mut connection, task) = connect(address, &self.connect_options, None).await?;
         let _task = Aborted(tokio::spawn(task).abort_handle());
@@ -74,8 +74,8 @@ impl Sentinels {
         }
     }
 
-    fn unknown(&self, shown: &str) -> Failure {
-        Failure::new(
+    fn unknown(&self, shown: &str) -> Error {
+        redis_error(
             ErrorKind::Configuration,
             format!("the sentinel {shown} knows no master {:?}; look at SENTINEL MASTERS there", self.name),
         )

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Moment, Runtime};
+use fencepost_core::{Backoff, Error, Moment, Runtime};
 use redis::{Cmd, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -20,7 +20,7 @@ use crate::conn::connect::{ConnectOptions, Inbox};
 use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
-use crate::error::{Answer, Failure, broken, crowded, demoted, elsewhere, read_only, silent};
+use crate::error::{Answer, broken, crowded, demoted, elsewhere, read_only, silent};
 use crate::script::queue::LEAVE;
 
 /// One server, or the master that sentinels name.
@@ -57,7 +57,7 @@ pub(crate) struct ServerOptions {
 pub(crate) struct CallProgress {
     /// It was sent and not answered: it may have taken effect.
     pub(crate) unknown: bool,
-    pub(crate) last: Option<Failure>,
+    pub(crate) last: Option<Error>,
     /// A replica has said so.
     read_only: bool,
     /// How often it was sent to another node.
@@ -74,7 +74,7 @@ pub(crate) enum AttemptError {
     /// Two nodes have it.
     Divided,
     /// This server cannot, now. Asking again may help.
-    Astray(Failure),
+    Astray(Error),
 }
 
 impl Server {
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// Connects the callers' lane, so that messages come.
-    pub(crate) async fn open(&self, until: Moment) -> Result<(), Failure> {
+    pub(crate) async fn open(&self, until: Moment) -> Result<(), Error> {
         self.caller.connected(until, false).await.map(drop)
     }
 
@@ -165,14 +165,14 @@ impl Server {
                 Err(AttemptError::Elsewhere { .. }) => return Err(progress.ends(&elsewhere(&self.shown))),
                 Err(AttemptError::Astray(failure)) => failure,
             };
-            if failure.lasts() {
+            if !failure.is_transient() {
                 return Err(progress.ends(&failure));
             }
             if self.options.runtime.clock().now() >= until {
                 // The server's earlier error says more than a later failure to reach it.
                 let last = progress.last.clone().unwrap_or(failure);
                 return Err(progress.ends(&if progress.read_only && self.is_no_master() {
-                    last.lasting()
+                    last.transient(false)
                 } else {
                     last
                 }));
@@ -180,7 +180,7 @@ impl Server {
             if let Some(call) = call {
                 call.fails(&failure);
             }
-            if failure.says_what_to_mend() {
+            if failure.is_configuration() {
                 progress.last = Some(failure);
             }
             Box::pin(progress.pause(&self.options, until)).await;
@@ -288,9 +288,7 @@ impl Server {
                 Some(Answer::Later(failure)) => Err(AttemptError::Astray(failure)),
                 Some(Answer::Divided) => Err(AttemptError::Divided),
                 Some(Answer::Elsewhere { to, once }) => Err(AttemptError::Elsewhere { to, once }),
-                Some(Answer::Foreign(failure)) => {
-                    Err(AttemptError::Ends(CallError::Foreign(failure.error())))
-                }
+                Some(Answer::Foreign(failure)) => Err(AttemptError::Ends(CallError::Foreign(failure))),
                 Some(Answer::Failed(failure)) => Err(AttemptError::Ends(progress.ends(&failure))),
                 None => {
                     progress.unknown = true;
@@ -358,8 +356,8 @@ const STAY: u32 = 15;
 const GLANCE: Duration = Duration::from_millis(200);
 
 impl CallProgress {
-    pub(crate) fn ends(&self, failure: &Failure) -> CallError {
-        let error = failure.error();
+    pub(crate) fn ends(&self, failure: &Error) -> CallError {
+        let error = failure.clone();
         CallError::Said(if self.unknown { error.unknown() } else { error })
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::{Mutex, RwLock};
-use fencepost_core::{ErrorKind, Moment, Runtime};
+use fencepost_core::{Error, ErrorKind, Moment, Runtime};
 use redis::{Cmd, Value};
 
 use crate::config::Address;
@@ -19,7 +19,7 @@ use crate::conn::request::Request;
 use crate::conn::server::{AttemptError, CallProgress, Server, ServerOptions};
 use crate::conn::target::{Nodes, Target};
 use crate::deployment::slots::SLOTS;
-use crate::error::{Failure, moving, silent};
+use crate::error::{moving, redis_error, silent};
 
 /// How long one node may take to say what the cluster looks like; then the next one is asked.
 const TURN: Duration = Duration::from_millis(500);
@@ -53,7 +53,7 @@ impl Cluster {
         options: ServerOptions,
         inbox: Inbox,
         until: Moment,
-    ) -> Result<Arc<Cluster>, Failure> {
+    ) -> Result<Arc<Cluster>, Error> {
         let nodes: Nodes = Arc::new(Mutex::new(seeds.clone()));
         let cluster = Arc::new_cyclic(|me| Cluster {
             inbox: PersistentConnection::new(
@@ -76,7 +76,7 @@ impl Cluster {
         let mut progress = CallProgress::default();
         // A glance is too short for the first connection over a slow network, which goes on being made.
         while let Err(failure) = cluster.look().await {
-            if failure.lasts() || cluster.options.runtime.clock().now() >= until {
+            if !failure.is_transient() || cluster.options.runtime.clock().now() >= until {
                 return Err(failure);
             }
             progress.pause(&cluster.options, until).await;
@@ -129,7 +129,7 @@ impl Cluster {
                         Err(stop) => stop,
                     }
                 }
-                None => AttemptError::Astray(Failure::new(
+                None => AttemptError::Astray(redis_error(
                     ErrorKind::Unreachable,
                     "no node of the cluster serves the lock's slot; look at CLUSTER INFO",
                 )),
@@ -160,7 +160,7 @@ impl Cluster {
                     progress.pause(&self.options, until).await;
                 }
                 AttemptError::Astray(failure) => {
-                    if failure.lasts() {
+                    if !failure.is_transient() {
                         return Err(progress.ends(&failure));
                     }
                     if let Some(address) = server.as_deref().and_then(Server::address) {
@@ -218,7 +218,7 @@ impl Cluster {
         runtime.spawn(async move {
             if let Some(me) = me.upgrade() {
                 if let Err(failure) = me.look().await {
-                    tracing::debug!(error = %failure.error(), "no node says what the cluster looks like");
+                    tracing::debug!(error = %failure, "no node says what the cluster looks like");
                 }
                 me.looking.store(false, Ordering::SeqCst);
             }
@@ -226,7 +226,7 @@ impl Cluster {
     }
 
     /// Asks one node after the other for the slots.
-    async fn look(&self) -> Result<(), Failure> {
+    async fn look(&self) -> Result<(), Error> {
         let mut addresses: Vec<Address> =
             self.masters().iter().filter_map(|server| server.address().cloned()).collect();
         // Each time another one begins: a master that is cut off from the others, and not from us, answers what was true before.
@@ -253,14 +253,14 @@ impl Cluster {
                 Err(AttemptError::Ends(CallError::Said(error))) => {
                     let message =
                         "CLUSTER SLOTS fails; name nodes of a cluster, or use redis: for a single server";
-                    let failure = Failure::new(ErrorKind::Configuration, message).because(error);
+                    let failure = redis_error(ErrorKind::Configuration, message).because(error);
                     last.get_or_insert(failure);
                 }
                 _ => {}
             }
         }
         Err(last.unwrap_or_else(|| {
-            Failure::new(
+            redis_error(
                 ErrorKind::Unreachable,
                 "no node of the cluster serves any slots; look at CLUSTER INFO",
             )

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use fencepost_core::{Result, Runtime};
+use fencepost_core::{Error, Result, Runtime};
 use redis::Value;
 use tokio::runtime::Handle;
 
@@ -21,7 +21,7 @@ use crate::conn::request::{Request, SHARE, wait, waited};
 use crate::conn::sentinels::Sentinels;
 use crate::conn::server::{Server, ServerOptions};
 use crate::conn::target::Target;
-use crate::error::{Failure, too_few};
+use crate::error::too_few;
 use cluster::Cluster;
 use sentinel::listen;
 use slots::slot;
@@ -123,7 +123,7 @@ impl Deployment {
     }
 
     /// Too few replicas have what was written.
-    pub(crate) fn short(&self, copies: u32, replicas: u32) -> Failure {
+    pub(crate) fn short(&self, copies: u32, replicas: u32) -> Error {
         too_few(copies, replicas, self.wait)
     }
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fencepost_core::Finding;
+use fencepost_core::{Error, Finding};
 
 use super::{Probe, Role};
-use crate::error::Failure;
 
 /// The quickest of so many round trips counts.
 const ROUNDS: usize = 5;
@@ -24,7 +23,7 @@ pub(super) struct Skew {
 }
 
 /// Compares the clocks: the server read its own between the send and the answer.
-pub(super) async fn measure(probe: &mut Probe) -> Result<Skew, Failure> {
+pub(super) async fn measure(probe: &mut Probe) -> Result<Skew, Error> {
     let mut best: Option<Skew> = None;
     for _ in 0..ROUNDS {
         let (start, wall) = probe.clock();

@@ -1,13 +1,12 @@
 //! Examines a cluster as its nodes report it.
 
-use fencepost_core::{Finding, Severity};
+use fencepost_core::{Error, Finding, Severity};
 
 use super::probe::ProbeOptions;
 use super::unreached;
 use crate::config::Address;
 use crate::conn::info::fields;
 use crate::deployment::slots::SLOTS;
-use crate::error::Failure;
 
 /// A node, as another knows it.
 #[derive(PartialEq, Eq, Debug)]
@@ -25,7 +24,7 @@ pub(super) async fn look(options: &ProbeOptions, seeds: &[Address]) -> (Vec<Find
             let mut probe = options.open(seed).await?;
             let table: String = probe.ask(&["CLUSTER", "NODES"]).await?;
             let info: String = probe.ask(&["CLUSTER", "INFO"]).await?;
-            Ok::<_, Failure>((nodes(&table, seed), info))
+            Ok::<_, Error>((nodes(&table, seed), info))
         };
         match asked.await {
             Ok((nodes, info)) => {

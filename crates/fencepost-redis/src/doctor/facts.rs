@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use fencepost_core::Error;
+
 use super::probe::Probe;
 use crate::conn::info::{fields, run};
-use crate::error::Failure;
 
 /// The settings that matter, as CONFIG GET knows them.
 const SETTINGS: &[&str] = &[
@@ -25,9 +26,9 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) async fn gather(probe: &mut Probe) -> Result<Facts, Failure> {
+    pub(crate) async fn gather(probe: &mut Probe) -> Result<Facts, Error> {
         let text: String = match probe.ask(&["INFO"]).await {
-            Err(failure) if failure.is_denial() => String::new(),
+            Err(failure) if failure.is_denied() => String::new(),
             answer => answer?,
         };
         let mut settings = HashMap::new();
@@ -36,7 +37,7 @@ impl Facts {
         for name in SETTINGS {
             match probe.ask::<HashMap<String, String>>(&["CONFIG", "GET", name]).await {
                 Ok(found) => settings.extend(found),
-                Err(failure) if failure.lasts() => {
+                Err(failure) if !failure.is_transient() => {
                     readable = false;
                     break;
                 }

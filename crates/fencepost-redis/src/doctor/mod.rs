@@ -13,14 +13,14 @@ mod server;
 
 use std::time::Duration;
 
-use fencepost_core::{Finding, Report, Result, Runtime};
+use fencepost_core::{Error, Finding, Report, Result, Runtime};
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use crate::config::tls::Security;
 use crate::config::{Address, Config, Servers};
 use crate::conn::connect::ConnectOptions;
-use crate::error::{Failure, closed};
+use crate::error::closed;
 use crate::redlock::marker;
 use facts::Facts;
 use probe::{Probe, ProbeOptions};
@@ -37,11 +37,11 @@ pub(crate) async fn examine(config: Config, runtime: &Runtime, longest: Option<D
         let security = config.tls.as_ref().map(Security::new).transpose();
         let report = match security {
             Ok(security) => Ok(Examination { config, clock, security, longest }.report().await),
-            Err(failure) => Err(failure.error()),
+            Err(failure) => Err(failure),
         };
         let _ = tell.send(report.map(Report::from));
     });
-    told.await.unwrap_or_else(|_| Err(closed().error()))
+    told.await.unwrap_or_else(|_| Err(closed()))
 }
 
 /// How the servers are met in this deployment.
@@ -131,6 +131,6 @@ impl Examination {
 }
 
 /// A server that could not be looked at.
-fn unreached(failure: &Failure) -> Finding {
-    Finding::problem("server", format!("cannot be examined: {}", failure.error()))
+fn unreached(failure: &Error) -> Finding {
+    Finding::problem("server", format!("cannot be examined: {failure}"))
 }

@@ -1,6 +1,6 @@
 //! A connection to one server, to look around.
 
-use fencepost_core::{Clock, Moment};
+use fencepost_core::{Clock, Error, Moment};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, connect};
 use crate::conn::task::Aborted;
-use crate::error::{Answer, Failure, broken, moving, read_only, silent};
+use crate::error::{Answer, broken, moving, read_only, redis_error, silent};
 
 /// How servers are met.
 pub(crate) struct ProbeOptions {
@@ -22,7 +22,7 @@ pub(crate) struct ProbeOptions {
 
 impl ProbeOptions {
     /// To be called within a tokio runtime.
-    pub(crate) async fn open(&self, address: &Address) -> Result<Probe, Failure> {
+    pub(crate) async fn open(&self, address: &Address) -> Result<Probe, Error> {
         let until = self.clock.now() + self.connecting;
         let connected = async {
             let (connection, task) = connect(address, &self.connect_options, None).await?;
@@ -49,7 +49,7 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Asks, and reads the answer.
-    pub(crate) async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Failure> {
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Error> {
         let mut command = Cmd::new();
         for word in words {
             command.arg(*word);
@@ -59,7 +59,7 @@ impl Probe {
         let Some(result) = self.clock.within(until, sent).await else { return Err(silent(&self.shown)) };
         match Answer::of(result, &self.shown) {
             Answer::Value(value) => T::from_redis_value(value).map_err(|error| {
-                Failure::new(
+                redis_error(
                     fencepost_core::ErrorKind::Internal,
                     format!("{} answers {} in a way that is not known here", self.shown, words[0]),
                 )

@@ -1,13 +1,13 @@
 //! Examines a deployment as its sentinels report it.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 
-use fencepost_core::{Finding, Severity};
+use fencepost_core::{Error, Finding, Severity};
 use futures_util::future::join_all;
 
 use super::{ProbeOptions, unreached};
 use crate::config::Address;
-use crate::error::Failure;
 
 /// One sentinel's view of the master.
 struct View {
@@ -46,12 +46,13 @@ pub(super) async fn look(
     (findings, master)
 }
 
-async fn ask(options: &ProbeOptions, address: &Address, name: &str) -> Result<View, Failure> {
+async fn ask(options: &ProbeOptions, address: &Address, name: &str) -> Result<View, Error> {
     let mut probe = options.open(address).await?;
     let fields = probe.ask(&["SENTINEL", "MASTER", name]).await?;
     let objection = match probe.ask::<String>(&["SENTINEL", "CKQUORUM", name]).await {
         Ok(_) => None,
-        Err(failure) => Some(failure.cause().to_owned()),
+        // In the server's own words.
+        Err(failure) => Some(failure.source().map_or_else(|| failure.to_string(), ToString::to_string)),
     };
     Ok(View { fields, objection })
 }

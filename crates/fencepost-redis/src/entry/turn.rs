@@ -80,7 +80,7 @@ impl RedisEntry {
         let turned = Turned::read(&value)?;
         if matches!(turned, Turned::Exclusive(_)) && copies < replicas {
             // It does not count: the caller makes it shared again.
-            return Err(self.client.deployment.short(copies, replicas).error().transient(false));
+            return Err(self.client.deployment.short(copies, replicas).transient(false));
         }
         Ok(turned)
     }

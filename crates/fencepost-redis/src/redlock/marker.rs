@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use fencepost_core::Finding;
+use fencepost_core::{Error, Finding};
 
 use crate::doctor::facts::Facts;
 use crate::doctor::probe::Probe;
-use crate::error::Failure;
 use crate::script::vote::marker;
 
 /// The advice for an operator who knows better than the marker.
@@ -17,7 +16,7 @@ pub(crate) async fn look(
     facts: &Facts,
     prefix: &str,
     longest: Duration,
-) -> Result<Finding, Failure> {
+) -> Result<Finding, Error> {
     let key = marker(prefix);
     let (run, until, _): (Option<String>, Option<i64>, Option<i64>) =
         probe.ask(&["HMGET", &key, "run", "until", "ttl"]).await?;
