@@ -1,17 +1,10 @@
-//! Checks the structure of the crates: the entries of an engine's `src/`, its place under the suite, and circles between modules.
+//! Checks the structure of the crates: that each engine is under the suite, and that modules form no circles.
 
 use crate::modules;
 use crate::runner::Done;
 use crate::workspace::Workspace;
 use std::collections::BTreeSet;
 use std::path::Path;
-
-/// The entries that `src/` of an engine may have.
-const ROOMS: &str = "lib config backend client conn rpc session db entry watch inbox operator doctor error claim lease \
-                     script deployment redlock recipe process checks keys schema guarded table row waiters testing proto";
-
-/// How many entries `src/` of an engine may have, `testing` not counted.
-const MOST: usize = 14;
 
 /// Checks each crate of the product.
 pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
@@ -26,9 +19,6 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
         let mut found = Vec::new();
         let has = |file: &str| own.contains(&Path::new(file));
         let opens_urls = has("backend.rs") && (has("config.rs") || has("config/mod.rs"));
-        if opens_urls {
-            found.extend(rooms(&own));
-        }
         // A layer has entries, and opens no URL. An engine of SQL opens URLs, and has the entries of `fencepost-sql`.
         if opens_urls || has("entry.rs") {
             engines += 1;
@@ -36,10 +26,10 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
                 found.push("tests/conformance.rs does not put the engine under the suite".to_owned());
             }
         }
-        // Files of one room may use each other, but for core.
+        // Files of one folder may use each other, but for core.
         let core = name.ends_with("fencepost-core");
         let circles = modules::circles(&own, |path| read(&source.join(path)))?;
-        let wide = circles.into_iter().filter(|circle| core || rooms_of(circle) > 1);
+        let wide = circles.into_iter().filter(|circle| core || folders_of(circle) > 1);
         found.extend(wide.map(|circle| format!("a circle of modules: {}", circle.join(", "))));
         findings.extend(found.into_iter().map(|what| format!("{}: {what}", name.display())));
     }
@@ -54,34 +44,6 @@ fn is_root(path: &Path) -> bool {
     path.ends_with("src/lib.rs") || path.ends_with("src/main.rs") && !path.with_file_name("lib.rs").exists()
 }
 
-/// The findings on the entries of an engine's `src/`.
-fn rooms(files: &[&Path]) -> Vec<String> {
-    let first = |path: &&Path| Some(path.iter().next()?.to_str()?.trim_end_matches(".rs").to_owned());
-    let entries: BTreeSet<String> = files.iter().filter_map(first).collect();
-    let known: Vec<&str> = ROOMS.split(' ').collect();
-    let strange = entries.iter().filter(|entry| !known.contains(&entry.as_str()));
-    let mut findings: Vec<String> =
-        strange.map(|entry| format!("{entry:?} is no room of an engine")).collect();
-    let count = entries.iter().filter(|entry| *entry != "testing").count();
-    if count > MOST {
-        findings.push(format!("src/ has {count} entries; an engine has at most {MOST}"));
-    }
-    findings
-}
-
-fn rooms_of(circle: &[String]) -> usize {
+fn folders_of(circle: &[String]) -> usize {
     circle.iter().map(|module| module.split("::").next().unwrap_or_default()).collect::<BTreeSet<_>>().len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_strange_room_and_too_many_rooms_are_found() {
-        let found = |list: &str| rooms(&list.split(' ').map(Path::new).collect::<Vec<_>>()).len();
-        assert_eq!(found("lib.rs entry.rs db/row.rs db/mod.rs"), 0);
-        assert_eq!(found("lib.rs pump.rs"), 1);
-        assert_eq!(found(ROOMS), 1);
-    }
 }

@@ -7,7 +7,6 @@ mod bench;
 mod book;
 mod dist;
 mod drivers;
-mod english;
 mod features;
 mod layout;
 mod modules;

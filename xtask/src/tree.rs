@@ -5,9 +5,6 @@ use crate::workspace::Workspace;
 use regex::Regex;
 use std::path::Path;
 
-/// The longest file of Rust, in lines.
-const LONGEST: usize = 400;
-
 /// The longest pause of a test between two looks, in milliseconds.
 const LONGEST_PAUSE: u64 = 20;
 
@@ -68,16 +65,12 @@ impl Rules {
         })
     }
 
-    /// The findings in single lines, and in the length of the file.
+    /// The findings in single lines.
     fn lines(&self, path: &str, text: &str) -> Vec<String> {
         let (rust, page) = (path.ends_with(".rs"), path.ends_with(".md"));
         let test = rust && path.split('/').any(|part| part == "tests");
         let compiled = self.facade.contains(&format!("/{path}\""));
         let mut findings = Vec::new();
-        let count = text.lines().count();
-        if rust && count > LONGEST {
-            findings.push(format!("{path}: {count} lines; a file has at most {LONGEST}"));
-        }
         let mut above = "";
         for (index, line) in text.lines().enumerate() {
             let faults = [
@@ -155,9 +148,6 @@ mod tests {
 
     #[test]
     fn each_check_finds_what_it_looks_for_and_nothing_else() {
-        assert_eq!(found("a.rs", &"x\n".repeat(401)), 1);
-        assert_eq!(found("a.rs", &"x\n".repeat(400)), 0);
-        assert_eq!(found("b.md", &"x\n".repeat(401)), 0);
         assert_eq!(found("a.rs", "/// ```no_run\n//! ```rust,ignore\n"), 2);
         assert_eq!(found("docs/a.md", "```\n```rust\n```sh\n"), 0);
         assert_eq!(found("docs/b.md", "```rust\n"), 1);
