@@ -144,17 +144,20 @@ impl EtcdClient {
     /// The detail names the lease with 16 digits, as `etcdctl lease list` does.
     pub(crate) fn lose(&self, lease: &Lease, revoked: bool) {
         lease.end();
-        let claims: Vec<_> = self.claims.lock().values().cloned().collect();
-        for state in claims {
-            if state.lease().is_none_or(|own| own.id != lease.id) {
-                continue;
-            }
+        for state in self.claims_of(lease) {
             if revoked {
                 state.lose_with(Loss::SessionEnded, format!("its lease {:016x} was revoked", lease.id));
             } else {
                 state.lose(self.runtime.session_loss());
             }
         }
+    }
+
+    /// Returns the claims whose keys have this lease.
+    pub(crate) fn claims_of(&self, lease: &Lease) -> Vec<Arc<ClaimState>> {
+        let mut claims: Vec<_> = self.claims.lock().values().cloned().collect();
+        claims.retain(|state| state.lease().is_some_and(|own| own.id == lease.id));
+        claims
     }
 
     /// Notes a grant, whose key is watched if it is held for long.

@@ -213,7 +213,7 @@ impl ZooEntry {
         self.waiter.stop();
         self.step = Step::Holding(token);
         self.claim.validity.rest_on(1, vec![Arc::clone(&session.validity)]);
-        extend(&self.claim, self.now());
+        extend(&self.claim, self.now(), self.claim.ttl());
         self.guarded = paths.first().map(|path| Guarded::new(session, &self.claim, path.clone()));
         let (claim, session) = (Arc::clone(&self.claim), Arc::clone(session));
         self.client.held.insert(HeldGrant { claim, session: Arc::clone(&session), paths, token });

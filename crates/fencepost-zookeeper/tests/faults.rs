@@ -73,4 +73,5 @@ cases! {
     network_goes_dark
     network_is_dark_within_a_lease
     network_gets_slow
+    a_lease_ends_behind_a_cut
 }

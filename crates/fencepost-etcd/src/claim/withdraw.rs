@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fencepost_core::{ClaimId, ClaimRecord};
+use fencepost_core::{ClaimId, ClaimRecord, Loss, State};
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, PAUSE};
 use crate::error::Failure;
 use crate::keys;
+use crate::lease::Lease;
 use crate::rpc::proto::{DeleteRequest, Op, PutRequest, TxnRequest};
 
 /// The result of a deletion.
@@ -77,6 +78,18 @@ pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
             return;
         }
         clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+/// Deletes the keys of claims that are lost although their lease goes on: it may be longer than they asked for, because it has whole
+/// seconds, and other claims renew it. Their guards may be kept for as long as the program runs.
+pub(crate) fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
+    for state in client.claims_of(lease) {
+        let lost = || state.claim.validity.state(client.now()) == State::Lost(Loss::Expired);
+        if matches!(state.phase(), Phase::Holding(_)) && lost() {
+            state.set_phase(Phase::Gone);
+            client.runtime.spawn(clean_up(Arc::clone(client), state));
+        }
     }
 }
 

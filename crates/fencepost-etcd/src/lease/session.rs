@@ -7,6 +7,7 @@ use fencepost_core::{Claim, Loss, Reply, Result, Session};
 
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
+use crate::claim::withdraw::end_expired;
 use crate::client::EtcdClient;
 use crate::lease::Lease;
 
@@ -34,6 +35,7 @@ impl EtcdSession {
             }
             return Err(failure.into());
         }
+        end_expired(&client, lease);
         // A claim that fails does not prevent the confirmation of the others.
         let mut outcome = Ok(());
         for claim in due {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Loss, Token, margin};
+use fencepost_core::{Claim, Loss, State, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
@@ -18,7 +18,7 @@ pub struct Held<S: Server> {
     pub(super) connection: Arc<Connection<S>>,
     /// Its token.
     pub token: Token,
-    claim: Arc<Claim>,
+    pub(super) claim: Arc<Claim>,
     locks: Arc<ConnectionLocks<S>>,
     /// The keys, the mode and the permits that are locked.
     pub locked: Locked<<S::Session as Session>::Keys>,
@@ -82,6 +82,23 @@ impl<S: Server> Held<S> {
     pub async fn evict_now(self: &Arc<Held<S>>, why: &str) -> Result<bool, Failure> {
         self.claim.validity.end_with(Loss::Evicted, why.to_owned());
         self.unlock().await
+    }
+
+    /// Returns whether the server has freed the lock.
+    pub(super) fn is_free(&self) -> bool {
+        let released = || self.unlocking.get().is_some_and(|unlocking| unlocking.peek().is_some());
+        self.connection.has_ended() || released()
+    }
+
+    /// Returns whether its holder is lost because its lease has ended.
+    pub(super) fn is_expired(&self) -> bool {
+        self.claim.validity.state(self.connection.now()) == State::Lost(Loss::Expired)
+    }
+
+    /// Releases the lock in the background.
+    pub(super) fn release_lost(self: &Arc<Held<S>>) {
+        let held = Arc::downgrade(self);
+        self.claim.runtime.spawn(async move { release(&held).await });
     }
 
     /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.

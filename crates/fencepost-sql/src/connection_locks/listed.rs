@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, ClaimRecord, Token};
 
+use crate::connection_locks::connection::Connection;
 use crate::connection_locks::{Held, Server};
 
 /// The claims of a client that wait or hold.
@@ -65,12 +66,22 @@ impl<S: Server> ListedClaims<S> {
         self.0.lock().remove(&id);
     }
 
-    /// Returns the claims whose names are `wanted`, by name. Holders come first, then waiters in the order of their arrival.
+    /// Returns the locks of this connection whose holders are lost, because their own leases have ended.
+    pub(super) fn expired(&self, connection: &Connection<S>) -> Vec<Arc<Held<S>>> {
+        let claims: Vec<_> = self.0.lock().values().cloned().collect();
+        let mut held: Vec<_> = claims.iter().filter_map(ListedClaim::held).collect();
+        held.retain(|held| connection.holds(&held.claim) && held.is_expired());
+        held
+    }
+
+    /// Returns the claims whose names are `wanted`, by name. Holders come first, then waiters in the order of their arrival. A lost claim
+    /// whose lock the server has freed is not among them, although its guard is kept.
     pub fn select(&self, wanted: impl Fn(&str) -> bool) -> Vec<ListedClaim<S>> {
         let claims = self.0.lock();
         let mut found: Vec<_> =
             claims.values().filter(|one| wanted(one.claim.want().name.as_str())).cloned().collect();
         drop(claims);
+        found.retain(|one| one.held.is_none() || one.held().is_some_and(|held| !held.is_free()));
         found.sort_by(|a, b| {
             let order = |one: &ListedClaim<S>| (one.held.is_none(), one.record.since_micros);
             a.claim.want().name.cmp(&b.claim.want().name).then_with(|| order(a).cmp(&order(b)))

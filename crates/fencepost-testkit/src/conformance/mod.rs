@@ -35,7 +35,7 @@
 //! // fails, and its message names what the case needs.
 //! fencepost_testkit::conformance!(InMemory, excused: [
 //!     crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage,
-//!     server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow,
+//!     server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut,
 //! ]);
 //! # fn main() {}
 //! ```
@@ -245,7 +245,7 @@ macro_rules! conformance {
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed
             lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so
             a_forked_child_releases_nothing a_forked_child_holds_nothing crash_frees stop_and_continue engine_out_of_reach
-            who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow
+            who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow a_lease_ends_behind_a_cut
             inspect list_by_prefix_and_page a_longest_time_stands_beside_the_grant odd_texts_are_shown_whole a_record_of_a_later_format_is_refused
             who_waits_evicts_an_overdue_holder evict_wants_the_right_token evict_marks evict_now evict_says_who_and_why
             held_for_its_longest_time kept_for_its_least_time a_lock_in_doubt_warns several_names_are_asked_for_at_once

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Claim, Clock, Error, Moment, RenewalFailure, Reply, Result, Runtime, State, Validity,
+    Claim, Clock, Error, Moment, RenewalFailure, Reply, Result, Runtime, SingleFlight, State, Validity,
     session_renewal_failed,
 };
 use zookeeper_client as zk;
@@ -44,6 +44,8 @@ pub(crate) struct Session {
     runtime: Runtime,
     /// The time at which the last request was sent that a quorum answered.
     confirmed: AtomicU64,
+    /// When the request was sent, and how it ended. Without an error there was no answer in time.
+    probes: SingleFlight<(Moment, Result<(), Option<zk::Error>>)>,
 }
 
 impl Session {
@@ -64,6 +66,7 @@ impl Session {
             tls,
             runtime: runtime.clone(),
             confirmed: AtomicU64::new(0),
+            probes: SingleFlight::default(),
         };
         session.confirm(sent);
         Arc::new(session)
@@ -182,28 +185,38 @@ impl Session {
                 self.sleep_until(next).await;
                 continue;
             }
-            self.probe().await;
+            let sent = self.clock().now();
+            match self.probe().await {
+                Ok(_) => {}
+                Err(Some(error)) => {
+                    tracing::debug!(%error, "a probe of the session failed");
+                    self.renewal_failed(failure(&error));
+                    if is_over(&error) {
+                        self.end();
+                    }
+                    self.sleep_until(sent + self.length / 20).await;
+                }
+                Err(None) => self.renewal_failed(timed_out()),
+            }
         }
         self.end();
     }
 
-    /// Sends one request that a quorum answers.
-    async fn probe(&self) {
-        let sent = self.clock().now();
-        let mut request = self.request(|driver| async move { ask_quorum(&driver).await });
-        let patience = sent + self.length / 3;
-        match self.clock().within(patience.min(self.validity.until()), request.as_mut()).await {
-            Some(Ok(())) => self.confirm(sent),
-            Some(Err(error)) => {
-                tracing::debug!(%error, "a probe of the session failed");
-                self.renewal_failed(failure(&error));
-                if is_over(&error) {
-                    self.end();
-                }
-                self.sleep_until(sent + self.length / 20).await;
-            }
-            None => self.renewal_failed(timed_out()),
-        }
+    /// Sends one request that a quorum answers, for all that ask at the same time. Returns when it was sent.
+    async fn probe(&self) -> Result<Moment, Option<zk::Error>> {
+        let (clock, until) = (self.clock().clone(), self.validity.until());
+        let patience = self.length / 3;
+        let request = self.request(|driver| async move { ask_quorum(&driver).await });
+        let probe = async move {
+            let sent = clock.now();
+            let answer = clock.within((sent + patience).min(until), request).await;
+            (sent, answer.map_or(Err(None), |answer| answer.map_err(Some)))
+        };
+        let Some((sent, answer)) = self.probes.join(&self.runtime, probe).await else { return Err(None) };
+        answer.map(|()| {
+            self.confirm(sent);
+            sent
+        })
     }
 
     fn renewal_failed(&self, error: Error) {
@@ -251,13 +264,12 @@ pub(crate) async fn ask_quorum(driver: &zk::Client) -> Result<(), zk::Error> {
     }
 }
 
-/// Extends the claim's own lease to `ttl` after `now`, if the session lasts as long.
+/// Extends the claim's own lease to `ttl` after `sent`, if the session lasts as long.
 ///
 /// ZooKeeper knows sessions only. A lease that is shorter than its session ends because this client deletes the node then.
-pub(crate) fn extend(claim: &Claim, now: Moment) {
-    let ttl = claim.ttl();
-    if claim.confirm(now, ttl) {
-        claim.note.fetch_max((now + ttl).as_nanos(), Ordering::Relaxed);
+pub(crate) fn extend(claim: &Claim, sent: Moment, ttl: Duration) {
+    if claim.confirm(sent, ttl) {
+        claim.note.fetch_max((sent + ttl).as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -266,12 +278,25 @@ impl fencepost_core::Session for Session {
         self.id as u64
     }
 
-    /// Extends the claims' own leases. The session itself is kept alive by its probes.
+    /// Extends the claims' own leases from the sending of a request that a quorum answered: the session may live longer than they do, and
+    /// a holder that is cut off must not believe in its lock for longer than its lease.
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        let now = self.clock().now();
-        for claim in due {
-            extend(claim, now);
-        }
-        Reply::ready(Ok(()))
+        Reply::coming(async move {
+            let ttls: Vec<_> = due.iter().map(|claim| claim.ttl()).collect();
+            let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Relaxed));
+            // Several claims that are due one after the other need one request. A single one may be a user's extension, which needs all its
+            // time.
+            let recent = ttls.iter().min().is_some_and(|ttl| confirmed + *ttl / 6 > self.clock().now());
+            let sent = if recent && due.len() > 1 {
+                confirmed
+            } else {
+                let failed = |error: Option<_>| error.map_or_else(timed_out, |error| failure(&error));
+                self.probe().await.map_err(failed)?
+            };
+            for (claim, ttl) in due.iter().zip(ttls) {
+                extend(claim, sent, ttl);
+            }
+            Ok(())
+        })
     }
 }

@@ -102,6 +102,7 @@ cases! {
     server::network_goes_dark [Server]
     server::network_is_dark_within_a_lease [Server]
     server::network_gets_slow [Server]
+    server::a_lease_ends_behind_a_cut [Server]
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
     operators::a_longest_time_stands_beside_the_grant [Inspect]

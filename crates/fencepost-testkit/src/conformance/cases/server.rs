@@ -3,6 +3,7 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SOON, lock};
 use crate::history::Mode;
+use fencepost_core::{Moment, State};
 use std::time::{Duration, Instant};
 
 const X: Mode = Mode::Exclusive;
@@ -96,4 +97,48 @@ pub(super) async fn network_gets_slow(stage: Stage) {
     waiting.granted().await.release().await.expect("it was held");
     faults.mend().expect("the network can be mended");
     stage.assert_free("lock").await;
+}
+
+/// A guard is lost at the end of its lease, also where a session or another lease of its client lives longer. What the server has of the
+/// lost claim then holds up nobody, although the guard is kept.
+pub(super) async fn a_lease_ends_behind_a_cut(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    // No whole number of seconds. The leases of two other locks end a little later, so what keeps them alive may keep the first one.
+    let ttl = Duration::from_millis(2_500).max(stage.client().await.capabilities().min_ttl);
+    let longer = ttl + ttl / 5;
+    for (silence, more) in [(true, Duration::ZERO), (false, Duration::ZERO), (true, ttl), (false, ttl)] {
+        let client = stage.client_of(ttl).await;
+        let mutex = client.mutex("beside").expect("a good name");
+        let beside = mutex.lock().ttl(longer).await.expect("it is free");
+        let guard = lock(&client, "lock", X).await.expect("it is free");
+        let first = guard.valid_until();
+        stage.eventually("it is renewed", || async { guard.valid_until() > first }).await;
+        stage.eventually("it is soon renewed again", || async { guard.remaining() < ttl * 4 / 5 }).await;
+        let late = lock(&client, "late", X).await.expect("it is free");
+        if silence { faults.silence() } else { faults.cut() }.expect("the network can be troubled");
+        // All that was confirmed was sent before this.
+        let end = tokio::time::Instant::now() + ttl;
+        let lost = tokio::time::timeout_at(end, guard.lost()).await;
+        tokio::time::sleep_until(end).await;
+        let (state, remaining) = (guard.state(), guard.remaining());
+        assert!(matches!(state, State::Lost(_)), "after a cut of {ttl:?} it is {state:?} for {remaining:?}");
+        lost.expect("the holder is told before the end of its lease");
+        assert_eq!((remaining, guard.valid_until()), (Duration::ZERO, Moment::ZERO));
+        assert!(guard.ensure_held().expect_err("it is lost").is_lost());
+        tokio::time::sleep(more).await;
+        faults.mend().expect("the network can be mended");
+        // All guards are kept. What is left of their client goes on renewing.
+        let next = tokio::time::timeout(SOON, stage.stand("lock", X).await.granted_at_last()).await;
+        let next = next.expect("a lost guard that is kept holds up nobody");
+        assert!(guard.ensure_held().expect_err("nothing revives it").is_lost());
+        if client.capabilities().inspect {
+            let info = client.inspect("lock").await.expect("the engine is back");
+            let holders: Vec<_> = info.holders().filter_map(|claim| claim.token).collect();
+            assert_eq!(holders, [next.token()], "only the next one is seen to hold");
+        }
+        next.release().await.expect("it was held");
+        drop((guard, beside, late));
+        stage.assert_free("beside").await;
+        stage.assert_free("late").await;
+    }
 }
