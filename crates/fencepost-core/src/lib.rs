@@ -46,6 +46,7 @@ pub use backend::degraded::Degraded;
 pub use backend::kept_runs::KeptRuns;
 pub use backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
 pub use backend::limit::Limit;
+pub use backend::ordered_queue::OrderedQueue;
 pub use backend::record::{ClaimRecord, LaterFormat};
 pub use backend::waiters::{Waiter, Waiters};
 pub use backend::withdrawal::{Found, Withdrawal};

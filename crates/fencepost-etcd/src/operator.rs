@@ -52,14 +52,7 @@ pub(crate) async fn inspect(client: &Arc<EtcdClient>, name: &Name) -> Result<Inf
 /// Returns how many of the first contenders hold the lock.
 fn holders(kvs: &[KeyValue]) -> usize {
     let mut held = Held::default();
-    for (at, kv) in kvs.iter().enumerate() {
-        let mode = mode(kv);
-        if !held.fits(mode) {
-            return at;
-        }
-        held.add(mode);
-    }
-    kvs.len()
+    kvs.iter().take_while(|kv| held.admit(mode(kv))).count()
 }
 
 /// Returns the mode to show. A claim of a later format may have another one.

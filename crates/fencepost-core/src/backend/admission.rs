@@ -100,6 +100,16 @@ impl Held {
         }
     }
 
+    /// Adds a claim if it [fits](Held::fits). Returns whether it does. Claims that are given in the order of arrival, up to the first that
+    /// does not fit, are first come, first served.
+    pub fn admit(&mut self, mode: Mode) -> bool {
+        let fits = self.fits(mode);
+        if fits {
+            self.add(mode);
+        }
+        fits
+    }
+
     /// Adds a holder.
     pub fn add(&mut self, mode: Mode) {
         match mode {
@@ -157,10 +167,9 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
             break;
         }
         // A waiter that is admitted, but has not collected its grant yet, counts as a holder.
-        if !held.fits(place.mode) {
+        if !held.admit(place.mode) {
             return false;
         }
-        held.add(place.mode);
     }
     held.fits(mode)
 }
@@ -179,13 +188,7 @@ pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> boo
 pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
     let mut held = Held::default();
     line.iter().filter(|place| place.holds).for_each(|place| held.add(place.mode));
-    line.iter().filter(|place| !place.holds).take_while(move |place| {
-        let fits = held.fits(place.mode);
-        if fits {
-            held.add(place.mode);
-        }
-        fits
-    })
+    line.iter().filter(|place| !place.holds).take_while(move |place| held.admit(place.mode))
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ pub(crate) mod claim_id;
 pub(crate) mod degraded;
 pub(crate) mod kept_runs;
 pub(crate) mod limit;
+pub(crate) mod ordered_queue;
 pub(crate) mod record;
 pub(crate) mod waiters;
 pub(crate) mod withdrawal;

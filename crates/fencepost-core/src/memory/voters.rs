@@ -64,12 +64,10 @@ impl Voters {
     pub(super) fn hint(&mut self, now: Moment, mut held: Held, wakers: &mut Wakers) {
         self.0.retain(|voter| voter.until > now);
         for voter in &mut self.0 {
-            let mode = voter.claim.want().mode;
             // A claim that fits is granted, so a claim that does not fit blocks no other.
-            if !held.fits(mode) {
+            if !held.admit(voter.claim.want().mode) {
                 continue;
             }
-            held.add(mode);
             // The hint stays until the claim asks again; without it a claim that is woken would sleep on.
             voter.hinted = true;
             wakers.push(voter.waker.take());

@@ -189,13 +189,12 @@ impl Request<'_> {
         for kv in kvs.iter().filter(|kv| keys::contends(&self.state.queue, &kv.key)) {
             let own = kv.key == self.key;
             let mode = if own { self.mode() } else { keys::mode(kv)? };
-            if !held.fits(mode) {
+            if !held.admit(mode) {
                 return Ok(Position::Behind);
             }
             if own {
                 return Ok(Position::First(kv.create_revision));
             }
-            held.add(mode);
         }
         Ok(match held.fits(self.mode()) {
             _ if more => Position::Unknown,

@@ -6,12 +6,11 @@
 //! does not delete the present one. If an operator deletes the claim's own key, the event arrives later. The client's clock decides whether
 //! the claim's lease exists.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use fencepost_core::backend::admission::Held;
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Loss, Mode, Moment};
+use fencepost_core::{Loss, Mode, Moment, OrderedQueue};
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::keys;
@@ -34,11 +33,10 @@ struct Contents {
     read_revision: i64,
     /// The revision of the contents.
     revision: i64,
-    /// All contenders, by create revision.
-    contenders: BTreeMap<i64, (Vec<u8>, Mode)>,
+    /// All contenders and the waiting claims of this client, by create revision.
+    queue: OrderedQueue<i64, Arc<ClaimState>>,
+    /// The create revision of each contender's key.
     created: HashMap<Vec<u8>, i64>,
-    /// The claims of this client that wait, by create revision.
-    waiters: BTreeMap<i64, Arc<ClaimState>>,
     /// When a claim was last added.
     used: Moment,
     /// When the queue was last read.
@@ -55,9 +53,8 @@ impl Queue {
             kept: Vec::new(),
             read_revision: 0,
             revision: 0,
-            contenders: BTreeMap::new(),
+            queue: OrderedQueue::default(),
             created: HashMap::new(),
-            waiters: BTreeMap::new(),
             used: now,
             read: now,
             closed: false,
@@ -72,12 +69,12 @@ impl Queue {
             return false;
         }
         contents.used = now;
-        if contents.revision >= revision && !contents.contenders.contains_key(&revision) {
+        if contents.revision >= revision && !contents.queue.contains(&revision) {
             drop(contents);
             state.lose(Loss::Deleted);
             return true;
         }
-        contents.waiters.insert(revision, Arc::clone(state));
+        contents.queue.wait(revision, Arc::clone(state));
         let granted = contents.take_granted();
         drop(contents);
         wake(Vec::new(), granted);
@@ -86,13 +83,13 @@ impl Queue {
 
     /// Removes a waiter.
     pub(crate) fn remove_waiter(&self, revision: i64) {
-        self.contents.lock().waiters.remove(&revision);
+        self.contents.lock().queue.stop_waiting(&revision);
     }
 
     /// Returns whether the queue has no contender, as far as is known.
     pub(crate) fn is_empty(&self) -> bool {
         let contents = self.contents.lock();
-        !contents.synced || contents.closed || contents.contenders.is_empty()
+        !contents.synced || contents.closed || contents.queue.is_empty()
     }
 
     /// Begins a watch by this stream. Events before it may be missing.
@@ -109,7 +106,7 @@ impl Queue {
         if contents.stream != stream || (contents.synced && revision < contents.revision) {
             return;
         }
-        contents.contenders.clear();
+        contents.queue.clear();
         contents.created.clear();
         for kv in kvs {
             contents.add(&self.prefix, kv);
@@ -142,7 +139,7 @@ impl Queue {
     /// event is missing.
     pub(crate) fn take_stale(&self, before: Moment) -> bool {
         let mut contents = self.contents.lock();
-        let stale = !contents.waiters.is_empty() && contents.read < before;
+        let stale = contents.queue.is_awaited() && contents.read < before;
         if stale {
             // Not again before this reading has arrived.
             contents.read = before;
@@ -153,7 +150,7 @@ impl Queue {
     /// Closes the queue if no claim has waited in it since `before`. Returns whether it is closed.
     pub(crate) fn close(&self, before: Moment) -> bool {
         let mut contents = self.contents.lock();
-        contents.closed |= contents.waiters.is_empty() && contents.used < before;
+        contents.closed |= !contents.queue.is_awaited() && contents.used < before;
         contents.closed
     }
 }
@@ -165,11 +162,11 @@ impl Contents {
         }
         // One of a later format admits nobody beside it: the claims' own reads refuse it.
         let mode = keys::mode(kv).unwrap_or(Mode::Exclusive);
-        self.contenders.insert(kv.create_revision, (kv.key.clone(), mode));
+        self.queue.insert(kv.create_revision, mode);
         if let Some(before) = self.created.insert(kv.key.clone(), kv.create_revision)
             && before != kv.create_revision
         {
-            self.contenders.remove(&before);
+            self.queue.remove(&before);
         }
     }
 
@@ -186,32 +183,20 @@ impl Contents {
             return None;
         }
         let created = self.created.remove(&kv.key)?;
-        self.contenders.remove(&created);
-        self.waiters.remove(&created)
+        self.queue.remove(&created);
+        self.queue.stop_waiting(&created)
     }
 
     /// Takes out the waiters that have no key any more.
     fn take_missing(&mut self) -> Vec<Arc<ClaimState>> {
-        let known = self.waiters.range(..=self.revision).map(|(revision, _)| *revision);
-        let gone: Vec<i64> = known.filter(|revision| !self.contenders.contains_key(revision)).collect();
-        gone.iter().filter_map(|revision| self.waiters.remove(revision)).collect()
+        let known = self.queue.missing().map(|(revision, _)| *revision);
+        let gone: Vec<i64> = known.filter(|revision| *revision <= self.revision).collect();
+        gone.iter().filter_map(|revision| self.queue.stop_waiting(revision)).collect()
     }
 
-    /// Takes out the waiters that hold the lock: first come, first served, as long as each fits beside all before it.
+    /// Takes out the waiters that hold the lock.
     fn take_granted(&mut self) -> Vec<(i64, Arc<ClaimState>)> {
-        let mut granted = Vec::new();
-        if self.waiters.is_empty() || !self.synced {
-            return granted;
-        }
-        let mut held = Held::default();
-        for (revision, (_, mode)) in &self.contenders {
-            if !held.fits(*mode) {
-                break;
-            }
-            held.add(*mode);
-            granted.extend(self.waiters.remove(revision).map(|state| (*revision, state)));
-        }
-        granted
+        if self.synced { self.queue.take_granted() } else { Vec::new() }
     }
 }
 

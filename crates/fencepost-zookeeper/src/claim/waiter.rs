@@ -10,7 +10,7 @@ use zookeeper_client as zk;
 use crate::claim::nodes::{Listed, OwnNodes};
 use crate::client::Client;
 use crate::error::failure;
-use crate::recipe::child::{Turn, others, queue, turn};
+use crate::recipe::child::{Child, Turn, others, queue, turn};
 use crate::recipe::layout::is_of_permits;
 use crate::session::{Request, Session};
 use crate::watch::folders::Interest;
@@ -64,7 +64,8 @@ impl Waiter {
             };
             let (folder, own) = (&self.nodes.folder, &nodes.names[0]);
             let queue = queue(&names);
-            client.kinds.check(session, folder, &others(&queue, own)).await?;
+            let others = Child::read(own).map(|own| others(&queue, &own)).unwrap_or_default();
+            client.kinds.check(session, folder, &others).await?;
             let node = match turn(&queue, own) {
                 Turn::Absent => return Ok(None),
                 Turn::Now => {

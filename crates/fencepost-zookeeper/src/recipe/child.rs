@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use fencepost_core::Mode;
-use fencepost_core::backend::admission::{Place, admit};
+use fencepost_core::backend::admission::Held;
 
 /// A claim's node, fencepost's or another library's.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,9 +98,8 @@ pub(crate) fn queue<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<Chil
 }
 
 /// Returns the nodes in `queue` that other libraries take for another lock than that of the node `own`.
-pub(crate) fn others<'a>(queue: impl IntoIterator<Item = &'a Child>, own: &str) -> Vec<Child> {
-    let Some(own) = Child::read(own) else { return Vec::new() };
-    queue.into_iter().filter(|child| child.is_apart_from(&own)).cloned().collect()
+pub(crate) fn others<'a>(queue: impl IntoIterator<Item = &'a Child>, own: &Child) -> Vec<Child> {
+    queue.into_iter().filter(|child| child.is_apart_from(own)).cloned().collect()
 }
 
 /// A claim's turn in a queue.
@@ -119,12 +118,8 @@ pub(crate) fn turn(queue: &[Child], own: &str) -> Turn {
     let Some(at) = queue.iter().position(|child| child.name == own) else { return Turn::Absent };
     let mode = queue[at].mode;
     // No node says that it holds: each one that could hold does.
-    let places: Vec<_> = queue[..=at]
-        .iter()
-        .enumerate()
-        .map(|(key, child)| Place { key, mode: child.mode, holds: false })
-        .collect();
-    if admit(&places, &at, mode) {
+    let mut held = Held::default();
+    if queue[..=at].iter().all(|child| held.admit(child.mode)) {
         return Turn::Now;
     }
     let blocks = |child: &&Child| mode != Mode::Shared || child.mode != Mode::Shared;

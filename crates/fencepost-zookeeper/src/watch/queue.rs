@@ -16,11 +16,10 @@
 //! it holds from then on, and a run of them costs one round trip. A list that was requested before may bring the node back, until the
 //! event of its deletion.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use fencepost_core::Mode;
+use fencepost_core::OrderedQueue;
 use fencepost_core::sync::Mutex;
 use zookeeper_client as zk;
 
@@ -38,8 +37,7 @@ pub(crate) struct FolderQueue {
 
 #[derive(Default)]
 pub(super) struct State {
-    children: BTreeSet<Child>,
-    subscribers: HashMap<String, Subscriber>,
+    queue: OrderedQueue<Child, Subscriber>,
     count: ChildCount,
     /// How many lists were requested.
     pub(super) lists: u32,
@@ -97,26 +95,27 @@ pub(super) enum Applied {
 /// A claim that a queue wakes.
 pub(crate) struct Subscription {
     queue: Arc<FolderQueue>,
-    node: String,
+    own: Child,
 }
 
 impl Subscription {
     /// Subscribes the claim with this node. `None`: the folder is no longer followed.
     pub(crate) fn new(queue: Arc<FolderQueue>, node: &str) -> Option<Subscription> {
+        let own = Child::read(node)?;
         let mut state = queue.state();
         if state.closed {
             return None;
         }
         let lists = state.lists;
-        state.subscribers.insert(node.to_owned(), Subscriber { lists, ..Subscriber::default() });
+        state.queue.wait(own.clone(), Subscriber { lists, ..Subscriber::default() });
         state.subscribed += 1;
         drop(state);
-        Some(Subscription { queue, node: node.to_owned() })
+        Some(Subscription { queue, own })
     }
 
     pub(crate) fn position(&self) -> Known {
         let mut state = self.queue.state();
-        let Some(subscriber) = state.subscribers.get_mut(&self.node) else { return Known::Closed };
+        let Some(subscriber) = state.queue.waiter(&self.own) else { return Known::Closed };
         subscriber.woken = false;
         if subscriber.gone {
             return Known::Gone;
@@ -124,26 +123,22 @@ impl Subscription {
         if state.closed {
             return Known::Closed;
         }
-        let Some(own) = Child::read(&self.node).filter(|own| state.children.contains(own)) else {
-            return Known::Unseen;
-        };
-        let mut before = state.children.range(..&own);
-        let first = match own.mode {
-            Mode::Shared => before.clone().all(|child| child.mode == Mode::Shared),
-            _ => before.next().is_none(),
-        };
-        Known::Position(if first { Position::First { permits: state.permits } } else { Position::Behind })
+        match state.queue.holds(&self.own) {
+            None => Known::Unseen,
+            Some(true) => Known::Position(Position::First { permits: state.permits }),
+            Some(false) => Known::Position(Position::Behind),
+        }
     }
 
     /// Returns the nodes that other libraries take for another lock than this one.
     pub(crate) fn others(&self) -> Vec<Child> {
         let state = self.queue.state();
-        if state.kinds.contains(&0) { Vec::new() } else { others(&state.children, &self.node) }
+        if state.kinds.contains(&0) { Vec::new() } else { others(state.queue.contenders(), &self.own) }
     }
 
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.queue.state();
-        match state.subscribers.get_mut(&self.node) {
+        match state.queue.waiter(&self.own) {
             Some(subscriber) if !subscriber.woken => {
                 subscriber.waker = Some(cx.waker().clone());
                 Poll::Pending
@@ -155,7 +150,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.queue.state().subscribers.remove(&self.node);
+        self.queue.state().queue.stop_waiting(&self.own);
     }
 }
 
@@ -170,8 +165,8 @@ impl State {
     fn add(&mut self, name: &str) {
         match Child::read(name) {
             Some(child) => {
-                let kind = child.kind;
-                if self.children.insert(child) {
+                let (kind, mode) = (child.kind, child.mode);
+                if self.queue.insert(child, mode) {
                     self.count_kind(kind, 1);
                 }
                 self.made += 1;
@@ -180,12 +175,13 @@ impl State {
         }
     }
 
-    fn take_out(&mut self, name: &str) {
-        if let Some(child) = Child::read(name)
-            && self.children.remove(&child)
-        {
+    /// Takes a node out of the queue. Returns it if its name is that of a claim.
+    fn take_out(&mut self, name: &str) -> Option<Child> {
+        let child = Child::read(name)?;
+        if self.queue.remove(&child) {
             self.count_kind(child.kind, -1);
         }
+        Some(child)
     }
 
     fn count_kind(&mut self, kind: Option<Kind>, by: isize) {
@@ -196,8 +192,8 @@ impl State {
     }
 
     pub(super) fn remove(&mut self, name: &str, woken: &mut Vec<Waker>) {
-        self.take_out(name);
-        if let Some(subscriber) = self.subscribers.get_mut(name) {
+        let child = self.take_out(name);
+        if let Some(subscriber) = child.and_then(|child| self.queue.waiter(&child)) {
             subscriber.gone = true;
             woken.extend(subscriber.wake());
         }
@@ -205,34 +201,25 @@ impl State {
 
     /// Wakes the claims at the head of the queue.
     fn wake_first(&mut self, woken: &mut Vec<Waker>) {
-        for (at, child) in self.children.iter().enumerate() {
-            if at > 0 && child.mode != Mode::Shared {
-                break;
-            }
-            if let Some(subscriber) = self.subscribers.get_mut(&child.name)
-                && !subscriber.woken
-            {
+        self.queue.for_each_granted(|_, subscriber| {
+            if !subscriber.woken {
                 woken.extend(subscriber.wake());
             }
-            if child.mode != Mode::Shared {
-                break;
-            }
-        }
+        });
     }
 
     /// Takes over a list. A claim that subscribed before the list was requested, and is not in it, is gone.
     pub(super) fn set(&mut self, names: &[String], made: Option<u32>, woken: &mut Vec<Waker>) {
         self.count = ChildCount::listed(names, made);
-        self.children.clear();
+        self.queue.clear();
         self.permits = false;
         self.kinds = [0; 2];
         names.iter().for_each(|name| self.add(name));
-        for (node, subscriber) in &mut self.subscribers {
+        let lists = self.lists;
+        for (_, subscriber) in self.queue.missing() {
             // The event of a node that was made after the list is to come.
-            if !names.contains(node) {
-                subscriber.gone |= subscriber.lists < self.lists;
-                woken.extend(subscriber.wake());
-            }
+            subscriber.gone |= subscriber.lists < lists;
+            woken.extend(subscriber.wake());
         }
         self.wake_first(woken);
     }
@@ -256,7 +243,7 @@ impl FolderQueue {
     pub(super) fn close(&self) {
         self.change(|state, woken| {
             state.closed = true;
-            woken.extend(state.subscribers.values_mut().filter_map(Subscriber::wake));
+            woken.extend(state.queue.waiters().filter_map(|(_, subscriber)| subscriber.wake()));
         });
     }
 
@@ -296,7 +283,7 @@ impl FolderQueue {
     }
 
     pub(super) fn is_awaited(&self) -> bool {
-        !self.state().subscribers.is_empty()
+        self.state().queue.is_awaited()
     }
 
     /// Closes the queue if no claim waits, and none came lately or other clients made nodes: each node that they make is an event.
@@ -304,7 +291,7 @@ impl FolderQueue {
         let mut state = self.state();
         let (made, subscribed) = (std::mem::take(&mut state.made), std::mem::take(&mut state.subscribed));
         // One more may have its node and not have subscribed yet.
-        let idle = state.subscribers.is_empty() && (subscribed == 0 || made > subscribed + 1);
+        let idle = !state.queue.is_awaited() && (subscribed == 0 || made > subscribed + 1);
         state.closed |= idle;
         state.closed
     }
