@@ -71,8 +71,8 @@ struct Facts {
 fn run(stage: &Stage) -> Result<bool, Failure> {
     let size = if stage.options.short { SHORT } else { FULL };
     stage.picture.say(&format!(
-        "A flash sale: {} pieces, {} buyers in {} processes. A buyer reads the stock, works for {} ms, and orders.\n\
-         The buyer of each {}th piece works for {} ms. The lease of every lock is {} ms.\n",
+        "A flash sale: {} pieces, {} buyers in {} processes.\n\
+         Most work for {} ms, each {}th one for {} ms. Leases: {} ms.\n",
         size.pieces,
         size.processes * size.buyers,
         size.processes,
@@ -102,7 +102,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
     for (recipe, what) in RECIPES {
         stage.picture.say(&format!("  {recipe:<18} {what}"));
     }
-    Ok(stage.end(as_told, "Each copied recipe has sold pieces that do not exist. fencepost and the conditional update have not."))
+    Ok(stage.end(as_told, "Each copied recipe has sold pieces that do not exist.\nfencepost and the conditional update have not."))
 }
 
 /// A sale by one recipe that is under way.

@@ -164,6 +164,34 @@ impl Browser {
         let picture = self.request("GET", "/screenshot", "").unwrap();
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
     }
+
+    /// Returns the pixels of the page as red, green and blue, row by row. The browser decodes its own picture on an empty
+    /// page, and then opens the page again.
+    pub fn pixels(&self) -> Vec<Vec<[u8; 3]>> {
+        let picture = self.request("GET", "/screenshot", "").unwrap();
+        let address = self.request("GET", "/url", "").unwrap();
+        self.open("about:blank");
+        let decoded = self.ask(&format!(
+            "const image = new Image();
+             image.src = 'data:image/png;base64,{}';
+             return image.decode().then(() => {{
+                 const canvas = document.createElement('canvas');
+                 [canvas.width, canvas.height] = [image.width, image.height];
+                 const context = canvas.getContext('2d');
+                 context.drawImage(image, 0, 0);
+                 const bytes = context.getImageData(0, 0, image.width, image.height).data;
+                 let text = '';
+                 for (let at = 0; at < bytes.length; at += 4) text += String.fromCharCode(...bytes.subarray(at, at + 3));
+                 return [image.width, btoa(text)];
+             }})",
+            picture.as_str().unwrap()
+        ));
+        self.open(address.as_str().unwrap());
+        let (width, bytes) = (decoded[0].as_u64().unwrap() as usize, decoded[1].as_str().unwrap());
+        let bytes = BASE64_STANDARD.decode(bytes).unwrap();
+        let (pixels, _) = bytes.as_chunks::<3>();
+        pixels.chunks(width).map(<[_]>::to_vec).collect()
+    }
 }
 
 /// Returns the first answer.

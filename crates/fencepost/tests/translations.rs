@@ -103,6 +103,59 @@ fn each_term_of_the_field_is_on_a_chinese_page() {
     assert!(missing.is_empty(), "no Chinese page has {missing:?}");
 }
 
+/// The mark behind a link to an English page.
+const ENGLISH: &str = "（英文）";
+
+/// The first page of the book, which lists the pages of both languages.
+const BILINGUAL: &str = "docs/SUMMARY.md";
+
+/// Returns the links of a Chinese page that lead to an English one without saying so, or although there is a Chinese one.
+fn unmarked(page: &str, text: &str) -> Vec<String> {
+    let prose = text.split("```").step_by(2);
+    let links = prose.flat_map(|text| text.split("](").skip(1).zip(text.split("](")));
+    links
+        .filter_map(|(rest, before)| {
+            let label = before.rsplit('[').next().unwrap_or_default();
+            let (target, behind) = rest.split_once(')')?;
+            let file = target.split('#').next().unwrap_or_default();
+            if label == "English" || target.contains("://") || !file.ends_with(".md") {
+                return None;
+            }
+            let mut path = Path::new(page).parent()?.to_path_buf();
+            for part in file.split('/') {
+                if part == ".." {
+                    path.pop()
+                } else {
+                    path.push(part);
+                    true
+                };
+            }
+            let path = path.to_str()?.to_owned();
+            if path == BILINGUAL || path.contains("zh") {
+                return None;
+            }
+            let chinese = path.replacen("docs/", "docs/zh/", 1).replace("README.md", "README.zh-CN.md");
+            if chinese != path && Path::new(ROOT).join(&chinese).exists() {
+                Some(format!("{page}: [{label}]({target}) leads to an English page, and there is {chinese}"))
+            } else {
+                let found = format!(
+                    "{page}: [{label}]({target}) leads to an English page: write {ENGLISH} behind it"
+                );
+                (!behind.starts_with(ENGLISH)).then_some(found)
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_chinese_page_says_which_links_lead_to_english_ones() {
+    let found: Vec<_> = pages().iter().flat_map(|page| unmarked(page, &read(page))).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let found =
+        unmarked("docs/zh/a.md", "[a](../b.md#c) [d](../b.md)（英文） [e](engines.md) [f](../engines.md)");
+    assert!(found.len() == 2 && found[0].contains("[a]") && found[1].contains("[f]"), "{found:?}");
+}
+
 #[test]
 fn a_page_that_drifted_is_found() {
     let english = "# A\n\n```sh\n# run\nls\n```\n\n| a |\n|---|\n| b |\n\n## B\n";
