@@ -3,9 +3,9 @@
 //! The picture of README: `cargo run -p fencepost-demo --example record -- docs/demos/oversell.svg target/release/fencepost demo
 //! oversell`.
 //!
-//! The picture does not move: whoever looks at it sees the result at once, in every viewer. Each column is a text with a place and a
-//! length of its own. Columns that are made of spaces collapse in browsers, which honour `xml:space` on some elements alone, and shift in
-//! fonts of another width.
+//! The picture does not move, so that every viewer shows the result at once. Each column is a text with a place and a length of its own.
+//! Columns that are made of spaces collapse in browsers, which honour `xml:space` on some elements alone, and shift in fonts of another
+//! width.
 
 use std::error::Error;
 use std::fmt::Write as _;
