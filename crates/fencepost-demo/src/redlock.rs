@@ -132,7 +132,12 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Option<Facts>, Failu
     let facts = Facts { round, two_hold, lost_update: loses_update(&shop, &first, &second)? };
     let text = match (two_hold, facts.lost_update) {
         (true, true) => "TWO HOLD, and an update is LOST",
-        (true, false) => "TWO HOLD, and the late write is refused",
+        (true, false) if round == "wrong-init" => {
+            "TWO HOLD, because the operator let it vote again; the late write is refused"
+        }
+        (true, false) => {
+            "TWO HOLD, which no lease on the clocks of servers can prevent; the late write is refused"
+        }
         (false, _) => "one holder: the second one is refused",
     };
     stage.picture.end(row, text, &facts);

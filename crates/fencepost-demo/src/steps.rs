@@ -28,22 +28,22 @@ const FEW_TASKS: usize = 3;
 
 /// The steps, what each adds, and the hole that is left.
 const STEPS: [(&str, &str, &str); 8] = [
-    ("setnx", "SETNX, DEL.", "A process dies, and nobody gets the lock any more."),
+    ("setnx", "SETNX, DEL.", "a process dies, and nobody gets the lock any more"),
     (
         "expire",
         "SET NX PX: the lock ends after a time.",
-        "The DEL of a slow holder frees the lock of another.",
+        "the DEL of a slow holder frees the lock of another",
     ),
-    ("owner-check", "A script deletes the own lock alone.", "A function that locks again waits for itself."),
+    ("owner-check", "A script deletes the own lock alone.", "a function that locks again waits for itself"),
     (
         "reentrant",
         "A hash counts the entries of its owner.",
-        "Two hold if the lease is shorter than the work.",
+        "the lease is shorter than the work, and two hold",
     ),
-    ("watchdog", "The holder renews, and stops at a loss.", "Waiters that poll cost commands."),
-    ("pub-sub", "A release wakes the waiters.", "The one server loses its data, and two hold."),
-    ("quorum", "fencepost on three servers (Redlock).", "A holder that is paused writes late."),
-    ("token", "The stock refuses an earlier token.", "None of these is left."),
+    ("watchdog", "The holder renews, and stops at a loss.", "waiters that poll cost commands"),
+    ("pub-sub", "A release wakes the waiters.", "the one server loses its data, and two hold"),
+    ("quorum", "fencepost on three servers (Redlock).", "a holder that is paused writes late"),
+    ("token", "The stock refuses an earlier token.", "none"),
 ];
 
 #[derive(Serialize)]
@@ -59,30 +59,31 @@ struct Facts {
 fn run(stage: &Stage) -> Result<bool, Failure> {
     let tasks = if stage.options.short { FEW_TASKS } else { TASKS };
     stage.picture.say(&format!(
-        "A lock service on a Redis of this demo, built step by step. The lease is {} ms. The load has {tasks} tasks that work for {} ms.\n",
+        "A lock service on a Redis of this demo, built step by step. The lease is {} ms. The load has {tasks} tasks that work for {} ms.\n\
+         Each step closes the hole of the step above it, and its own hole happens:\n",
         LEASE.as_millis(),
         WORK.as_millis(),
     ));
     let facts = stage::runtime()?.block_on(async {
         if stage.options.short {
             // All at once: each step has a server of its own.
-            return try_join_all(STEPS.iter().map(|(step, ..)| play(stage, step, tasks))).await;
+            return try_join_all(STEPS.iter().map(|(step, _, hole)| play(stage, step, hole, tasks))).await;
         }
         let mut facts = Vec::new();
-        for (step, ..) in STEPS {
-            facts.push(play(stage, step, tasks).await?);
+        for (step, _, hole) in STEPS {
+            facts.push(play(stage, step, hole, tasks).await?);
         }
         Ok(facts)
     })?;
     let as_told = facts.iter().all(|facts| facts.closes != Some(false) && facts.hole != Some(false));
     stage.picture.say("");
-    for (step, adds, hole) in STEPS {
-        stage.picture.say(&format!("  {step:<18} {adds:<40} Hole: {hole}"));
+    for (step, adds, _) in STEPS {
+        stage.picture.say(&format!("  {step:<18} {adds}"));
     }
     Ok(stage.end(as_told, "Each step closed the hole of the step before, and its own hole happened. Only the token closes the last one."))
 }
 
-async fn play(stage: &Stage, step: &'static str, tasks: usize) -> Result<Facts, Failure> {
+async fn play(stage: &Stage, step: &'static str, left: &str, tasks: usize) -> Result<Facts, Failure> {
     let row = stage.picture.row(step, 2);
     // A release that wakes all waiters costs at most as many tries as there are tasks. A loss on a busy machine costs some more.
     let few = 2.0 * tasks as f64;
@@ -127,19 +128,15 @@ async fn play(stage: &Stage, step: &'static str, tasks: usize) -> Result<Facts, 
         }
     };
     let facts = Facts { step, closes, hole, load };
-    let closes = match closes {
-        Some(true) => "the hole above is closed; ",
-        Some(false) => "the hole above IS NOT CLOSED; ",
-        None => "",
-    };
+    let closes = if closes == Some(false) { "THE HOLE ABOVE IS NOT CLOSED; " } else { "" };
     let hole = match hole {
-        Some(true) => "its own hole happens",
-        Some(false) => "its own hole DOES NOT HAPPEN",
-        None => "none of these is left",
+        Some(true) => format!("hole: {left}"),
+        Some(false) => format!("this hole DOES NOT HAPPEN: {left}"),
+        None => "no hole is left".to_owned(),
     };
     let load = facts.load.as_ref().map(|load| {
         let Load { holders_at_once, tries_per_handoff, commands_per_handoff } = load;
-        format!("; {holders_at_once} at once; {tries_per_handoff:.0} tries, {commands_per_handoff:.0} commands a handoff")
+        format!(" ({holders_at_once} at once, {tries_per_handoff:.0} tries and {commands_per_handoff:.0} commands a handoff)")
     });
     stage.picture.end(row, &format!("{closes}{hole}{}", load.unwrap_or_default()), &facts);
     Ok(facts)

@@ -80,6 +80,34 @@ fn each_step_closes_the_hole_of_the_step_before() {
     }
 }
 
+/// Runs the short form of a demo as a person does, and returns the end of each row that begins with one of the names.
+fn rows(demo: &str, names: &[&str]) -> Vec<String> {
+    let said = Place::new().output(["demo", demo, "--short"]).expect(0).out.clone();
+    let row = |name: &&str| {
+        let mut lines = said.lines().filter_map(|line| line.trim_start().strip_prefix(*name));
+        lines.next().unwrap_or_else(|| panic!("no row {name}:\n{said}")).trim().to_owned()
+    };
+    names.iter().map(row).collect()
+}
+
+#[test]
+fn each_step_has_a_row_that_names_its_hole() {
+    needs!(REDIS);
+    let names = ["setnx", "expire", "owner-check", "reentrant", "watchdog", "pub-sub", "quorum", "token"];
+    let rows = rows("steps", &names);
+    assert!(rows[..7].iter().all(|row| row.starts_with("hole: ")), "{rows:#?}");
+    assert!(rows.iter().enumerate().all(|(index, row)| !rows[..index].contains(row)), "{rows:#?}");
+    assert_eq!(rows[7], "no hole is left");
+}
+
+#[test]
+fn two_holders_of_ours_come_with_the_reason() {
+    needs!(REDIS);
+    let rows = rows("redlock", &["wrong-init", "clock-fencepost"]);
+    assert!(rows[0].contains("TWO HOLD, because the operator"), "{rows:#?}");
+    assert!(rows[1].contains("TWO HOLD, which no lease") || rows[1].starts_with("not played"), "{rows:#?}");
+}
+
 #[test]
 fn one_waiter_of_a_hundred_wakes() {
     needs!(REDIS, ZOOKEEPER);
