@@ -10,6 +10,11 @@ command_of() {
     printf '%s\n' "$@" > "$place/$name.command"
 }
 
+# version_of NAME VERSION: leaves the version of the library that a program is of.
+version_of() {
+    printf '%s\n' "$2" > "$place/$1.version"
+}
+
 # venv NAME REQUIREMENTS: makes an environment of Python. Its interpreter is $python.
 venv() {
     python3 -m venv "$place/$1"

@@ -8,3 +8,4 @@ javac -proc:none -cp "$jars" -d "$place/curator" "$here/zookeeper/Curator.java" 
 quiet=-Dorg.slf4j.simpleLogger.defaultLogLevel=off
 command_of curator java "$quiet" -cp "$jars$place/curator" Curator
 command_of curator-soak java "$quiet" -cp "$jars$place/curator" CuratorSoak
+version_of curator "$(basename /usr/share/java/curator-recipes-[0-9]*.jar .jar | sed 's/curator-recipes-//')"

@@ -2,3 +2,4 @@
 venv kazoo "$here/zookeeper/requirements.txt"
 command_of kazoo "$python" "$here/zookeeper/peers.py"
 command_of kazoo-soak "$python" "$here/zookeeper/soak.py"
+version_of kazoo "$(sed -n 's/^kazoo==//p' "$here/zookeeper/requirements.txt")"

@@ -67,6 +67,19 @@ impl Crowd {
         ready.then(|| Crowd { sides, each: waiters / processes })
     }
 
+    /// Lets all take and release the lock for so many seconds, over and over. Returns how often they were granted it, if they answer.
+    pub(crate) fn try_load(&mut self, seconds: u64) -> Option<f64> {
+        // The token of the floor is in its list after that.
+        self.sides[0].say("hold");
+        self.sides[0].line().strip_prefix("held")?;
+        self.sides[0].say("free");
+        self.sides[0].line().strip_prefix("freed")?;
+        for side in &mut self.sides {
+            side.say(&format!("load {} {seconds}", self.each));
+        }
+        self.sides.iter_mut().map(|side| side.line().strip_prefix("loaded ")?.parse::<f64>().ok()).sum()
+    }
+
     /// Lets the line form, waits until `in_line`, and lets it drain.
     pub(crate) fn drain(&mut self, in_line: impl FnOnce(usize)) -> Drained {
         self.try_drain(in_line).expect("processes that answer")

@@ -39,7 +39,8 @@ impl Host {
     }
 }
 
-fn version(package: &str) -> Option<String> {
+/// Returns a package of the lock file with its version.
+pub(crate) fn version(package: &str) -> Option<String> {
     let (_, rest) = LOCK.split_once(&format!("name = \"{package}\"\nversion = \""))?;
     Some(format!("{} {}", package.trim_end_matches("-core"), rest.split('"').next()?))
 }

@@ -24,6 +24,7 @@ mod sqlite;
 mod stranger;
 mod torture;
 mod usage;
+mod warm;
 mod zookeeper;
 
 use fencepost_testkit::sql::{MariaDb, Postgres};
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         ["figures", engines @ ..] => return figures(engines),
+        ["peers"] => return side(|| warm::rows(print)),
         // The other side of a measurement.
         ["sqlite-handoff-turns", _, place] => return side(|| sqlite::handoff::turns(Path::new(place))),
         ["sqlite-handoff-bare", number, place] => {
@@ -240,7 +242,7 @@ fn figures(engines: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn print(result: &impl serde::Serialize) {
+fn print<T: serde::Serialize>(result: &T) {
     match serde_json::to_string(result) {
         Ok(line) => println!("{line}"),
         Err(error) => eprintln!("fencepost-bench: {error}"),

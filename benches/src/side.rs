@@ -7,8 +7,9 @@ use fencepost::{Guard, Mutex};
 use std::fmt::Write as _;
 use std::future::Future;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
 
 /// This program as another process of a measurement: `main` knows the words.
 pub(crate) fn program(words: &[&str]) -> Command {
@@ -87,6 +88,11 @@ pub(crate) async fn serve<C: Contender>(mut contender: C) {
                 turns.extend((0..count).map(|number| tokio::spawn(contender.turn(number))));
                 println!("waiting");
             }
+            "load" => {
+                let (tasks, seconds) = count.split_once(' ').expect("two numbers");
+                let number = |text: &str| text.parse::<u32>().expect("a number");
+                println!("loaded {}", load(&mut contender, number(tasks), number(seconds)).await);
+            }
             "free" => {
                 let began = now();
                 if let Some(held) = held.take() {
@@ -104,6 +110,30 @@ pub(crate) async fn serve<C: Contender>(mut contender: C) {
             }
         }
     }
+}
+
+/// Lets so many tasks take and release the lock for so many seconds. Returns how often they were granted it.
+async fn load<C: Contender>(contender: &mut C, tasks: u32, seconds: u32) -> u64 {
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    contender.prepare(tasks as usize).await;
+    let mut turns = JoinSet::new();
+    let mut begin = |number: usize, turns: &mut JoinSet<usize>| {
+        let turn = contender.turn(number);
+        turns.spawn(async move {
+            turn.await;
+            number
+        });
+    };
+    (0..tasks as usize).for_each(|number| begin(number, &mut turns));
+    let mut grants = 0;
+    while let Some(ended) = turns.join_next().await {
+        let number = ended.expect("a turn that does not panic");
+        if Instant::now() < end {
+            grants += 1;
+            begin(number, &mut turns);
+        }
+    }
+    grants
 }
 
 /// The lines of the input, as they come.

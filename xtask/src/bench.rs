@@ -42,9 +42,25 @@ struct Peer {
     value: Option<f64>,
 }
 
+/// The section of the page, and the word of the command, for the handoffs of other libraries.
+const PEERS: &str = "peers";
+
+/// What one library hands on in a second, as `fencepost-bench peers` prints it: in 1 process and in 4.
+#[derive(Deserialize)]
+struct Handoffs {
+    engine: String,
+    name: String,
+    version: String,
+    closed: [Option<f64>; 2],
+    drained: [Option<f64>; 2],
+}
+
 /// Measures the engines (all, if there are none), prints their tables and puts them into docs/benchmarks.md.
 pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
     let workspace = &Workspace::find();
+    if engines == [PEERS] {
+        return handoffs(workspace, dry);
+    }
     let bench = build(workspace)?;
     let host = Host::of(workspace, &bench)?;
     let mut arguments = vec!["figures"];
@@ -63,12 +79,64 @@ pub(crate) fn bench(engines: &[String], dry: bool) -> Result<bool, String> {
         return Err("nothing was measured".to_owned());
     }
     let page = page(&host, &figures, &workspace.read(PAGE)?)?;
+    publish(workspace, &page, dry)?;
+    if engines.is_empty() { handoffs(workspace, dry) } else { Ok(true) }
+}
+
+/// Prints the page, and writes it unless this is a trial.
+fn publish(workspace: &Workspace, page: &str, dry: bool) -> Result<(), String> {
     println!("{page}");
     if !dry {
-        workspace.write(PAGE, &page)?;
+        workspace.write(PAGE, page)?;
         println!("wrote {PAGE}");
     }
+    Ok(())
+}
+
+/// Measures the handoffs of other libraries beside ours, and puts them into their section of docs/benchmarks.md.
+fn handoffs(workspace: &Workspace, dry: bool) -> Result<bool, String> {
+    println!("building with optimisation …");
+    let build = ["build", "--release", "--package", "fencepost-benches", "--bin", "fencepost-bench"];
+    workspace.cargo("build", &build).limit(BUILD).run()?;
+    let bench = workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned();
+    let host = Host::of(workspace, &bench)?;
+    let place = peers::build(workspace, |_| true)?;
+    let program = workspace.program("handoffs", &bench, &[PEERS]).limit(Duration::from_secs(1_800));
+    let output = program.env("FENCEPOST_PEERS", &place.to_string_lossy()).run()?;
+    let lines = output.text.lines().filter(|line| line.starts_with('{'));
+    let rows: Vec<Handoffs> = lines
+        .map(|line| serde_json::from_str(line).map_err(|error| format!("{line}: {error}")))
+        .collect::<Result<_, _>>()?;
+    if rows.is_empty() {
+        return Err("nothing was measured".to_owned());
+    }
+    publish(workspace, &with_handoffs(&host, &rows, &workspace.read(PAGE)?)?, dry)?;
     Ok(true)
+}
+
+/// The page with this table in the section of the peers, whose introduction stays.
+fn with_handoffs(host: &Host, rows: &[Handoffs], page: &str) -> Result<String, String> {
+    let heading = format!("\n## {PEERS}\n");
+    let missing = || format!("{PAGE} has no section `{PEERS}` with a line `Measured on`");
+    let (before, section) = page.split_once(&heading).ok_or_else(missing)?;
+    let (section, after) = section.find("\n## ").map_or((section, ""), |end| section.split_at(end));
+    let (intro, _) = section.split_once("\nMeasured on").ok_or_else(missing)?;
+    let mut table = String::from(
+        "| engine | library | closed loop, 1 process | closed loop, 4 processes | drain, 1 process | drain, 4 processes |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let library = match row.version.is_empty() {
+            true => &row.name,
+            // The floor is no library: it is named beside its driver.
+            false if !row.version.starts_with(&row.name) => &format!("{}, by {}", row.name, row.version),
+            false => &row.version,
+        };
+        let cells = row.closed.iter().chain(&row.drained);
+        let cells: Vec<String> = cells.map(|cell| cell.map_or_else(|| "–".to_owned(), number)).collect();
+        let _ = writeln!(table, "| {} | {library} | {} |", row.engine, cells.join(" | "));
+    }
+    Ok(format!("{before}{heading}{intro}\n{}\n\n{table}{after}", host.shown()))
 }
 
 /// The time for the build: 10 minutes on two quiet cores.
@@ -274,6 +342,35 @@ mod tests {
         let host = Host::default();
         let before = page(&host, &[few, many, figure("two", 4.0)], OLD).unwrap();
         assert_eq!(page(&host, &[figure("two", 4.0)], &before).unwrap(), before);
+    }
+
+    #[test]
+    fn handoffs_replace_the_table_of_their_section_alone() {
+        let row = |name: &str, version: &str| Handoffs {
+            engine: "redis".to_owned(),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            closed: [Some(2_000.0), None],
+            drained: [Some(3.0), Some(4.0)],
+        };
+        let rows = [row("BLPOP", "redis 1.8"), row("Redisson", "Redisson 4.7")];
+        let old = format!("{OLD}\n## peers\n\nHow.\n\nMeasured on b\n\n| old |\n\n## two\n\n| kept |\n");
+        let after = with_handoffs(&Host::default(), &rows, &old).unwrap();
+        for part in [
+            "How.\n\nMeasured on ",
+            "| redis | BLPOP, by redis 1.8 | 2,000 | – | 3 | 4 |\n",
+            "\n## two\n\n| kept |\n",
+        ] {
+            assert!(after.contains(part), "{part}: {after}");
+        }
+        assert!(after.contains("| redis | Redisson 4.7 | 2,000 |") && !after.contains("| old |"), "{after}");
+        assert_eq!(with_handoffs(&Host::default(), &rows, &after).unwrap(), after);
+        // The tables of engines leave it as it is.
+        let with_engine = page(&Host::default(), &[figure("one", 2.0)], &after).unwrap();
+        assert!(
+            with_engine.contains("How.\n\nMeasured on ") && with_engine.contains("| kept |"),
+            "{with_engine}"
+        );
     }
 
     #[test]

@@ -55,7 +55,8 @@ enum Command {
     },
     /// Measure each engine beside its bare driver and its peers; writes docs/benchmarks.md
     Bench {
-        /// Engines to measure: memory, sqlite, redis, zookeeper, etcd, postgres, mysql (default: all)
+        /// Engines to measure: memory, sqlite, redis, zookeeper, etcd, postgres, mysql; `peers`: the handoffs of other libraries
+        /// beside ours, warm (default: all)
         #[arg(value_name = "ENGINE")]
         engines: Vec<String>,
         /// Print the tables without writing docs/benchmarks.md

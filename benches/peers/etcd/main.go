@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	client "go.etcd.io/etcd/client/v3"
@@ -103,6 +105,19 @@ func drain(name string) {
 				}()
 			}
 			fmt.Println("waiting")
+		case "load":
+			tasks, _, _ := strings.Cut(text, " ")
+			waiters, _ := strconv.Atoi(tasks)
+			for len(sessions) < waiters {
+				sessions = append(sessions, session())
+			}
+			load(text, func(task int) func() {
+				mutex := lock(sessions[task], name)
+				if mutex == nil {
+					return nil
+				}
+				return func() { mutex.Unlock(context.Background()) }
+			})
 		case "free":
 			fmt.Println("freed", time.Now().UnixMicro())
 			holder.Unlock(context.Background())
@@ -117,4 +132,32 @@ func drain(name string) {
 			fmt.Println(done)
 		}
 	}
+}
+
+// load lets so many tasks take and release one lock for so many seconds, and says how often they were granted it.
+func load(text string, take func(task int) func()) {
+	count, span, _ := strings.Cut(text, " ")
+	tasks, _ := strconv.Atoi(count)
+	seconds, _ := strconv.Atoi(span)
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	var grants atomic.Int64
+	var running sync.WaitGroup
+	for task := range tasks {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for time.Now().Before(end) {
+				unlock := take(task)
+				if unlock == nil {
+					continue
+				}
+				if time.Now().Before(end) {
+					grants.Add(1)
+				}
+				unlock()
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Println("loaded", grants.Load())
 }

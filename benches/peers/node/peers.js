@@ -46,6 +46,25 @@ async function tasks(count, seconds) {
   console.log(JSON.stringify({ rate: (cycles * 1000) / (performance.now() - start) }));
 }
 
+// So many tasks take and release one lock for so many seconds. Returns how often they were granted it.
+async function load(name, count, seconds) {
+  const end = performance.now() + seconds * 1000;
+  let grants = 0;
+  const work = async () => {
+    while (performance.now() < end) {
+      try {
+        const held = await lock(name);
+        if (performance.now() < end) grants++;
+        await held.unlock();
+      } catch {
+        // Counted as not granted.
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: count }, work));
+  return grants;
+}
+
 async function drain(name) {
   console.log("ready");
   let held;
@@ -61,13 +80,15 @@ async function drain(name) {
     }
   };
   for await (const line of readline.createInterface({ input: process.stdin })) {
-    const [word, count] = line.split(" ");
+    const [word, count, seconds] = line.split(" ");
     if (word === "hold") {
       held = await lock(name);
       console.log("held");
     } else if (word === "line") {
       waiting = Array.from({ length: Number(count) }, turn);
       console.log("waiting");
+    } else if (word === "load") {
+      console.log(`loaded ${await load(name, Number(count), Number(seconds))}`);
     } else if (word === "free") {
       console.log(`freed ${now()}`);
       await held.unlock();

@@ -69,6 +69,29 @@ def tasks(client, make, count, span):
     print('{"rate":%f}' % (sum(cycles) / (time.perf_counter() - start)))
 
 
+def load(client, make, name, count, seconds):
+    """So many threads take and release one lock for so many seconds. Returns how often they were granted it."""
+    grants = [0] * count
+    end = time.perf_counter() + seconds
+
+    def work(task):
+        while time.perf_counter() < end:
+            lock = make(client, name)
+            try:
+                if take(lock):
+                    grants[task] += time.perf_counter() < end
+                    lock.release()
+            except (redis.exceptions.RedisError, redis_lock.NotAcquired):
+                pass  # Counted as not granted.
+
+    running = [threading.Thread(target=work, args=(task,), daemon=True) for task in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(max(0, end + PATIENCE + 5 - time.perf_counter()))
+    return sum(grants)
+
+
 def now():
     return time.time_ns() // 1000
 
@@ -97,6 +120,9 @@ def drain(client, make, name):
             for thread in waiting:
                 thread.start()
             say("waiting")
+        elif word == "load":
+            count, seconds = map(int, count.split())
+            say(f"loaded {load(client, make, name, count, seconds)}")
         elif word == "free":
             say(f"freed {now()}")
             held.release()

@@ -5,6 +5,7 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -71,6 +72,10 @@ public final class Curator {
                     }
                     System.out.println("waiting");
                 }
+                case "load" -> {
+                    int tasks = Integer.parseInt(words[1]);
+                    System.out.println("loaded " + load(path, threads, tasks, Integer.parseInt(words[2])));
+                }
                 case "free" -> {
                     System.out.println("freed " + now());
                     held.release();
@@ -85,6 +90,29 @@ public final class Curator {
                 }
             }
         }
+    }
+
+    /** So many threads take and release one lock for so many seconds. Returns how often they were granted it. */
+    private static int load(String path, ExecutorService threads, int tasks, int seconds) throws Exception {
+        long end = System.nanoTime() + seconds * 1_000_000_000L;
+        List<Callable<Integer>> running = new ArrayList<>();
+        for (int task = 0; task < tasks; task++) {
+            running.add(() -> {
+                InterProcessMutex lock = new InterProcessMutex(client, path);
+                int grants = 0;
+                while (System.nanoTime() < end) {
+                    lock.acquire();
+                    grants += System.nanoTime() < end ? 1 : 0;
+                    lock.release();
+                }
+                return grants;
+            });
+        }
+        int grants = 0;
+        for (Future<Integer> task : threads.invokeAll(running)) {
+            grants += task.get();
+        }
+        return grants;
     }
 
     private static long now() {

@@ -29,6 +29,26 @@ def cycle(client, count):
     say('{"p50":%f}' % times[count // 2])
 
 
+def load(client, path, count, seconds):
+    """So many threads take and release one lock for so many seconds. Returns how often they were granted it."""
+    grants = [0] * count
+    end = time.perf_counter() + seconds
+
+    def work(task):
+        while time.perf_counter() < end:
+            lock = client.Lock(path)
+            lock.acquire()
+            grants[task] += time.perf_counter() < end
+            lock.release()
+
+    running = [threading.Thread(target=work, args=(task,), daemon=True) for task in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return sum(grants)
+
+
 def now():
     return time.time_ns() // 1000
 
@@ -54,6 +74,9 @@ def drain(client, path):
             for thread in waiting:
                 thread.start()
             say("waiting")
+        elif word == "load":
+            count, seconds = map(int, count.split())
+            say(f"loaded {load(client, path, count, seconds)}")
         elif word == "free":
             say(f"freed {now()}")
             held.release()

@@ -51,7 +51,7 @@ pub(crate) fn impatient(count: usize) -> Measured {
 
 /// The rows with a peer that is to be beaten.
 pub(crate) fn with_peers() -> Vec<Figure> {
-    vec![cycle::one_task(), handoff::rate((16, 4)), handoff::rate((128, 4))]
+    vec![cycle::one_task(), handoff::beside_peer(16), handoff::beside_peer(128)]
 }
 
 /// Every row of the table.

@@ -5,10 +5,11 @@ use crate::client::{NAME, connect, runtime};
 use crate::crowd::{Crowd, PROCESSES, wait_until};
 use crate::figure::{self, Figure, Measured};
 use crate::redis::peers::{printed, program};
+use crate::warm::WARM;
 
 /// The file with its command line.
-const FILE: &str = "etcd";
-const PEER: &str = "etcd's own lock in Go";
+pub(crate) const FILE: &str = "etcd";
+pub(crate) const PEER: &str = "etcd's own lock in Go";
 /// Cycles of one task.
 const CYCLES: &str = "1000";
 /// How often a line drains, after once that does not count.
@@ -19,7 +20,7 @@ pub(super) fn cycle(url: &str) -> Vec<figure::Peer> {
     named(|| printed(program(FILE, &["cycle", url, CYCLES])?, "p50"))
 }
 
-/// Its handoffs per second with so many waiters in four processes.
+/// Its handoffs per second with so many waiters in four processes that are warm.
 pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
     named(|| rate(waiters))
 }
@@ -39,6 +40,7 @@ fn rate(waiters: usize) -> Option<f64> {
     let locks = runtime.block_on(connect(&url));
     let command = || program(FILE, &["drain", &url, NAME]).expect("it was there just now");
     let mut crowd = Crowd::try_of(PROCESSES, waiters, command)?;
+    crowd.try_load(WARM)?;
     let (mut handoffs, mut seconds) = (0.0, 0.0);
     for drain in 0..=DRAINS {
         let drained = crowd.try_drain(|waiting| {

@@ -52,8 +52,13 @@ pub(crate) fn rate(waiters: usize) -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≥ 0.5 ×",
-        peers: peers::drain(waiters),
+        peers: Vec::new(),
     }
+}
+
+/// The same beside other libraries.
+pub(crate) fn beside_peers(waiters: usize) -> Figure {
+    Figure { peers: peers::drain(waiters), ..rate(waiters) }
 }
 
 /// Counts the commands that clients send for a contended cycle: the worst of all queue lengths.

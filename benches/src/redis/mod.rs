@@ -34,5 +34,8 @@ pub(crate) fn figures() -> Vec<Figure> {
 
 /// Counts the lines on which a peer is ahead of fencepost, where it should not be.
 pub(crate) fn ahead() -> Measured {
-    peers::ahead(&figures())
+    let mut figures = Vec::from(cycle::one_task());
+    figures.push(cycle::many_tasks());
+    figures.extend(handoff::LINES.map(handoff::beside_peers));
+    peers::ahead(&figures)
 }

@@ -6,6 +6,7 @@ use super::server::start;
 use crate::crowd::Crowd;
 use crate::figure::{self, Figure, Measured, median};
 use crate::side;
+use crate::warm::WARM;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -34,8 +35,18 @@ const PEERS: [Peer; 9] = [
     Peer { name: "redlock for Node.js", file: "node-redlock", alone: true, many: true },
 ];
 
-/// How long the program of a peer may run: a waiter in it waits for 20 s at most.
-const LIMIT: &str = "60";
+/// The names and files of all.
+pub(crate) const NAMES: [(&str, &str); PEERS.len()] = {
+    let (mut names, mut at) = ([("", ""); PEERS.len()], 0);
+    while at < PEERS.len() {
+        names[at] = (PEERS[at].name, PEERS[at].file);
+        at += 1;
+    }
+    names
+};
+
+/// How long the program of a peer may run: it is under load for some seconds, and a waiter in it waits for 20 s at most.
+const LIMIT: &str = "90";
 /// A line that took longer drains but once, in seconds; else the first drain is thrown away.
 const LONG: f64 = 3.0;
 /// How often a cycle is measured beside ours.
@@ -57,6 +68,13 @@ pub(crate) fn bounded(file: &str, arguments: &[&str], limit: &str) -> Option<Com
     command.args(["--foreground", "--kill-after=1", limit]).args(line.lines()).args(arguments);
     command.env("PEERS_NODE", folder.join("node"));
     Some(command)
+}
+
+/// The version of the library of a peer's program.
+pub(crate) fn version(file: &str) -> Option<String> {
+    let folder = PathBuf::from(std::env::var_os("FENCEPOST_PEERS")?);
+    let version = std::fs::read_to_string(folder.join(file).with_extension("version")).ok()?;
+    Some(version.trim().to_owned())
 }
 
 /// The figure of each peer that is there, not a number for one that gave none.
@@ -117,7 +135,7 @@ pub(super) fn tasks(url: &str, tasks: usize) -> Vec<figure::Peer> {
     each(|peer| asked(peer.file, &["tasks", url, &tasks.to_string(), "2"], "rate"))
 }
 
-/// Handoffs per second of a line that drains.
+/// Handoffs per second of a line that drains, in processes that are warm.
 pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
     each(|peer| {
         // A server of its own: what one peer leaves behind is no burden of the next.
@@ -125,6 +143,7 @@ pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
         let url = server.url();
         let command = || program(peer.file, &["drain", &url, peer.file]).expect("it was there just now");
         let mut crowd = Crowd::try_gather(waiters, command)?;
+        crowd.try_load(WARM)?;
         let (mut handoffs, mut seconds) = drained(&mut crowd, waiters)?;
         if seconds > LONG {
             return Some(handoffs / seconds);

@@ -53,8 +53,13 @@ pub(crate) fn rate(waiters: usize) -> Figure {
         ours: rounds.median(1),
         ratio: rounds.ratio(1, 0),
         bar: "≥ 1.3 ×",
-        peers: if waiters <= 128 { super::peers::drain(waiters) } else { Vec::new() },
+        peers: Vec::new(),
     }
+}
+
+/// The same beside other libraries.
+pub(crate) fn beside_peers(waiters: usize) -> Figure {
+    Figure { peers: super::peers::drain(waiters), ..rate(waiters) }
 }
 
 /// Counts the requests of a contended cycle with 128 waiters. `watch`: how clients watch their folders.

@@ -17,7 +17,7 @@ pub(crate) mod torture;
 
 use crate::figure::{Figure, Measured};
 use crate::impatient;
-use fencepost_testkit::zookeeper::word;
+use fencepost_testkit::zookeeper::{ZooKeeper, word};
 
 /// Cycles and handoffs before one counts: the server compiles what it runs often, which takes the cores from those who are measured.
 const WARM: usize = 10_000;
@@ -33,6 +33,13 @@ pub(crate) fn impatient(count: usize) -> Measured {
             .to_vec()
     };
     impatient::waits(&server::url(&server), count, &["nodes", "watches", "connections"], look)
+}
+
+/// Starts a server. Returns it with the URL for fencepost.
+pub(crate) fn start() -> (ZooKeeper, String) {
+    let server = server::start();
+    let url = server::url(&server);
+    (server, url)
 }
 
 /// Every row of the table.

@@ -4,10 +4,11 @@ use super::server::{start, url};
 use crate::crowd::{Crowd, wait_until};
 use crate::figure::{Figure, Measured, Peer, median};
 use crate::redis::peers::{own_cycle, printed, program};
+use crate::warm::WARM;
 use fencepost_testkit::zookeeper::{ZooKeeper, ephemerals};
 
 /// As the tables show them, and the files with their command lines.
-const PEERS: [(&str, &str); 3] =
+pub(crate) const PEERS: [(&str, &str); 3] =
     [("Curator", "curator"), ("kazoo", "kazoo"), ("go-zookeeper", "go-zookeeper")];
 
 /// How often a cycle is measured beside ours.
@@ -40,11 +41,12 @@ pub(super) fn cycle() -> Vec<Peer> {
     })
 }
 
-/// Handoffs per second of a line that drains.
+/// Handoffs per second of a line that drains, in processes that are warm.
 pub(super) fn drain(waiters: usize) -> Vec<Peer> {
     each(|file, server| {
         let command = || program(file, &["drain", &server.url(), "crowded"]).expect("it was there just now");
         let mut crowd = Crowd::try_gather(waiters, command)?;
+        crowd.try_load(WARM)?;
         let (mut handoffs, mut seconds) = (0.0, 0.0);
         for round in 0..=DRAINS {
             let drained = crowd.try_drain(|count| standing(server, "all waited in the queue", count + 1))?;
@@ -72,7 +74,8 @@ fn standing(server: &ZooKeeper, what: &str, count: usize) {
 /// How many peers are ahead: in the time of a cycle, or with more than a part of 1.3 of our handoffs. One that is there and gives no
 /// figure leaves everything unproved.
 pub(crate) fn ahead() -> Measured {
-    let figures = [super::cycle::one_task(), super::handoff::rate(16), super::handoff::rate(128)];
+    let figures =
+        [super::cycle::one_task(), super::handoff::beside_peers(16), super::handoff::beside_peers(128)];
     let (mut ahead, mut silent, mut rows) = (0, 0, Vec::new());
     for figure in &figures {
         rows.push(format!("{} in {}: ours {:.0}", figure.figure, figure.unit, figure.ours));

@@ -35,7 +35,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     let page = std::fs::read_to_string(folder.join("benchmarks.md"))?;
     let alone: Vec<Row> = ENGINES.iter().filter_map(|(engine, row)| read(&page, engine, row)).collect();
-    let hot: Vec<Row> = ENGINES.iter().filter_map(|(engine, _)| read(&page, engine, HANDOFFS)).collect();
+    let hot: Vec<Row> = ENGINES
+        .iter()
+        .filter_map(|(engine, _)| Some(Row { peers: warm(&page, engine), ..read(&page, engine, HANDOFFS)? }))
+        .collect();
     if alone.len() < ENGINES.len() || hot.len() + 1 < ENGINES.len() {
         return Err("benchmarks.md lacks a row".into());
     }
@@ -47,6 +50,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     draw(&folder.join("cost-contended.svg"), title, &hot, |peers| {
         peers.iter().max_by(|one, two| one.1.total_cmp(&two.1)).cloned()
     })
+}
+
+/// Reads the handoffs of other libraries from their section: those of a line that drains, in 4 warm processes.
+fn warm(page: &str, engine: &str) -> Vec<(String, f64)> {
+    let rows = page.split_once("\n## peers\n").map_or("", |(_, section)| section).lines();
+    let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>());
+    // A floor is no library: the row names its driver after "by".
+    let peers = cells.filter(|cells| {
+        cells[0] == engine
+            && cells.len() == 6
+            && !cells[1].starts_with("fencepost")
+            && !cells[1].contains(", by ")
+    });
+    peers.filter_map(|cells| Some((cells[1].to_owned(), number(cells[5])?))).collect()
 }
 
 /// Reads a row of an engine's table.

@@ -95,6 +95,11 @@ async fn drain(peer: &impl Peer, name: &str) {
                 }
                 println!("waiting");
             }
+            "load" => {
+                let (tasks, seconds) = count.split_once(' ').expect("two numbers");
+                let number = |text: &str| -> u32 { text.parse().expect("a number") };
+                println!("loaded {}", load(peer, name, number(tasks), number(seconds)).await);
+            }
             "free" => {
                 println!("freed {}", now());
                 if let Some(held) = held.take() {
@@ -114,6 +119,35 @@ async fn drain(peer: &impl Peer, name: &str) {
             }
         }
     }
+}
+
+/// Lets so many tasks take and release one lock for so many seconds. Returns how often they were granted it.
+async fn load(peer: &impl Peer, name: &str, tasks: u32, seconds: u32) -> u32 {
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    let running: Vec<_> = (0..tasks)
+        .map(|_| {
+            let (peer, name) = (peer.clone(), name.to_owned());
+            tokio::spawn(async move {
+                let mut grants = 0;
+                while Instant::now() < end {
+                    if let Some(held) = peer.lock(&name).await {
+                        grants += u32::from(Instant::now() < end);
+                        peer.release(held).await;
+                    }
+                }
+                grants
+            })
+        })
+        .collect();
+    let mut grants = 0;
+    for task in running {
+        // A try that the library has begun may end past its waiter's patience.
+        let limit = tokio::time::Instant::from_std(end) + PATIENCE + Duration::from_secs(5);
+        if let Ok(Ok(more)) = tokio::time::timeout_at(limit, task).await {
+            grants += more;
+        }
+    }
+    grants
 }
 
 /// Microseconds since 1970.

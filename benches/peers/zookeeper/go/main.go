@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -77,6 +79,11 @@ func drain(name string) {
 				}()
 			}
 			fmt.Println("waiting")
+		case "load":
+			load(count, func(int) func() {
+				mine := lock(name)
+				return func() { mine.Unlock() }
+			})
 		case "free":
 			fmt.Println("freed", time.Now().UnixMicro())
 			held.Unlock()
@@ -89,4 +96,32 @@ func drain(name string) {
 			fmt.Println(done)
 		}
 	}
+}
+
+// load lets so many tasks take and release one lock for so many seconds, and says how often they were granted it.
+func load(text string, take func(task int) func()) {
+	count, span, _ := strings.Cut(text, " ")
+	tasks, _ := strconv.Atoi(count)
+	seconds, _ := strconv.Atoi(span)
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	var grants atomic.Int64
+	var running sync.WaitGroup
+	for task := range tasks {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			for time.Now().Before(end) {
+				unlock := take(task)
+				if unlock == nil {
+					continue
+				}
+				if time.Now().Before(end) {
+					grants.Add(1)
+				}
+				unlock()
+			}
+		}()
+	}
+	running.Wait()
+	fmt.Println("loaded", grants.Load())
 }

@@ -114,6 +114,10 @@ public final class Redisson {
                     }
                     System.out.println("waiting");
                 }
+                case "load" -> {
+                    int tasks = Integer.parseInt(words[1]);
+                    System.out.println("loaded " + load(name, threads, tasks, Integer.parseInt(words[2])));
+                }
                 case "free" -> {
                     System.out.println("freed " + now());
                     lock(name).unlock();
@@ -135,6 +139,30 @@ public final class Redisson {
                 }
             }
         }
+    }
+
+    /** So many threads take and release one lock for so many seconds. Returns how often they were granted it. */
+    private static int load(String name, ExecutorService threads, int tasks, int seconds) throws Exception {
+        long end = System.nanoTime() + seconds * 1_000_000_000L;
+        List<Callable<Integer>> running = new ArrayList<>();
+        for (int task = 0; task < tasks; task++) {
+            running.add(() -> {
+                RLock lock = lock(name);
+                int grants = 0;
+                while (System.nanoTime() < end) {
+                    if (take(lock)) {
+                        grants += System.nanoTime() < end ? 1 : 0;
+                        lock.unlock();
+                    }
+                }
+                return grants;
+            });
+        }
+        int grants = 0;
+        for (Future<Integer> task : threads.invokeAll(running)) {
+            grants += task.get();
+        }
+        return grants;
     }
 
     private static long now() {
