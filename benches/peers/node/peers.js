@@ -46,7 +46,7 @@ async function tasks(count, seconds) {
   console.log(JSON.stringify({ rate: (cycles * 1000) / (performance.now() - start) }));
 }
 
-// So many tasks take and release one lock for so many seconds. Returns how often they were granted it.
+// Lets tasks take and release one lock for some seconds. Returns how often they were granted it.
 async function load(name, count, seconds) {
   const end = performance.now() + seconds * 1000;
   let grants = 0;

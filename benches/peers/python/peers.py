@@ -70,7 +70,7 @@ def tasks(client, make, count, span):
 
 
 def load(client, make, name, count, seconds):
-    """So many threads take and release one lock for so many seconds. Returns how often they were granted it."""
+    """Lets threads take and release one lock for some seconds. Returns how often they were granted it."""
     grants = [0] * count
     end = time.perf_counter() + seconds
 

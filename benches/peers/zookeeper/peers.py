@@ -30,7 +30,7 @@ def cycle(client, count):
 
 
 def load(client, path, count, seconds):
-    """So many threads take and release one lock for so many seconds. Returns how often they were granted it."""
+    """Lets threads take and release one lock for some seconds. Returns how often they were granted it."""
     grants = [0] * count
     end = time.perf_counter() + seconds
 

@@ -141,7 +141,7 @@ public final class Redisson {
         }
     }
 
-    /** So many threads take and release one lock for so many seconds. Returns how often they were granted it. */
+    /** Lets threads take and release one lock for some seconds. Returns how often they were granted it. */
     private static int load(String name, ExecutorService threads, int tasks, int seconds) throws Exception {
         long end = System.nanoTime() + seconds * 1_000_000_000L;
         List<Callable<Integer>> running = new ArrayList<>();
