@@ -8,7 +8,7 @@ use crate::args::{ReleaseArgs, WaitArgs};
 use crate::connect::CLEANUP;
 use crate::exit::Failure;
 use crate::guardian::now;
-use crate::signals::{Signals, ends_wait, suspend};
+use crate::signals::{Signals, ends, ends_wait, suspend};
 
 /// How long one attempt may take, however short the waiting time is.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -103,6 +103,26 @@ pub(crate) async fn unless_ended<T>(
     signals: &mut Signals,
     work: impl Future<Output = T>,
 ) -> Result<T, Failure> {
+    work_or_signal(signals, work).await.map_err(Failure::signal)
+}
+
+/// The same for a service, which such a signal asks to stop. Returns `None` if one did.
+///
+/// # Errors
+///
+/// The exit code of another signal that ended the wait.
+pub(crate) async fn until_stopped<T>(
+    signals: &mut Signals,
+    work: impl Future<Output = T>,
+) -> Result<Option<T>, Failure> {
+    match work_or_signal(signals, work).await {
+        Ok(answer) => Ok(Some(answer)),
+        Err(signal) if ends(signal) => Ok(None),
+        Err(signal) => Err(Failure::signal(signal)),
+    }
+}
+
+async fn work_or_signal<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Result<T, Signal> {
     let mut work = std::pin::pin!(work);
     loop {
         tokio::select! {
@@ -114,9 +134,13 @@ pub(crate) async fn unless_ended<T>(
 }
 
 /// Does what the signal does by default to a process that waits.
-pub(crate) fn deal_with(signal: Signal) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// The signal, if it ends the wait.
+pub(crate) fn deal_with(signal: Signal) -> Result<(), Signal> {
     if signal == Signal::SIGTSTP {
         suspend();
     }
-    if ends_wait(signal) { Err(Failure::signal(signal)) } else { Ok(()) }
+    if ends_wait(signal) { Err(signal) } else { Ok(()) }
 }

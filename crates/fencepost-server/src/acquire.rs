@@ -128,8 +128,15 @@ async fn grant(
 
 /// Serves a request without a key. A caller that hangs up drops this future, and with it the place in the queue.
 async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Grant> {
-    let _waits = if wanted.wait.is_zero() { None } else { Some(service.wait(caller)?) };
-    match wanted.request(wanted.wait).no_renewal().await? {
+    let waits = !wanted.wait.is_zero();
+    let _waits = if waits { Some(service.wait(caller)?) } else { None };
+    let granted = tokio::select! {
+        biased;
+        granted = wanted.request(wanted.wait).no_renewal() => granted?,
+        // The request is dropped, so it leaves the queue.
+        closing = service.streams.closing(), if waits => return Err(closing),
+    };
+    match granted {
         // In boxes: what follows takes no memory while the request waits.
         Some(guard) => {
             // Dropped, the guard is released.

@@ -110,7 +110,11 @@ impl Source for Listener {
             if let Some(event) = self.difference() {
                 return Some(event);
             }
-            match tokio::time::timeout_at(quiet_until, self.looks.next()).await {
+            let look = tokio::select! {
+                look = tokio::time::timeout_at(quiet_until, self.looks.next()) => look,
+                _ = self.service.streams.closing() => return None,
+            };
+            match look {
                 Err(_) => return Some(("unchanged", json!({}))),
                 Ok(look) => match look? {
                     Ok(now) => self.now = Some(now),

@@ -22,15 +22,12 @@ use crate::request::{Body, NameParam, NamePart, body_of, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
-use crate::streams::STOP_AFTER;
+use crate::streams::{CLOSING, STOP_AFTER};
 use crate::view::millis;
 use crate::wanted::{Acquire, Wanted, busy};
 
 /// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
-
-/// Why each stream ends at the end of the service.
-const CLOSING: &str = "this copy of the service ends; ask again, or ask another copy";
 
 /// A request and its state.
 struct Held {

@@ -70,6 +70,7 @@ async fn join(
         let outcome = tokio::select! {
             outcome = tokio::time::timeout_at(until, work.outcome()) => outcome,
             () = work.queued(), if leaves && waits => return Ok(Outcome::Queued),
+            closing = service.streams.closing(), if waits => return Err(closing),
             // Another copy of the service works on the key, or the engine is slow. The work goes on.
             () = tokio::time::sleep(PATIENCE), if leaves && waits => return Ok(Outcome::Queued),
         };

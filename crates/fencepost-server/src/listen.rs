@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
@@ -114,16 +115,19 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
             }
         };
         let (router, certificates) = (router.clone(), options.certificates.clone());
+        let closing = options.streams.connection();
         tokio::spawn(async move {
             let _permit = permit;
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, Peer::new(peer), router, certificates).await {
+            if let Err(error) = connection(stream, Peer::new(peer), router, certificates, closing).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
     }
 }
 
+/// Says that the connections end. The end of the service waits until it is dropped.
+type Closing = watch::Receiver<bool>;
 type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 async fn connection(
@@ -131,13 +135,14 @@ async fn connection(
     peer: Peer,
     router: Router,
     tls: Option<Arc<Certificates<ServerConfig>>>,
+    closing: Closing,
 ) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
     match tls {
-        None => Box::pin(http1(stream, peer, router)).await,
-        Some(certificates) => Box::pin(encrypted(stream, peer, router, certificates)).await,
+        None => Box::pin(http1(stream, peer, router, closing)).await,
+        Some(certificates) => Box::pin(encrypted(stream, peer, router, certificates, closing)).await,
     }
 }
 
@@ -146,6 +151,7 @@ async fn encrypted(
     peer: Peer,
     router: Router,
     certificates: Arc<Certificates<ServerConfig>>,
+    closing: Closing,
 ) -> Ended {
     let handshake = Box::pin(tokio::time::timeout(HEAD, async move {
         // A disk that hangs stops this connection alone.
@@ -154,8 +160,8 @@ async fn encrypted(
     }));
     let stream = handshake.await??;
     match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Box::pin(http2(stream, peer, router)).await,
-        _ => Box::pin(http1(stream, peer, router)).await,
+        Some(b"h2") => Box::pin(http2(stream, peer, router, closing)).await,
+        _ => Box::pin(http1(stream, peer, router, closing)).await,
     }
 }
 
@@ -171,25 +177,50 @@ fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn http1(stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer, router: Router) -> Ended {
+async fn http1(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Peer,
+    router: Router,
+    closing: Closing,
+) -> Ended {
     let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    Ok(builder.serve_connection(stream, service).await?)
+    until_closing(builder.serve_connection(stream, service), closing, |connection| {
+        connection.graceful_shutdown()
+    })
+    .await
 }
 
 async fn http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
+    closing: Closing,
 ) -> Ended {
     let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
     builder.keep_alive_interval(HEAD).keep_alive_timeout(SILENCE);
-    Ok(builder.serve_connection(stream, service).await?)
+    until_closing(builder.serve_connection(stream, service), closing, |connection| {
+        connection.graceful_shutdown()
+    })
+    .await
+}
+
+/// Serves a connection. When the service ends, the connection ends with the answers to its requests.
+async fn until_closing<C>(connection: C, mut closing: Closing, shut_down: impl FnOnce(Pin<&mut C>)) -> Ended
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut connection = pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => return Ok(ended?),
+        Ok(_) = closing.wait_for(|closing| *closing) => shut_down(connection.as_mut()),
+    }
+    Ok(connection.await?)
 }
 
 async fn answer(

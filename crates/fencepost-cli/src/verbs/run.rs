@@ -295,7 +295,7 @@ async fn held(
     let since = now();
     // A signal that came while the grant was on its way: no program is started only to be ended.
     while let Some(signal) = signals.pending() {
-        if let Err(ended) = deal_with(signal) {
+        if let Err(ended) = deal_with(signal).map_err(Failure::signal) {
             holding.report(ended.code);
             holding.release(end.left()).await;
             return Err(ended);

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 use crate::traces::Traces;
-use crate::wait::unless_ended;
+use crate::wait::until_stopped;
 
 /// Headings of the help.
 const RIGHTS: &str = "Rights";
@@ -155,7 +155,10 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let options = options(&args)?;
     let listener = fencepost_server::bind(args.listen, &options)?;
     let address = listener.local_addr()?;
-    let locks = unless_ended(signals, connect(settings, Options::default())).await??;
+    let Some(locks) = until_stopped(signals, connect(settings, Options::default())).await? else {
+        return Ok(0);
+    };
+    let locks = locks?;
     let served = async {
         let router = fencepost_server::router(locks.clone(), &options)?;
         let (scheme, authority) = match &args.cert {
@@ -179,13 +182,14 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         show::line(&format!("try: {curl} {scheme}://{address}/v1/locks/hello/acquire"))?;
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
-    let outcome = unless_ended(signals, served).await;
-    // Those that hold a lock by a stream stop first.
+    let outcome = until_stopped(signals, served).await;
+    // Those that wait are answered, and those that hold a lock by a stream stop first.
     options.streams.end().await;
     close(&locks, CLEANUP).await;
     options.audit.flush().await;
     traces.end().await;
-    outcome?.map(|()| 0)
+    // A service that was asked to stop has done so: systemd counts any other code as a failure.
+    outcome?.unwrap_or(Ok(())).map(|()| 0)
 }
 
 fn options(args: &Args) -> Result<Service, Error> {

@@ -1,7 +1,7 @@
 //! `fencepost serve`: locks over HTTP, as a program in another language takes them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use fencepost_testkit::etcd::{self, Etcd};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use fencepost_testkit::sql::Postgres;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::kit::{Place, eventually};
+use crate::kit::{Kid, Place, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -63,9 +64,10 @@ impl Service {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended, as it was asked to.
     pub(crate) fn has_ended(&mut self) {
-        eventually("the service has ended", SOON, || self.child.try_wait().unwrap());
+        let status = eventually("the service has ended", SOON, || self.child.try_wait().unwrap());
+        assert_eq!(status.code(), Some(0), "{status}");
     }
 
     /// Sends a request with these lines of headers.
@@ -292,6 +294,59 @@ fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
     drop(stream);
     service.has_ended();
     assert!(place.show("a")["holders"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn callers_that_wait_are_answered_before_the_streams_have_ended() {
+    let place = Place::new();
+    let mut service = Service::start(&place);
+    let mut stream = service.send("/v1/locks/a/hold", &json!({}));
+    let (mut text, mut byte) = (String::new(), [0]);
+    while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
+        text.push(byte[0] as char);
+    }
+    let waits = |number: u32| {
+        // The work on a key goes on while no request waits for it.
+        let key = if number.is_multiple_of(2) {
+            format!("Idempotency-Key: 7d4a9f10-6c1e-4a3{number}\r\n")
+        } else {
+            String::new()
+        };
+        service.send_with(&key, "/v1/locks/a/acquire", &json!({ "wait": "1m" }))
+    };
+    let waiting: Vec<_> = (0..7).map(waits).collect();
+    let mut changes = TcpStream::connect(&service.address).unwrap();
+    write!(changes, "GET /v1/changes HTTP/1.1\r\nHost: {}\r\n\r\n", service.address).unwrap();
+    place.waiters("a", 7);
+    service.end();
+    for caller in waiting {
+        let (status, problem) = Service::answer(caller);
+        assert_eq!((status, &problem["code"]), (503, &json!("closing")), "{problem}");
+    }
+    assert_eq!(place.show("a")["holders"].as_array().unwrap().len(), 1, "its holder may still work");
+    drop(stream);
+    // It ends as a stream does, and is not cut off.
+    changes.set_read_timeout(Some(SOON)).unwrap();
+    let mut told = String::new();
+    changes.read_to_string(&mut told).unwrap();
+    assert!(told.ends_with("\r\n0\r\n\r\n"), "{told}");
+    service.has_ended();
+    let info = place.show("a");
+    assert!(
+        info["holders"].as_array().unwrap().is_empty() && info["waiters"].as_array().unwrap().is_empty(),
+        "{info}"
+    );
+}
+
+#[test]
+fn a_service_that_is_ended_while_it_connects_has_ended_well() {
+    // A server that never answers.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place::at(&format!("redis://{}", server.local_addr().unwrap()));
+    let mut kid = Kid::of(&mut place.fencepost(["serve", "--listen", "127.0.0.1:0"]));
+    let _connection = server.accept().unwrap();
+    kid.send(Signal::SIGTERM);
+    assert_eq!(kid.end().code(), Some(0));
 }
 
 #[test]

@@ -61,7 +61,11 @@ impl Source for Open {
     async fn next(&mut self) -> Option<Told<Arc<str>>> {
         let quiet_until = Instant::now() + BEAT;
         loop {
-            match tokio::time::timeout_at(quiet_until, self.looks.next()).await {
+            let look = tokio::select! {
+                look = tokio::time::timeout_at(quiet_until, self.looks.next()) => look,
+                _ = self.service.streams.closing() => return None,
+            };
+            match look {
                 Err(_) => return Some(("unchanged", "{}".into())),
                 Ok(look) => match look? {
                     Ok(seen) => {

@@ -1,6 +1,7 @@
 //! The API on the engine in memory: without a network, but for the tests of the listener.
 
 mod ends;
+mod evictions;
 mod keys;
 mod kit;
 mod limits;
