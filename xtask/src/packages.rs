@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The programs that a test starts and a bare system may lack, by name, by the path of a file or by a module of
 /// Python, and their Debian packages.
-const NEEDED: [(&str, &str); 24] = [
+const NEEDED: [(&str, &str); 26] = [
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
@@ -34,6 +34,8 @@ const NEEDED: [(&str, &str); 24] = [
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("/usr/sbin/nginx", "nginx"),
+    ("/usr/sbin/apache2", "apache2"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
 ];

@@ -52,9 +52,10 @@ impl Caller {
         }
     }
 
-    /// Takes a lock and releases it: two requests.
-    pub(super) async fn cycle(&mut self, path: &str) {
-        let (status, granted) = self.ask(path, "{\"ttl\":\"30s\"}").await;
+    /// Takes the lock of this number and releases it: two requests.
+    pub(super) async fn cycle(&mut self, number: usize) {
+        let body = format!("{{\"name\":\"{number}\",\"ttl\":\"30s\"}}");
+        let (status, granted) = self.ask("/v1/acquire", &body).await;
         assert_eq!(status, 200, "{granted}");
         let (status, released) = self.ask("/v1/leases/release", &lease(&granted)).await;
         assert_eq!(status, 204, "{released}");

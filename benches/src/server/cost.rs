@@ -18,7 +18,7 @@ const CYCLES: usize = 500;
 pub(super) const CALLERS: usize = 64;
 const SPAN: Duration = Duration::from_millis(500);
 /// As long as a request to acquire.
-const BODY: &str = "{\"ttl\":\"30s\"}";
+const BODY: &str = "{\"name\":\"0\",\"ttl\":\"30s\"}";
 
 /// Returns what the service adds to the engine's own cycle, as a multiple of two echo requests.
 pub(crate) fn alone(engine: &str) -> Measured {
@@ -42,7 +42,7 @@ pub(crate) fn alone(engine: &str) -> Measured {
                 echoed.ask("/echo", BODY).await;
                 echoed.ask("/echo", BODY).await;
             }
-            _ => caller.cycle(&path(0)).await,
+            _ => caller.cycle(0).await,
         }))
     });
     runtime.block_on(locks.close());
@@ -63,7 +63,7 @@ pub(crate) fn together() -> Measured {
         runtime.block_on(async {
             match way {
                 0 => rate(&mut echoed, async |caller, _| _ = caller.ask("/echo", BODY).await).await,
-                _ => 2.0 * rate(&mut served, async |caller, number| caller.cycle(&path(number)).await).await,
+                _ => 2.0 * rate(&mut served, async |caller, number| caller.cycle(number).await).await,
             }
         })
     });
@@ -108,9 +108,4 @@ pub(super) async fn callers(count: usize, to: SocketAddr) -> Vec<Caller> {
         callers.push(Caller::connect(to).await);
     }
     callers
-}
-
-/// Returns the path of the request to acquire a lock.
-pub(super) fn path(number: usize) -> String {
-    format!("/v1/locks/{number}/acquire")
 }

@@ -110,15 +110,14 @@ fn request(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn path(rng: &mut Rng) -> String {
-    let name = rng.below(50);
     let paths = [
-        format!("/v1/locks/{name}/acquire"),
-        format!("/v1/locks/{name}/withdraw"),
-        format!("/v1/locks/{name}/evict"),
+        "/v1/acquire".to_owned(),
+        "/v1/withdraw".to_owned(),
+        "/v1/evict".to_owned(),
         "/v1/leases/extend".to_owned(),
         "/v1/leases/release".to_owned(),
         "/v1/leases/show".to_owned(),
-        format!("/v1/locks/{}/acquire", word(rng)),
+        format!("/v1/{}", word(rng)),
         format!("/{}?{}", word(rng), word(rng)),
     ];
     pick(rng, &paths).clone()
@@ -141,6 +140,7 @@ fn body(rng: &mut Rng) -> Value {
             _ => value(rng),
         };
     }
+    body["name"] = if rng.chance(900) { rng.below(50).to_string() } else { word(rng) }.into();
     body["ttl"] = "1s".into();
     body
 }

@@ -22,7 +22,7 @@ pub(crate) fn callers(count: usize) -> Measured {
         let mut times = Vec::with_capacity(count);
         for number in 0..count {
             let mut caller = Caller::connect(service.address).await;
-            caller.send(&format!("/v1/locks/{NAME}/acquire"), "{\"wait\":\"60s\"}").await;
+            caller.send("/v1/acquire", &format!("{{\"name\":\"{NAME}\",\"wait\":\"60s\"}}")).await;
             waiting(1).await;
             // One half close the connection, the others reset it.
             if number % 2 == 0 {

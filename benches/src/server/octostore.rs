@@ -2,7 +2,7 @@
 
 use super::Copy;
 use super::caller::{Caller, lease};
-use super::cost::{CALLERS, callers, path, rate};
+use super::cost::{CALLERS, callers, rate};
 use crate::client::runtime;
 use crate::command::{Place, Wrapper};
 use crate::figure::{Measured, Rounds};
@@ -137,11 +137,11 @@ async fn take(caller: &mut Caller, name: &str) {
 }
 
 async fn our_cycle(caller: &mut Caller, number: usize) {
-    caller.cycle(&path(number)).await;
+    caller.cycle(number).await;
 }
 
 async fn our_turn(caller: &mut Caller) {
-    let (status, granted) = caller.ask("/v1/locks/hot/acquire", "{\"wait\":\"60s\"}").await;
+    let (status, granted) = caller.ask("/v1/acquire", "{\"name\":\"hot\",\"wait\":\"60s\"}").await;
     assert_eq!(status, 200, "{granted}");
     let (status, answer) = caller.ask("/v1/leases/release", &lease(&granted)).await;
     assert_eq!(status, 204, "{answer}");

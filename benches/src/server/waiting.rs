@@ -2,7 +2,6 @@
 
 use super::Copy;
 use super::caller::Caller;
-use super::cost::path;
 use crate::client::{NAME, connect, runtime};
 use crate::crowd::wait_until;
 use crate::figure::Measured;
@@ -26,7 +25,7 @@ pub(crate) fn memory(callers: usize) -> Measured {
     runtime().block_on(async {
         let _held = hold(&server).await;
         let mut first = Caller::connect(service.address).await;
-        first.cycle(&path(0)).await;
+        first.cycle(0).await;
         let before = resident_of(service.pid());
         let _waiting = wait(&service, &server, callers).await;
         let each = resident_of(service.pid()).saturating_sub(before) as f64 / callers as f64 / 1024.0;
@@ -82,7 +81,7 @@ async fn wait(service: &Copy, server: &Redis, callers: usize) -> Vec<Caller> {
     let mut waiting = Vec::with_capacity(callers);
     for _ in 0..callers {
         let mut caller = Caller::connect(service.address).await;
-        caller.send(&format!("/v1/locks/{NAME}/acquire"), "{\"wait\":\"300s\"}").await;
+        caller.send("/v1/acquire", &format!("{{\"name\":\"{NAME}\",\"wait\":\"300s\"}}")).await;
         waiting.push(caller);
     }
     all_asked(server, callers).await;

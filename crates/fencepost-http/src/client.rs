@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Token, Waiters, margin};
+use fencepost_core::{Claim, DetachedLease, Moment, Token, Waiters, margin};
 use serde_json::Value;
 
 use crate::conn::call::{Answer, Ask, Connections};
@@ -43,18 +43,37 @@ impl ClaimState {
         self.grant.lock().clone()
     }
 
-    /// Reads the answer with a lease, to a request that was sent at `sent` for `ttl`. Returns the token.
-    pub(crate) fn granted(&self, body: &Value, sent: Moment, ttl: Duration) -> Option<Token> {
-        let lease = body.get("lease")?.as_str()?.to_owned();
-        let token = Token::new(body.get("token")?.as_u64()?);
-        let valid = Duration::from_millis(body.get("valid_ms")?.as_u64()?);
-        *self.grant.lock() = Some(Grant { lease, token });
+    /// Reads the answer with a lease, to a request that was sent to `url` at `sent` for `ttl`. Returns the token. A lease of another name
+    /// makes no grant: something between this program and the service changes requests.
+    pub(crate) fn granted(
+        &self,
+        url: &str,
+        answer: &Answer,
+        sent: Moment,
+        ttl: Duration,
+    ) -> Result<Token, Failure> {
+        let strange = || Failure::strange(url, answer.status).uncertain();
+        let (lease, valid) = read(&answer.body).ok_or_else(strange)?;
+        let wanted = &self.claim.want().name;
+        if lease.name() != wanted {
+            return Err(Failure::other_name(url, wanted, lease.name()));
+        }
+        let token = lease.token();
+        *self.grant.lock() = Some(Grant { lease: lease.to_secret(), token });
         // The service has taken off the margin. A request that waited was granted after it was sent.
         let whole = valid + margin(ttl);
         let late = whole.saturating_sub(ttl);
         self.claim.confirm(sent + late, whole - late);
-        Some(token)
+        Ok(token)
     }
+}
+
+/// Reads a lease, and for how long the service is certain of it.
+fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
+    let lease: DetachedLease = body.get("lease")?.as_str()?.parse().ok()?;
+    let token = body.get("token")?.as_u64()?;
+    let valid = Duration::from_millis(body.get("valid_ms")?.as_u64()?);
+    (lease.token().get() == token).then_some((lease, valid))
 }
 
 impl HttpClient {

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::client::{ClaimState, Grant, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
 use crate::error::{ENGINE, Failure};
-use crate::operator::path;
 
 /// How long a request waits for the lock before it is repeated. Proxies end a request without an answer after 60 s.
 const POLL: Duration = Duration::from_secs(10);
@@ -52,11 +51,12 @@ impl HttpEntry {
         &self.state.claim
     }
 
-    /// Makes the request for the lock, for this verb. Repeated requests are the same.
-    fn ask(&self, verb: &str) -> (Ask, Duration) {
+    /// Makes the request for the lock, to this path. Repeated requests are the same.
+    fn ask(&self, path: &str) -> (Ask, Duration) {
         let claim = self.claim();
         let ttl = claim.ttl();
         let mut body = json!({
+            "name": claim.want().name.as_str(),
             "ttl": format!("{}ms", ttl.as_millis()),
             "wait": if claim.waits { format!("{}s", POLL.as_secs()) } else { "0s".to_owned() },
             "holder": claim.holder.label,
@@ -74,13 +74,13 @@ impl HttpEntry {
                 (body["mode"], body["take"], body["permits"]) = ("permits".into(), n.into(), of.into());
             }
         }
-        (Ask::post(format!("{}/{verb}", path(&claim.want().name)), body).key(claim.id.to_hex()), ttl)
+        (Ask::post(path, body).key(claim.id.to_hex()), ttl)
     }
 
     /// Sends the request for the lock, unless it is under way.
     fn begin(&mut self) -> &mut (Call, Duration) {
         if self.call.is_none() {
-            let (ask, ttl) = self.ask("acquire");
+            let (ask, ttl) = self.ask("/v1/acquire");
             let first = self.claim().waits && !self.queued;
             let ask = if self.queued { ask.waits(POLL) } else { ask.leaves(first) };
             self.sent = true;
@@ -122,12 +122,10 @@ impl HttpEntry {
                 self.begin();
                 Ok(waits)
             }
-            Ok(answer) => match self.state.granted(&answer.body, sent, ttl) {
-                Some(token) => Ok(Attempt::Granted(token)),
-                None => {
-                    Err(Failure::strange(self.client.connections.url(), answer.status).uncertain().into())
-                }
-            },
+            Ok(answer) => {
+                let granted = self.state.granted(self.client.connections.url(), &answer, sent, ttl);
+                Ok(Attempt::Granted(granted?))
+            }
             Err(failure) if failure.is("busy") => {
                 self.sent = false;
                 Ok(waits)
@@ -173,7 +171,7 @@ impl HttpEntry {
 
     /// Leaves the queue. Returns what was found, and whether the claim was granted meanwhile.
     async fn leave(&self) -> Result<(Found, bool), Failure> {
-        let (ask, _) = self.ask("withdraw");
+        let (ask, _) = self.ask("/v1/withdraw");
         let answer = self.client.call(ask.runs_on()).await?;
         Ok(match answer.body.get("withdrawn").and_then(Value::as_str) {
             Some("released") => (Found::Valid, true),

@@ -1,6 +1,6 @@
 //! Failed requests and what to do about them.
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::{Error, ErrorKind, Name};
 use serde_json::Value;
 
 /// The engine's name in errors.
@@ -70,6 +70,15 @@ impl Failure {
         }
         let message = format!(
             "{url} answers with status {status}, and is no lock service; check the host, the port and the path"
+        );
+        Failure::new(ErrorKind::Configuration, message)
+    }
+
+    /// The answer has a lease of another lock than the one that was asked for.
+    pub(crate) fn other_name(url: &str, wanted: &Name, given: &Name) -> Failure {
+        let message = format!(
+            "{url} was asked for the lock {wanted} and answers with a lease of {given}; check the proxy between this \
+             program and the lock service"
         );
         Failure::new(ErrorKind::Configuration, message)
     }

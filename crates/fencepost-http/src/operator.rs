@@ -12,17 +12,12 @@ use crate::client::HttpClient;
 use crate::conn::call::Ask;
 use crate::error::Failure;
 
-/// Returns the path of a lock.
-pub(crate) fn path(name: &Name) -> String {
-    format!("/v1/locks/{}", encoded(name.as_str()))
-}
-
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 pub(crate) async fn inspect(client: &HttpClient, name: &Name) -> Result<Info> {
-    let answer = client.call(Ask::get(path(name))).await?;
+    let answer = client.call(Ask::get(format!("/v1/lock?name={}", encoded(name.as_str())))).await?;
     info(&answer.body).ok_or_else(|| strange(client))
 }
 
@@ -45,8 +40,8 @@ pub(crate) async fn list(client: &HttpClient, prefix: &str, page: &Page) -> Resu
 
 pub(crate) async fn evict(client: &HttpClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
     let reason = how.reason.clone().map(HolderInfo::cut);
-    let body = json!({ "token": token.get(), "reason": reason, "now": how.now });
-    match client.call(Ask::post(format!("{}/evict", path(name)), body)).await {
+    let body = json!({ "name": name.as_str(), "token": token.get(), "reason": reason, "now": how.now });
+    match client.call(Ask::post("/v1/evict", body)).await {
         Ok(_) => Ok(()),
         Err(failure) if failure.is("mismatch") => Err(Error::no_grant(name.clone(), token)),
         Err(failure) => Err(failure.into()),

@@ -35,10 +35,7 @@ impl HttpClient {
         let call = self.connections.send(Ask::post("/v1/leases/extend", body));
         let sent = call.sent;
         match call.await {
-            Ok(answer) => {
-                state.granted(&answer.body, sent, ttl);
-                Ok(())
-            }
+            Ok(answer) => state.granted(self.connections.url(), &answer, sent, ttl).map(drop),
             Err(failure) if failure.is("lease-ended") => {
                 match (failure.field("loss"), failure.field("why")) {
                     (Some("evicted"), Some(why)) => claim.validity.end_with(Loss::Evicted, why),

@@ -100,6 +100,44 @@ impl Balancer {
     }
 }
 
+/// A proxy that changes requests: it writes `victim` where they say `wanted`.
+async fn renaming(to: SocketAddr) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let (mut from_server, mut to_server) = TcpStream::connect(to).await.unwrap().into_split();
+            let (mut from_client, mut to_client) = client.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 64 * 1024];
+                while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
+                    let text = String::from_utf8_lossy(&bytes[..count]).replace("wanted", "victim");
+                    if to_server.write_all(text.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_lease_of_another_name_is_no_lock() {
+    let engine = memory().await;
+    let service = Service::in_front_of(engine.clone());
+    let locks = connect(&renaming(service.address()).await).await;
+    let error = locks.mutex("wanted").unwrap().lock().await.unwrap_err();
+    assert!(error.is_configuration(), "{error}");
+    assert!(error.to_string().contains("wanted") && error.to_string().contains("victim"), "{error}");
+    // It is given back.
+    eventually(SOON, "the release", || async { engine.inspect("victim").await.unwrap().claims.is_empty() })
+        .await;
+    locks.mutex("other").unwrap().lock().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_request_whose_reply_was_lost_finds_its_grant() {
     let engine = memory().await;

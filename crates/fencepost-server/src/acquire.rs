@@ -14,7 +14,7 @@ use crate::grant::{Grant, Granted};
 use crate::keyed::{self, Outcome};
 use crate::problem::{Answer, Problem};
 use crate::record::Key;
-use crate::request::{Body, NameParam, NamePart, body_of, name_of};
+use crate::request::{Body, body_of, lock_name};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
@@ -41,9 +41,9 @@ pub(crate) struct Withdrawn {
 /// Acquires a lock, or waits for it.
 #[utoipa::path(
     post,
-    path = "/v1/locks/{name}/acquire",
+    path = "/v1/acquire",
     tag = "locks",
-    params(NameParam,
+    params(
         ("Prefer" = Option<String>, Header, description = "With respond-async, a key and a waiting time: answer as soon as the request is queued"),
         ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{16,255}$", description = "16 to 255 visible characters, a secret")),
     request_body = Acquire,
@@ -56,12 +56,12 @@ pub(crate) struct Withdrawn {
 pub(crate) async fn acquire(
     State(service): State<Service>,
     caller: Caller,
-    name: NamePart,
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Response> {
     let received = Instant::now();
-    let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
+    let body: Acquire = body_of(body)?;
+    let name = lock_name(&body.name)?;
     let outcome = grant(&service, &caller, name.clone(), headers, &body).await;
     // A grant is in the audit log already.
     match outcome.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))? {
@@ -73,9 +73,9 @@ pub(crate) async fn acquire(
 /// Withdraws a request with a key: its place in the queue and its grant.
 #[utoipa::path(
     post,
-    path = "/v1/locks/{name}/withdraw",
+    path = "/v1/withdraw",
     tag = "locks",
-    params(NameParam,
+    params(
         ("Idempotency-Key" = String, Header, pattern = "^[!-~]{16,255}$", description = "The key of the request")),
     request_body = Acquire,
     responses(
@@ -86,12 +86,11 @@ pub(crate) async fn acquire(
 pub(crate) async fn withdraw(
     State(service): State<Service>,
     caller: Caller,
-    name: NamePart,
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Json<Withdrawn>> {
-    let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
-    let wanted = Wanted::new(&service.locks, &caller, name, &body)?;
+    let body: Acquire = body_of(body)?;
+    let wanted = Wanted::new(&service.locks, &caller, lock_name(&body.name)?, &body)?;
     let key = key_of(&headers, &caller, &wanted, &body)?
         .ok_or_else(|| Problem::invalid("withdrawing needs the header Idempotency-Key of the request"))?;
     let withdrawn = match keyed::withdraw(&service, &wanted, &key).await? {

@@ -1,15 +1,13 @@
 //! The stream of changes.
 
-use std::convert::Infallible;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::response::sse::{Event, Sse};
+use axum::response::IntoResponse;
 use fencepost_core::{ClaimInfo, Info};
-use futures_util::stream::Stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -53,7 +51,7 @@ pub(crate) async fn changes(
     State(service): State<Service>,
     caller: Caller,
     query: Result<Query<Watched>, QueryRejection>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> Answer<impl IntoResponse> {
     let Query(Watched { prefix }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     let mut listener = Listener {
         prefixes: service.listable(&caller, &prefix)?,

@@ -3,11 +3,16 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
-use futures_util::stream::{Stream, unfold};
+use futures_util::stream::unfold;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
+
+/// Lets a proxy pass on each event at once. Without this header nginx keeps some kilobytes of events back.
+const UNBUFFERED: [(HeaderName, &str); 1] = [(HeaderName::from_static("x-accel-buffering"), "no")];
 
 /// How long a caller may leave an event unread. Then its stream ends.
 pub(crate) const UNREAD: Duration = Duration::from_secs(10);
@@ -37,14 +42,13 @@ pub(crate) trait Source: Send {
 pub(crate) struct Events<D = Value>(mpsc::Sender<Told<D>>);
 
 /// Makes a stream and its sending end.
-pub(crate) fn stream<D: ToString + Send + 'static>()
--> (Events<D>, Sse<impl Stream<Item = Result<Event, Infallible>>>) {
+pub(crate) fn stream<D: ToString + Send + 'static>() -> (Events<D>, impl IntoResponse) {
     let (events, told) = mpsc::channel(1);
     let stream = unfold(told, |mut told: mpsc::Receiver<Told<D>>| async move {
         let (name, data) = told.recv().await?;
-        Some((Ok(Event::default().event(name).data(data.to_string())), told))
+        Some((Ok::<_, Infallible>(Event::default().event(name).data(data.to_string())), told))
     });
-    (Events(events), Sse::new(stream))
+    (Events(events), (UNBUFFERED, Sse::new(stream)))
 }
 
 impl<D: ToString + Send + 'static> Events<D> {

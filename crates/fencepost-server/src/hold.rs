@@ -1,14 +1,12 @@
 //! The streaming form of a request: it waits, is granted, reports the state of the lock, and releases when it is closed.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event, Sse};
+use axum::response::IntoResponse;
 use fencepost_core::{Guard, Loss, Result};
-use futures_util::stream::Stream;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,7 +16,7 @@ use crate::events::{Events, SentEvent, Source, Told, stream};
 use crate::history::How;
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
-use crate::request::{Body, NameParam, NamePart, body_of, name_of};
+use crate::request::{Body, body_of, lock_name};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
@@ -58,9 +56,8 @@ enum Stage {
 /// Holds a lock as long as the connection is open.
 #[utoipa::path(
     post,
-    path = "/v1/locks/{name}/hold",
+    path = "/v1/hold",
     tag = "locks",
-    params(NameParam),
     request_body = Acquire,
     responses(
         (status = 200, description = "The events waiting, granted, held, lost and refused",
@@ -71,11 +68,11 @@ enum Stage {
 pub(crate) async fn hold(
     State(service): State<Service>,
     caller: Caller,
-    name: NamePart,
     body: Body,
-) -> Answer<Sse<impl Stream<Item = std::result::Result<Event, Infallible>>>> {
+) -> Answer<impl IntoResponse> {
     let received = Instant::now();
-    let (name, body): (_, Acquire) = (name_of(name)?, body_of(body)?);
+    let body: Acquire = body_of(body)?;
+    let name = lock_name(&body.name)?;
     let held = match Wanted::new(&service.locks, &caller, name.clone(), &body) {
         Ok(wanted) => service.wait(&caller).map(|waits| (wanted, waits)),
         Err(problem) => Err(problem),

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::eviction;
 use crate::problem::{Answer, Problem};
 use crate::record;
-use crate::request::{Body, NameParam, NamePart, body_of, name_of};
+use crate::request::{Body, Named, body_of, lock_name, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
@@ -27,6 +27,9 @@ const LOOKS: usize = 20;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evict {
+    /// The name of the lock.
+    #[schema(min_length = 1, max_length = 255)]
+    pub(crate) name: String,
     /// That of the holder: a later holder is not evicted in its place.
     #[schema(format = "uint64")]
     pub(crate) token: u64,
@@ -115,9 +118,9 @@ pub(crate) async fn listing(
 /// Shows the holders of a lock and the queue.
 #[utoipa::path(
     get,
-    path = "/v1/locks/{name}",
+    path = "/v1/lock",
     tag = "locks",
-    params(NameParam),
+    params(Named),
     responses(
         (status = 200, description = "The lock", body = Lock),
         Problem,
@@ -126,9 +129,9 @@ pub(crate) async fn listing(
 pub(crate) async fn show(
     State(service): State<Service>,
     caller: Caller,
-    name: NamePart,
+    query: Result<Query<Named>, QueryRejection>,
 ) -> Answer<Json<Lock>> {
-    let name = name_of(name)?;
+    let name = name_of(query)?;
     service.check(&caller, Verb::Read, &name)?;
     let info = service.locks.inspect(name.as_str()).await?;
     Ok(Json(Lock::from(&info)))
@@ -137,23 +140,17 @@ pub(crate) async fn show(
 /// Evicts the holder of a lock.
 #[utoipa::path(
     post,
-    path = "/v1/locks/{name}/evict",
+    path = "/v1/evict",
     tag = "locks",
-    params(NameParam),
     request_body = Evict,
     responses(
         (status = 204, description = "The holder is evicted"),
         Problem,
     )
 )]
-pub(crate) async fn evict(
-    State(service): State<Service>,
-    caller: Caller,
-    name: NamePart,
-    body: Body,
-) -> Answer<StatusCode> {
-    let (name, body): (_, Evict) = (name_of(name)?, body_of(body)?);
-    evict_holder(&service, &caller, &name, &body).await.map(|()| StatusCode::NO_CONTENT)
+pub(crate) async fn evict(State(service): State<Service>, caller: Caller, body: Body) -> Answer<StatusCode> {
+    let body: Evict = body_of(body)?;
+    evict_holder(&service, &caller, &lock_name(&body.name)?, &body).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Evicts a holder, and notes that in the audit log.

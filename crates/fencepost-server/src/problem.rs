@@ -178,7 +178,7 @@ pub(crate) async fn no_such_page() -> Problem {
     Problem::new(
         StatusCode::NOT_FOUND,
         "no-such-path",
-        "the API is at /v1/locks/NAME, with a / in a name written as %2F; the page is at /",
+        "the API has no such path; /openapi.json lists its paths, and the page is at /",
     )
 }
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::Path;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::Query;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
 use fencepost_core::{DetachedLease, Error, Name};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
@@ -13,22 +14,22 @@ use utoipa::IntoParams;
 use crate::problem::{Answer, Problem};
 use crate::record;
 
-/// The name in a path.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "it describes the parameter for the OpenAPI document")]
-pub(crate) struct NameParam {
-    /// The name of the lock, percent-encoded
+/// The query of a request about one lock. A name never stands in a path, because proxies decode and normalise paths: they would turn
+/// `a/../b` into `b`, which is another lock.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Named {
+    /// The name of the lock
     #[param(min_length = 1, max_length = 255)]
     name: String,
 }
 
-pub(crate) type NamePart = Result<Path<String>, PathRejection>;
 pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
 
-/// Reads the name of a lock from the path.
-pub(crate) fn name_of(name: NamePart) -> Answer<Name> {
-    let Path(name) = name.map_err(|error| Problem::invalid(error.body_text()))?;
+/// Reads the name of a lock from the query.
+pub(crate) fn name_of(query: Result<Query<Named>, QueryRejection>) -> Answer<Name> {
+    let Query(Named { name }) = query.map_err(|error| Problem::invalid(error.body_text()))?;
     lock_name(&name)
 }
 

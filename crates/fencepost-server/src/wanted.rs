@@ -26,9 +26,13 @@ const TTL: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The body of a request for a lock.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Acquire {
+    /// The name of the lock.
+    #[schema(min_length = 1, max_length = 255, example = "stock/42")]
+    pub(crate) name: String,
+    #[serde(default)]
     mode: ModeName,
     /// How many permits there are.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 4294967295_u64)]
@@ -51,6 +55,7 @@ pub(crate) struct Acquire {
     /// The process that extends the lease, as others see it.
     process: Option<Process>,
     /// Passes waiting requests that cannot be granted yet.
+    #[serde(default)]
     unfair: bool,
 }
 

@@ -63,6 +63,10 @@ pub const OPENSSL: Program = Program { file: "openssl", package: "openssl", vari
 pub const SYSTEMD: Program = Program { file: "systemd-analyze", package: "systemd", variable: None };
 /// kazoo and small programs of the tests run in it.
 pub const PYTHON: Program = Program { file: "python3", package: "python3-venv", variable: None };
+/// A web server that is a proxy before the lock service.
+pub const NGINX: Program = Program { file: "/usr/sbin/nginx", package: "nginx", variable: None };
+/// Another one.
+pub const APACHE: Program = Program { file: "/usr/sbin/apache2", package: "apache2", variable: None };
 /// A browser.
 pub const CHROMIUM: Program = Program { file: "chromium", package: "chromium", variable: None };
 /// The program that drives it.

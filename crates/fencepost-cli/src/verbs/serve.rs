@@ -37,7 +37,7 @@ const TLS: &str = "TLS";
   fencepost serve
 
 In another terminal:
-  curl --json '{\"ttl\": \"1m\"}' http://127.0.0.1:7070/v1/locks/hello/acquire"
+  curl --json '{\"name\": \"hello\", \"ttl\": \"1m\"}' http://127.0.0.1:7070/v1/acquire"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -178,8 +178,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
             false => address.to_string(),
         };
         show::line(&format!("the page: {scheme}://{address}/"))?;
-        let curl = format!("curl{authority}{header} --json '{{\"ttl\": \"1m\"}}'");
-        show::line(&format!("try: {curl} {scheme}://{address}/v1/locks/hello/acquire"))?;
+        let curl = format!("curl{authority}{header} --json '{{\"name\": \"hello\", \"ttl\": \"1m\"}}'");
+        show::line(&format!("try: {curl} {scheme}://{address}/v1/acquire"))?;
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
     let outcome = until_stopped(signals, served).await;

@@ -48,7 +48,7 @@ impl Service {
         }
         let page = said.lines().find_map(|line| line.strip_prefix("the page: ")?.split_once("://"));
         let address = page.expect(&said).1.trim_end_matches('/').to_owned();
-        assert!(said.contains(&format!("://{address}/v1/locks/hello/acquire")), "{said}");
+        assert!(said.contains(&format!("://{address}/v1/acquire")), "{said}");
         assert_eq!(said.contains("no rights"), !guarded, "{said}");
         assert_eq!(said.contains("curl --cacert "), secure, "{said}");
         Service { child, address }
@@ -110,12 +110,12 @@ fn a_lease_of_one_copy_is_released_at_another_and_outlives_both() {
     let place = Place::new();
     let (first, second) = (Service::start(&place), Service::start(&place));
     let (status, granted) =
-        first.post("/v1/locks/nightly/acquire", &json!({ "ttl": "1m", "holder": "job 7" }));
+        first.post("/v1/acquire", &json!({ "name": "nightly", "ttl": "1m", "holder": "job 7" }));
     assert_eq!(status, 200, "{granted}");
     assert_eq!(place.show("nightly")["holders"][0]["token"], granted["token"]);
     place.output(["run", "-n", "nightly", "--", "true"]).expect(75).complains(&["job 7"]);
     drop(first);
-    assert_eq!(second.post("/v1/locks/nightly/acquire", &json!({})).0, 409);
+    assert_eq!(second.post("/v1/acquire", &json!({ "name": "nightly" })).0, 409);
     let lease = json!({ "lease": granted["lease"] });
     assert_eq!(second.post("/v1/leases/release", &lease).0, 204);
     assert_eq!(second.post("/v1/leases/release", &lease).0, 410);
@@ -126,13 +126,13 @@ fn a_lease_of_one_copy_is_released_at_another_and_outlives_both() {
 fn a_caller_that_hangs_up_leaves_the_queue() {
     let place = Place::new();
     let service = Service::start(&place);
-    let (_, granted) = service.post("/v1/locks/a/acquire", &json!({ "ttl": "1m" }));
-    let caller = service.send("/v1/locks/a/acquire", &json!({ "wait": "1m" }));
+    let (_, granted) = service.post("/v1/acquire", &json!({ "name": "a", "ttl": "1m" }));
+    let caller = service.send("/v1/acquire", &json!({ "name": "a", "wait": "1m" }));
     place.waiters("a", 1);
     drop(caller);
     place.waiters("a", 0);
     // The next caller is granted with the release.
-    let next = service.send("/v1/locks/a/acquire", &json!({ "wait": "1m" }));
+    let next = service.send("/v1/acquire", &json!({ "name": "a", "wait": "1m" }));
     place.waiters("a", 1);
     assert_eq!(service.post("/v1/leases/release", &json!({ "lease": granted["lease"] })).0, 204);
     eventually("it holds", SOON, || {
@@ -146,9 +146,9 @@ fn a_caller_that_hangs_up_leaves_the_queue() {
 fn a_key_finds_its_grant(place: &Place) {
     let (first, second) = (Service::start(place), Service::start(place));
     let ask = |copy: &Service, wait: &str| {
-        let body = json!({ "mode": "permits", "permits": 5, "ttl": "1m", "wait": wait });
+        let body = json!({ "name": "keyed/job", "mode": "permits", "permits": 5, "ttl": "1m", "wait": wait });
         let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
-        copy.send_with(key, "/v1/locks/keyed%2Fjob/acquire", &body)
+        copy.send_with(key, "/v1/acquire", &body)
     };
     let both = [ask(&first, "20s"), ask(&second, "20s"), ask(&second, "0s")];
     let answers = both.map(Service::answer);
@@ -169,10 +169,14 @@ fn a_key_finds_its_grant(place: &Place) {
 fn another_copy_takes_over_a_key_whose_copy_was_killed() {
     let place = Place::new();
     let (first, second) = (Service::start(&place), Service::start(&place));
-    let (_, held) = second.post("/v1/locks/a/acquire", &json!({ "ttl": "5m" }));
+    let (_, held) = second.post("/v1/acquire", &json!({ "name": "a", "ttl": "5m" }));
     let ask = |copy: &Service| {
         let key = "Idempotency-Key: 7d4a9f10-6c1e-4a3b\r\n";
-        copy.send_with(key, "/v1/locks/a/acquire", &json!({ "mode": "shared", "ttl": "5m", "wait": "1m" }))
+        copy.send_with(
+            key,
+            "/v1/acquire",
+            &json!({ "name": "a", "mode": "shared", "ttl": "5m", "wait": "1m" }),
+        )
     };
     let _killed = ask(&first);
     place.waiters("a", 1);
@@ -216,7 +220,7 @@ fn a_key_finds_its_grant_in_a_table() {
 fn a_stream_holds_the_lock_until_it_is_closed() {
     let place = Place::new();
     let service = Service::start(&place);
-    let mut stream = service.send("/v1/locks/a/hold", &json!({ "holder": "job 7" }));
+    let mut stream = service.send("/v1/hold", &json!({ "name": "a", "holder": "job 7" }));
     let (mut text, mut byte) = (String::new(), [0]);
     while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
         text.push(byte[0] as char);
@@ -236,14 +240,14 @@ fn a_token_gives_rights_without_a_restart() {
     let service = Service::start_with(&place, &["--tokens", tokens, "--audit", audit]);
     let ask = |token: &str, name: &str| {
         let header = format!("Authorization: Bearer {token}\r\n");
-        Service::answer(service.send_with(&header, &format!("/v1/locks/{name}/acquire"), &json!({})))
+        Service::answer(service.send_with(&header, "/v1/acquire", &json!({ "name": name })))
     };
-    assert_eq!(service.post("/v1/locks/a/acquire", &json!({})).0, 401);
+    assert_eq!(service.post("/v1/acquire", &json!({ "name": "a" })).0, 401);
     let add =
         ["serve", "token", "add", "--tokens", tokens, "--allow", "acquire:stock/", "--expires", "1h", "ci"];
     let said = place.output(add);
     let token = said.expect(0).out.trim();
-    assert_eq!(ask(token, "stock%2F1").0, 200);
+    assert_eq!(ask(token, "stock/1").0, 200);
     assert_eq!(ask(token, "other").0, 403);
     assert_eq!(ask("fpt1-guess", "other").0, 401);
     let file = place.read("tokens");
@@ -257,7 +261,7 @@ fn a_token_gives_rights_without_a_restart() {
     place.output(["serve", "token", "add", "--tokens", tokens, "--allow", "own:", "ci"]).expect(64);
     place.output(["serve", "token", "add", "--tokens", tokens, "ci"]).expect(64);
     place.output(["serve", "token", "remove", "--tokens", tokens, "ci"]).expect(0);
-    eventually("it is revoked", SOON, || (ask(token, "stock%2F1").0 == 401).then_some(()));
+    eventually("it is revoked", SOON, || (ask(token, "stock/1").0 == 401).then_some(()));
     place.output(["serve", "token", "remove", "--tokens", tokens, "ci"]).expect(64).complains(&["no token"]);
     place.output(["serve", "--tokens", place.path("none").to_str().unwrap()]).expect(78);
     place.file("tokens", "nonsense");
@@ -277,7 +281,7 @@ fn only_loopback_and_engines_with_leases_are_served() {
 fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
     let place = Place::new();
     let mut service = Service::start(&place);
-    let mut stream = service.send("/v1/locks/a/hold", &json!({}));
+    let mut stream = service.send("/v1/hold", &json!({ "name": "a" }));
     stream.set_read_timeout(Some(SOON)).unwrap();
     let mut text = String::new();
     let mut read_until = |event: &str| {
@@ -300,7 +304,7 @@ fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
 fn callers_that_wait_are_answered_before_the_streams_have_ended() {
     let place = Place::new();
     let mut service = Service::start(&place);
-    let mut stream = service.send("/v1/locks/a/hold", &json!({}));
+    let mut stream = service.send("/v1/hold", &json!({ "name": "a" }));
     let (mut text, mut byte) = (String::new(), [0]);
     while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
         text.push(byte[0] as char);
@@ -312,7 +316,7 @@ fn callers_that_wait_are_answered_before_the_streams_have_ended() {
         } else {
             String::new()
         };
-        service.send_with(&key, "/v1/locks/a/acquire", &json!({ "wait": "1m" }))
+        service.send_with(&key, "/v1/acquire", &json!({ "name": "a", "wait": "1m" }))
     };
     let waiting: Vec<_> = (0..7).map(waits).collect();
     let mut changes = TcpStream::connect(&service.address).unwrap();
@@ -358,7 +362,7 @@ fn the_cause_of_a_problem_is_in_the_log() {
     let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
     let service = Service::of(std::mem::replace(command.stderr(log), Command::new("true")));
     drop(server);
-    let (status, problem) = service.post("/v1/locks/a/acquire", &json!({}));
+    let (status, problem) = service.post("/v1/acquire", &json!({ "name": "a" }));
     let detail = problem["detail"].as_str().unwrap();
     assert_eq!(status, 503, "{problem}");
     let id = detail.rsplit_once("(id ").unwrap().1.trim_end_matches(')');

@@ -132,12 +132,12 @@ fn the_trace_of_a_caller_reaches_the_collector_without_secrets() {
         );
         Service::answer(service.send_with(&headers, path, body))
     };
-    let (status, granted) = ask("/v1/locks/stock%2F42/acquire", &json!({ "ttl": "1m", "wait": "1s" }));
+    let (status, granted) = ask("/v1/acquire", &json!({ "name": "stock/42", "ttl": "1m", "wait": "1s" }));
     assert_eq!(status, 200, "{granted}");
-    assert_eq!(ask("/v1/locks/stock%2F42/acquire", &json!({ "wait": "2s" })).0, 422);
-    assert_eq!(ask("/v1/locks/other/acquire", &json!({})).0, 403);
+    assert_eq!(ask("/v1/acquire", &json!({ "name": "stock/42", "wait": "2s" })).0, 422);
+    assert_eq!(ask("/v1/acquire", &json!({ "name": "other" })).0, 403);
     assert_eq!(ask("/v1/leases/release", &json!({ "lease": granted["lease"] })).0, 204);
-    let acquire = collector.span("POST /v1/locks/{name}/acquire");
+    let acquire = collector.span("POST /v1/acquire");
     assert_eq!(hex(&acquire.parent_span_id), PARENT);
     let is_lock = |span: &&Span| {
         span.parent_span_id == acquire.span_id
@@ -178,7 +178,7 @@ fn a_collector_that_is_away_or_silent_costs_nothing() {
         let mut service = Service::of(command);
         let began = Instant::now();
         for number in 0..50 {
-            assert_eq!(service.post(&format!("/v1/locks/{number}/acquire"), &json!({})).0, 200);
+            assert_eq!(service.post("/v1/acquire", &json!({ "name": number.to_string() })).0, 200);
         }
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         if fails_at_once {

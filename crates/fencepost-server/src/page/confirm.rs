@@ -62,7 +62,7 @@ pub(crate) fn check_origin(headers: &HeaderMap) -> Answer<()> {
     if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
         return Ok(());
     }
-    let detail = "a form needs the header Origin; a program uses POST /v1/locks/NAME/evict";
+    let detail = "a form needs the header Origin; a program uses POST /v1/evict";
     Err(Problem::new(StatusCode::FORBIDDEN, "wrong-origin", detail))
 }
 
@@ -77,7 +77,8 @@ pub(crate) async fn evict(
     let Form(chosen) = form.map_err(|error| Problem::invalid(error.body_text()))?;
     let name = lock_name(&chosen.name)?;
     let reason = Some(chosen.reason).filter(|reason| !reason.is_empty());
-    evict_holder(&service, &caller, &name, &Evict { token: chosen.token, reason, now: false }).await?;
+    let evict = Evict { name: chosen.name, token: chosen.token, reason, now: false };
+    evict_holder(&service, &caller, &name, &evict).await?;
     Ok(Redirect::to(&match caller.may(Verb::Read, &name) {
         true => format!("/?name={}", encoded(name.as_str())),
         false => "/".to_owned(),

@@ -1,12 +1,10 @@
 //! The stream that keeps the page live. It sends the parts that have changed.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
-use axum::response::sse::{Event, Sse};
-use futures_util::stream::Stream;
+use axum::response::IntoResponse;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -26,7 +24,7 @@ pub(crate) async fn live(
     Extension(views): Extension<Views>,
     caller: Caller,
     query: Result<Query<Asked>, QueryRejection>,
-) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+) -> Answer<impl IntoResponse> {
     let asked = checked(&service, &caller, query)?;
     service.listable(&caller, "")?;
     let mut open = Open {

@@ -47,9 +47,9 @@ fn stop_after(text: &str) -> Option<Duration> {
 /// Holds the lock by a connection. Returns it with the time after which its caller stops.
 async fn hold(address: SocketAddr) -> (TcpStream, Duration) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let body = json!({ "ttl": "5s" }).to_string();
+    let body = json!({ "name": "a", "ttl": "5s" }).to_string();
     let head = format!(
-        "POST /v1/locks/a/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST /v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
@@ -111,9 +111,9 @@ async fn a_stream_of_http2_that_is_reset_releases_its_lock() {
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::post("https://localhost/v1/locks/a/hold");
+    let request = Request::post("https://localhost/v1/hold");
     let request = request.header(header::CONTENT_TYPE, "application/json");
-    let body = Body::from(json!({ "ttl": "5s" }).to_string());
+    let body = Body::from(json!({ "name": "a", "ttl": "5s" }).to_string());
     let mut response = sender.send_request(request.body(body).unwrap()).await.unwrap();
     let mut text = String::new();
     let stop_after = loop {

@@ -22,17 +22,17 @@ fn with_token(lease: &str, token: u64) -> String {
 async fn a_made_up_lease_tells_a_caller_without_read_nothing_of_evictions() {
     let service = Guarded::start().await;
     let (all, blind) = (service.token(&["acquire,read,evict:"]), service.token(&["acquire:a"]));
-    let own = service.ask(&blind, post("/v1/locks/a/acquire", &json!({}))).await.1;
+    let own = service.ask(&blind, post("/v1/acquire", &json!({ "name": "a" }))).await.1;
     service.ask(&blind, post("/v1/leases/release", &lease(&own))).await;
     for now in [true, false] {
-        let held = service.ask(&all, post("/v1/locks/a/acquire", &json!({}))).await.1;
+        let held = service.ask(&all, post("/v1/acquire", &json!({ "name": "a" }))).await.1;
         // The lease that was released, with the token of another holder.
         let made_up = with_token(own["lease"].as_str().unwrap(), held["token"].as_u64().unwrap());
         let extend = || post("/v1/leases/extend", &json!({ "lease": made_up }));
         let before = service.ask(&blind, extend()).await;
         assert_eq!((before.0, &before.1["code"]), (StatusCode::GONE, &json!("lease-ended")));
-        let evict = json!({ "token": held["token"], "reason": "deploy", "now": now });
-        assert_eq!(service.ask(&all, post("/v1/locks/a/evict", &evict)).await.0, StatusCode::NO_CONTENT);
+        let evict = json!({ "name": "a", "token": held["token"], "reason": "deploy", "now": now });
+        assert_eq!(service.ask(&all, post("/v1/evict", &evict)).await.0, StatusCode::NO_CONTENT);
         assert_eq!(service.ask(&blind, extend()).await, before, "now: {now}");
         // The holder learns of it, and so does a caller that may read the lock.
         let (_, problem) = service.ask(&all, post("/v1/leases/extend", &lease(&held))).await;

@@ -8,14 +8,14 @@ use fencepost_core::Client;
 use fencepost_server::Options;
 use serde_json::{Value, json};
 
-use crate::kit::{acquire, answer, get, lease, post, service};
+use crate::kit::{acquire, answer, get, lease, named, post, service};
 use crate::rights::{Guarded, add, with, write};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
 const SOON: Duration = Duration::from_secs(10);
 
 async fn acquire_with(router: &Router, key: &str, name: &str, body: &Value) -> (StatusCode, Value) {
-    let mut request = post(&format!("/v1/locks/{name}/acquire"), body);
+    let mut request = post("/v1/acquire", &named(name, body));
     request.headers_mut().insert("idempotency-key", key.parse().unwrap());
     answer(router, request).await
 }
@@ -166,7 +166,7 @@ async fn a_grant_waits_for_its_request() {
 async fn a_caller_need_not_wait_to_be_queued() {
     let (router, locks) = service().await;
     let (_, held) = acquire(&router, "a", &json!({})).await;
-    let mut request = post("/v1/locks/a/acquire", &json!({ "wait": "30s" }));
+    let mut request = post("/v1/acquire", &json!({ "name": "a", "wait": "30s" }));
     request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
     request.headers_mut().insert("prefer", "respond-async".parse().unwrap());
     let (status, queued) = answer(&router, request).await;
@@ -182,7 +182,7 @@ async fn a_request_is_withdrawn_by_its_key() {
     let (router, locks) = service().await;
     let second = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
     let withdraw = async |router: &Router, key: &str, body: &Value| {
-        let mut request = post("/v1/locks/a/withdraw", body);
+        let mut request = post("/v1/withdraw", &named("a", body));
         request.headers_mut().insert("idempotency-key", key.parse().unwrap());
         answer(router, request).await
     };
@@ -230,9 +230,9 @@ async fn records_of_keys_are_no_locks() {
     assert!(!format!("{record:?}").contains(KEY));
     let (_, listed) = answer(&router, get("/v1/locks")).await;
     assert_eq!(listed["locks"].as_array().unwrap().len(), 1);
+    assert_eq!(acquire(&router, record.name.as_str(), &json!({})).await.0, StatusCode::BAD_REQUEST);
     let name = record.name.as_str().replace('#', "%23");
-    assert_eq!(acquire(&router, &name, &json!({})).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(answer(&router, get(&format!("/v1/locks/{name}"))).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(answer(&router, get(&format!("/v1/lock?name={name}"))).await.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn revoke_while_waiting(revoked_first: bool, copies: usize, alone: bool) -
     let service = Guarded::start().await;
     let routers = [service.router.clone(), if copies == 1 { service.router.clone() } else { service.copy() }];
     let holder = add(&service.file, "holder", &["acquire:"], None, None);
-    let (_, held) = service.ask(&holder, post("/v1/locks/a/acquire", &json!({}))).await;
+    let (_, held) = service.ask(&holder, post("/v1/acquire", &json!({ "name": "a" }))).await;
     let (valid, revoked) = (service.token(&["acquire:"]), service.token(&["acquire:"]));
     let mut order = vec![(true, &revoked), (false, &valid)];
     if alone {
@@ -299,7 +299,7 @@ async fn revoke_while_waiting(revoked_first: bool, copies: usize, alone: bool) -
     }
     let mut asked = Vec::new();
     for (router, (is_revoked, token)) in routers.iter().zip(order) {
-        let mut request = with(token, post("/v1/locks/a/acquire", &json!({ "wait": "30s" })));
+        let mut request = with(token, post("/v1/acquire", &json!({ "name": "a", "wait": "30s" })));
         request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
         let router = router.clone();
         let mut request = Box::pin(async move { answer(&router, request).await.0 });

@@ -37,8 +37,17 @@ pub(crate) async fn answer(router: &Router, request: Request<Body>) -> (StatusCo
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
+/// Returns the body of a request for the lock of this name.
+pub(crate) fn named(name: &str, body: &Value) -> Value {
+    let mut body = body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("name".to_owned(), name.into());
+    }
+    body
+}
+
 pub(crate) async fn acquire(router: &Router, name: &str, body: &Value) -> (StatusCode, Value) {
-    answer(router, post(&format!("/v1/locks/{name}/acquire"), body)).await
+    answer(router, post("/v1/acquire", &named(name, body))).await
 }
 
 pub(crate) fn lease(granted: &Value) -> Value {
@@ -79,11 +88,12 @@ impl Events {
         let response = router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
         Events { body: response.into_body(), text: String::new() }
     }
 
     pub(crate) async fn hold(router: &Router, name: &str, body: &Value) -> Events {
-        Events::of(router, post(&format!("/v1/locks/{name}/hold"), body)).await
+        Events::of(router, post("/v1/hold", &named(name, body))).await
     }
 
     /// Returns the next event. `None`: the stream has ended.

@@ -28,12 +28,13 @@ struct Asked(Arc<AtomicUsize>);
 impl Asked {
     /// Makes a request for a lock. Its body arrives when the service asks, or never.
     fn request(&self, arrives: bool) -> Request<Body> {
-        let (asked, mut rest) = (Arc::clone(&self.0), Some(Ok::<_, Infallible>(Bytes::from_static(b"{}"))));
+        let (asked, mut rest) =
+            (Arc::clone(&self.0), Some(Ok::<_, Infallible>(Bytes::from_static(b"{\"name\":\"a\"}"))));
         let body = poll_fn(move |_| {
             asked.fetch_add(1, SeqCst);
             if arrives { Poll::Ready(rest.take()) } else { Poll::Pending }
         });
-        post("/v1/locks/a/acquire", &json!({})).map(|_| Body::from_stream(body))
+        post("/v1/acquire", &json!({ "name": "a" })).map(|_| Body::from_stream(body))
     }
 
     async fn times(&self, times: usize) {
@@ -75,14 +76,14 @@ async fn requests_under_way_have_a_limit() {
     let all: Vec<_> = (0..UNDER_WAY).map(|_| ask(&router, asked.request(true))).collect();
     // Once for the body, and once for its end.
     asked.times(2 * UNDER_WAY).await;
-    let (status, problem) = answer(&router, get("/v1/locks/b")).await;
+    let (status, problem) = answer(&router, get("/v1/lock?name=b")).await;
     assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("overloaded")));
     assert_eq!(answer(&router, get("/healthz")).await.0, StatusCode::OK);
     for one in all {
         one.abort();
         assert!(one.await.unwrap_err().is_cancelled());
     }
-    assert_eq!(answer(&router, get("/v1/locks/b")).await.0, StatusCode::OK);
+    assert_eq!(answer(&router, get("/v1/lock?name=b")).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -16,18 +16,17 @@ async fn a_caller_learns_nothing_of_names_that_it_may_not_read() {
     let service = Guarded::start().await;
     let (all, some) = (service.token(&["acquire,read,evict:"]), service.token(&["read:stock/"]));
     let none = service.token(&["acquire,evict:"]);
-    let acquire =
-        |name: &str| post(&format!("/v1/locks/{name}/acquire"), &json!({ "holder": "private-holder" }));
-    let (_, held) = service.ask(&all, acquire("secret%2F1")).await;
-    service.ask(&all, acquire("secret%2F2")).await;
+    let acquire = |name: &str| post("/v1/acquire", &json!({ "name": name, "holder": "private-holder" }));
+    let (_, held) = service.ask(&all, acquire("secret/1")).await;
+    service.ask(&all, acquire("secret/2")).await;
     // A grant that ended, and one that is hot.
     for _ in 0..3 {
-        let (_, held) = service.ask(&all, acquire("secret%2Fhot")).await;
+        let (_, held) = service.ask(&all, acquire("secret/hot")).await;
         service.ask(&all, post("/v1/leases/release", &lease(&held))).await;
     }
-    let evict = json!({ "token": held["token"], "reason": "private-reason" });
-    service.ask(&all, post("/v1/locks/secret%2F1/evict", &evict)).await;
-    service.ask(&all, post("/v1/locks/stock%2F1/acquire", &json!({}))).await;
+    let evict = json!({ "name": "secret/1", "token": held["token"], "reason": "private-reason" });
+    service.ask(&all, post("/v1/evict", &evict)).await;
+    service.ask(&all, post("/v1/acquire", &json!({ "name": "stock/1" }))).await;
     let told = |text: &str| ["secret", "private"].iter().any(|word| text.contains(word));
     for token in [&some, &none] {
         for path in ["/", "/?prefix=secret%2F", "/?prefix=s", "/?search=secret", "/?after=secret%2F1"] {
@@ -95,14 +94,14 @@ async fn patch(events: &mut Events, is_it: impl Fn(&Value) -> bool) -> Value {
 async fn changed_rows_alone_are_sent() {
     let (router, _locks) = service().await;
     for number in 0..150 {
-        acquire(&router, &format!("stock%2F{number:03}"), &json!({ "ttl": "1h" })).await;
+        acquire(&router, &format!("stock/{number:03}"), &json!({ "ttl": "1h" })).await;
     }
     let mut events = Events::of(&router, get("/live?prefix=stock%2F")).await;
     let first = events.next_of("patch").await;
     assert_eq!(first["rows"].as_object().unwrap().len(), 100);
     assert_eq!(first["order"].as_array().unwrap().len(), 100);
     assert!(first["sections"]["summary"].as_str().unwrap().contains("100 of 150 locks"));
-    let (_, held) = acquire(&router, "stock%2F000a", &json!({ "ttl": "1h", "reason": "new" })).await;
+    let (_, held) = acquire(&router, "stock/000a", &json!({ "ttl": "1h", "reason": "new" })).await;
     let next = patch(&mut events, |patch| !patch["rows"]["stock/000a"].is_null()).await;
     assert_eq!(next["rows"].as_object().unwrap().len(), 1, "{next}");
     assert_eq!((&next["order"][1], &next["order"][99]), (&json!("stock/000a"), &json!("stock/098")));
@@ -119,7 +118,7 @@ async fn changed_rows_alone_are_sent() {
 #[tokio::test]
 async fn the_page_has_groups_and_a_search() {
     let (router, _locks) = service().await;
-    for (name, holder) in [("stock%2F1", "Job 7"), ("stock%2Feu%2F2", "job 8"), ("nightly", "cron")] {
+    for (name, holder) in [("stock/1", "Job 7"), ("stock/eu/2", "job 8"), ("nightly", "cron")] {
         acquire(&router, name, &json!({ "holder": holder })).await;
     }
     let all = page(&router, "/").await;
@@ -187,7 +186,8 @@ async fn the_caller_is_shown_beside_its_holder() {
     let build = add(&service.file, "<build>", &["acquire:"], None, None);
     let mut events = Events::of(&service.router, with(&ops, get("/live"))).await;
     events.next_of("patch").await;
-    let (_, held) = service.ask(&build, post("/v1/locks/a/acquire", &json!({ "holder": "job 7" }))).await;
+    let (_, held) =
+        service.ask(&build, post("/v1/acquire", &json!({ "name": "a", "holder": "job 7" }))).await;
     let cells =
         "<td data-label=\"Caller\"><bdi>&lt;build&gt;</bdi></td><td data-label=\"Holder\"><bdi>job 7</bdi>";
     let has_row = |patch: &Value| patch["rows"]["a"].as_str().is_some_and(|row| row.contains(cells));

@@ -11,7 +11,7 @@ use crate::kit::{acquire, answer, get, lease, post, service};
 async fn a_lock_is_taken_extended_and_released_once() {
     let (router, locks) = service().await;
     let body = json!({ "ttl": "5s", "holder": "job 7", "reason": "import" });
-    let (status, granted) = acquire(&router, "stock%2F42", &body).await;
+    let (status, granted) = acquire(&router, "stock/42", &body).await;
     assert_eq!(status, StatusCode::OK, "{granted}");
     let valid = granted["valid_ms"].as_u64().unwrap();
     assert!((3_000..5_000).contains(&valid), "{granted}");
@@ -50,7 +50,7 @@ async fn a_busy_lock_names_its_holder_and_a_wait_ends() {
         let router = router.clone();
         async move { acquire(&router, "a", &json!({ "wait": "30s" })).await }
     });
-    let (_, shown) = answer(&router, get("/v1/locks/a")).await;
+    let (_, shown) = answer(&router, get("/v1/lock?name=a")).await;
     assert_eq!(shown["holders"][0]["token"], first["token"]);
     answer(&router, post("/v1/leases/release", &lease(&first))).await;
     let (status, second) = waits.await.unwrap();
@@ -97,8 +97,9 @@ async fn readers_and_permits_share() {
 async fn evicting_needs_the_token() {
     let (router, _locks) = service().await;
     let (_, held) = acquire(&router, "a", &json!({})).await;
-    let evict =
-        |token: u64| post("/v1/locks/a/evict", &json!({ "token": token, "now": true, "reason": "deploy" }));
+    let evict = |token: u64| {
+        post("/v1/evict", &json!({ "name": "a", "token": token, "now": true, "reason": "deploy" }))
+    };
     let token = held["token"].as_u64().unwrap();
     assert!(answer(&router, evict(token + 1)).await.0.is_client_error());
     assert_eq!(answer(&router, evict(token)).await.0, StatusCode::NO_CONTENT);
@@ -131,8 +132,13 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
             assert_eq!(answer(&router, post(path, &body)).await.0, StatusCode::BAD_REQUEST, "{path} {body}");
         }
     }
-    for name in ["%20", "a%00b", &"x".repeat(256)] {
+    for name in [" ", "a\0b", "", &"x".repeat(256)] {
         assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
+    }
+    for path in ["acquire", "hold", "withdraw"] {
+        let (status, problem) = answer(&router, post(&format!("/v1/{path}"), &json!({}))).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{path}");
+        assert!(problem["detail"].as_str().unwrap().contains("`name`"), "{problem}");
     }
     // Only an extension has a length.
     for path in ["release", "show"] {
@@ -153,18 +159,18 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
 #[tokio::test]
 async fn pages_of_other_sites_are_refused() {
     let (router, locks) = service().await;
-    let mut other_host = post("/v1/locks/a/acquire", &json!({}));
+    let mut other_host = post("/v1/acquire", &json!({ "name": "a" }));
     other_host.headers_mut().insert(header::HOST, "evil.example".parse().unwrap());
     assert_eq!(answer(&router, other_host).await.0, StatusCode::MISDIRECTED_REQUEST);
-    let mut other_origin = post("/v1/locks/a/acquire", &json!({}));
+    let mut other_origin = post("/v1/acquire", &json!({ "name": "a" }));
     other_origin.headers_mut().insert(header::ORIGIN, "http://evil.example".parse().unwrap());
     assert_eq!(answer(&router, other_origin).await.0, StatusCode::FORBIDDEN);
     // A form of another page cannot send this type.
-    let mut form = post("/v1/locks/a/acquire", &json!({}));
+    let mut form = post("/v1/acquire", &json!({ "name": "a" }));
     form.headers_mut().insert(header::CONTENT_TYPE, "text/plain".parse().unwrap());
     assert_eq!(answer(&router, form).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
-    let mut own_origin = post("/v1/locks/a/acquire", &json!({}));
+    let mut own_origin = post("/v1/acquire", &json!({ "name": "a" }));
     own_origin.headers_mut().insert(header::ORIGIN, "http://127.0.0.1:7070".parse().unwrap());
     assert_eq!(answer(&router, own_origin).await.0, StatusCode::OK);
 }
@@ -175,14 +181,14 @@ async fn a_holder_that_was_evicted_is_told_why() {
     for now in [false, true] {
         let body = json!({ "process": { "host": "build-7", "pid": 42 }, "ttl": "2s" });
         let (_, granted) = acquire(&router, "a", &body).await;
-        let (_, shown) = answer(&router, get("/v1/locks/a")).await;
+        let (_, shown) = answer(&router, get("/v1/lock?name=a")).await;
         let holder = &shown["holders"][0];
         assert_eq!(
             (&holder["host"], &holder["pid"], &holder["detached"]),
             (&json!("build-7"), &json!(42), &json!(false))
         );
-        let evict = json!({ "token": granted["token"], "reason": "maintenance", "now": now });
-        assert_eq!(answer(&router, post("/v1/locks/a/evict", &evict)).await.0, StatusCode::NO_CONTENT);
+        let evict = json!({ "name": "a", "token": granted["token"], "reason": "maintenance", "now": now });
+        assert_eq!(answer(&router, post("/v1/evict", &evict)).await.0, StatusCode::NO_CONTENT);
         let (status, problem) = answer(&router, post("/v1/leases/extend", &lease(&granted))).await;
         assert_eq!(
             (status, &problem["loss"], &problem["why"]),

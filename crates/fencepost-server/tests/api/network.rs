@@ -57,7 +57,7 @@ async fn a_slow_or_silent_caller_is_cut_off() {
     for slow in [
         "",
         "GET /healthz HT",
-        "POST /v1/locks/a/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
     ] {
         let stream = TcpStream::connect(address).await.unwrap();
         // Time passes as soon as all wait.
@@ -112,9 +112,9 @@ async fn other_machines_need_tokens_and_tls() {
 #[tokio::test]
 async fn a_request_that_is_cut_off_or_garbled_harms_nobody() {
     let address = listen(Options::default()).await;
-    let body = "{\"ttl\":\"1m\",\"wait\":\"1s\",\"reason\":\"x\"}";
+    let body = "{\"name\":\"a/b\",\"ttl\":\"1m\",\"wait\":\"1s\",\"reason\":\"x\"}";
     let whole = format!(
-        "POST /v1/locks/a%2Fb/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Idempotency-Key: 0123456789abcdef\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
@@ -204,7 +204,7 @@ async fn tls_serves_both_versions_and_changed_certificates() {
             tokio::task::yield_now().await;
             Ok::<_, std::convert::Infallible>("{}")
         }));
-        let request = Request::post("https://evil.example/v1/locks/a/acquire").body(body).unwrap();
+        let request = Request::post("https://evil.example/v1/acquire").body(body).unwrap();
         let mut response = sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::MISDIRECTED_REQUEST);
         let frame = response.frame().await.expect("a body").expect("it is not cut off");

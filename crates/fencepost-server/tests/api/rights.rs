@@ -80,10 +80,6 @@ pub(crate) fn with(token: &str, mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-fn encoded(name: &str) -> String {
-    name.replace('/', "%2F")
-}
-
 #[tokio::test]
 async fn each_request_needs_its_verb_for_the_name() {
     let service = Guarded::start().await;
@@ -110,15 +106,14 @@ async fn each_request_needs_its_verb_for_the_name() {
                 ("evict", "evict"),
             ] {
                 // Shared, so that each grant is possible.
-                let shared = json!({ "mode": "shared" });
-                let path_of = |last: &str| format!("/v1/locks/{}/{last}", encoded(name));
-                let (_, held) = service.ask(&all, post(&path_of("acquire"), &shared)).await;
+                let shared = json!({ "name": name, "mode": "shared" });
+                let (_, held) = service.ask(&all, post("/v1/acquire", &shared)).await;
                 let request = match path {
-                    "acquire" | "hold" => post(&path_of(path), &shared),
+                    "acquire" | "hold" => post(&format!("/v1/{path}"), &shared),
                     "extend" | "release" => post(&format!("/v1/leases/{path}"), &lease(&held)),
                     "lease" => post("/v1/leases/show", &lease(&held)),
-                    "show" => get(&format!("/v1/locks/{}", encoded(name))),
-                    _ => post(&path_of("evict"), &json!({ "token": held["token"], "now": true })),
+                    "show" => get(&format!("/v1/lock?name={name}")),
+                    _ => post("/v1/evict", &json!({ "name": name, "token": held["token"], "now": true })),
                 };
                 let response = service.router.clone().oneshot(with(token, request)).await.unwrap();
                 let known = !verbs.is_empty();
@@ -145,26 +140,23 @@ async fn a_token_without_read_learns_nothing_of_a_name() {
     let service = Guarded::start().await;
     let all = service.token(&["acquire,read,evict:"]);
     let (blind, reads) = (service.token(&["acquire,evict:a/"]), service.token(&["acquire,read:a/"]));
-    let body = json!({ "holder": "secret holder", "reason": "secret reason" });
-    for name in ["a%2F1", "b%2F1"] {
-        assert_eq!(
-            service.ask(&all, post(&format!("/v1/locks/{name}/acquire"), &body)).await.0,
-            StatusCode::OK
-        );
+    for name in ["a/1", "b/1"] {
+        let body = json!({ "name": name, "holder": "secret holder", "reason": "secret reason" });
+        assert_eq!(service.ask(&all, post("/v1/acquire", &body)).await.0, StatusCode::OK);
     }
     // A name that exists and one that does not give the same answer.
     for request in [
-        |name: &str| get(&format!("/v1/locks/{name}")),
-        |name: &str| post(&format!("/v1/locks/{name}/evict"), &json!({ "token": 1 })),
+        |name: &str| get(&format!("/v1/lock?name={name}")),
+        |name: &str| post("/v1/evict", &json!({ "name": name, "token": 1 })),
     ] {
-        let (there, not) = (request("b%2F1"), request("b%2F2"));
+        let (there, not) = (request("b/1"), request("b/2"));
         assert_eq!(service.ask(&blind, there).await, service.ask(&blind, not).await);
     }
     // The text of a lease can be changed by its bearer: one with the token of a holder tells nothing.
-    let (_, own) = service.ask(&blind, post("/v1/locks/a%2F2/acquire", &json!({}))).await;
+    let (_, own) = service.ask(&blind, post("/v1/acquire", &json!({ "name": "a/2" }))).await;
     let (status, problem) = service.ask(&blind, post("/v1/leases/show", &lease(&own))).await;
     assert_eq!((status, problem["code"].as_str()), (StatusCode::FORBIDDEN, Some("forbidden")));
-    let acquire = || post("/v1/locks/a%2F1/acquire", &json!({}));
+    let acquire = || post("/v1/acquire", &json!({ "name": "a/1" }));
     let (status, problem) = service.ask(&blind, acquire()).await;
     assert!(status == StatusCode::CONFLICT && problem["code"] == "busy", "{problem}");
     assert!(!problem.to_string().contains("secret") && problem.get("holders").is_none(), "{problem}");
@@ -205,7 +197,7 @@ async fn a_token_without_read_learns_nothing_of_a_name() {
 async fn a_request_needs_a_token_but_for_health() {
     let service = Guarded::start().await;
     let all = service.token(&["acquire,read,evict:"]);
-    for path in ["/", "/v1/locks", "/v1/locks/a", "/v1/changes", "/nothing"] {
+    for path in ["/", "/v1/locks", "/v1/lock?name=a", "/v1/changes", "/nothing"] {
         let (status, problem) = answer(&service.router, get(path)).await;
         assert_eq!(
             (status, problem["code"].as_str()),
@@ -226,7 +218,7 @@ async fn a_request_needs_a_token_but_for_health() {
     for (name, value) in
         [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")]
     {
-        let mut request = with(&all, post("/v1/locks/a/acquire", &json!({})));
+        let mut request = with(&all, post("/v1/acquire", &json!({ "name": "a" })));
         request.headers_mut().insert(name, value.parse().unwrap());
         assert_eq!(answer(&service.router, request).await.0, StatusCode::FORBIDDEN, "{value}");
     }
@@ -241,20 +233,24 @@ async fn a_request_needs_a_token_but_for_health() {
 async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire,evict:"]);
-    let (_, held) = service.ask(&token, post("/v1/locks/a/acquire", &json!({ "holder": "job 7" }))).await;
+    let (_, held) =
+        service.ask(&token, post("/v1/acquire", &json!({ "name": "a", "holder": "job 7" }))).await;
     let info = service.locks.inspect("a").await.unwrap();
     assert_eq!(info.holders().next().unwrap().holder.label, "ci: job 7");
-    service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
+    service.ask(&token, post("/v1/acquire", &json!({ "name": "a" }))).await;
     // A caller that polls is not refused each time.
     for _ in 0..3 {
         let (status, problem) =
-            service.ask(&token, post("/v1/locks/a/acquire", &json!({ "wait": "1ms" }))).await;
+            service.ask(&token, post("/v1/acquire", &json!({ "name": "a", "wait": "1ms" }))).await;
         assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("timed-out")));
     }
     service
         .ask(
             &token,
-            post("/v1/locks/a/evict", &json!({ "token": held["token"], "reason": "deploy\u{202e}\u{9b}" })),
+            post(
+                "/v1/evict",
+                &json!({ "name": "a", "token": held["token"], "reason": "deploy\u{202e}\u{9b}" }),
+            ),
         )
         .await;
     // It may not read the lock, and this copy has made the grant. Another copy does not know that.
@@ -267,15 +263,15 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
     let (status, problem) = answer(&second, with(&token, post("/v1/leases/extend", &lease(&held)))).await;
     assert_eq!((status, &problem["code"]), (StatusCode::GONE, &json!("lease-ended")));
     assert_eq!((problem.get("loss"), problem.get("why")), (None, None), "{problem}");
-    service.ask(&token, post("/v1/locks/a/evict", &json!({ "token": 99 }))).await;
+    service.ask(&token, post("/v1/evict", &json!({ "name": "a", "token": 99 }))).await;
     for _ in 0..3 {
         service.ask("fpt1-wrong", get("/v1/locks")).await;
     }
     let reads = service.token(&["read:"]);
-    service.ask(&reads, post("/v1/locks/b/acquire", &json!({}))).await;
+    service.ask(&reads, post("/v1/acquire", &json!({ "name": "b" }))).await;
     service.ask(&reads, post("/v1/leases/extend", &lease(&held))).await;
     service.ask(&reads, get("/evict?name=a&token=1")).await;
-    service.ask(&token, get("/v1/locks/a")).await;
+    service.ask(&token, get("/v1/lock?name=a")).await;
     service.ask(&token, get("/v1/locks?prefix=a")).await;
     service.log.flush().await;
     let text = service.audit.text();
@@ -307,7 +303,8 @@ async fn the_audit_log_has_grants_refusals_evictions_and_failed_logins() {
 async fn a_stream_ends_with_its_token() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire:"]);
-    let mut events = Events::of(&service.router, with(&token, post("/v1/locks/a/hold", &json!({})))).await;
+    let mut events =
+        Events::of(&service.router, with(&token, post("/v1/hold", &json!({ "name": "a" })))).await;
     let granted = events.next_of("granted").await;
     Tokens::remove(&service.file, "ci").unwrap();
     let lost = events.next_of("lost").await;
@@ -328,7 +325,7 @@ async fn a_slow_reader_of_changes_ends_with_its_token() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire,read:"]);
     for name in ["a", "b", "c"] {
-        service.ask(&token, post(&format!("/v1/locks/{name}/acquire"), &json!({}))).await;
+        service.ask(&token, post("/v1/acquire", &json!({ "name": name }))).await;
     }
     let mut events = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
     assert_eq!(events.next().await.unwrap().0, "changed");
@@ -349,8 +346,8 @@ async fn a_request_that_waits_is_granted_only_with_the_rights_of_that_time() {
     for key in [None, Some("0123456789abcdef")] {
         let service = Guarded::start().await;
         let token = service.token(&["acquire:"]);
-        let (_, held) = service.ask(&token, post("/v1/locks/a/acquire", &json!({}))).await;
-        let mut request = with(&token, post("/v1/locks/a/acquire", &json!({ "wait": "30s" })));
+        let (_, held) = service.ask(&token, post("/v1/acquire", &json!({ "name": "a" }))).await;
+        let mut request = with(&token, post("/v1/acquire", &json!({ "name": "a", "wait": "30s" })));
         if let Some(key) = key {
             request.headers_mut().insert("idempotency-key", key.parse().unwrap());
         }
@@ -375,7 +372,7 @@ async fn a_request_that_waits_is_granted_only_with_the_rights_of_that_time() {
 async fn a_stream_ends_with_its_right() {
     let service = Guarded::start().await;
     let token = service.token(&["acquire,read:"]);
-    let mut held = Events::of(&service.router, with(&token, post("/v1/locks/a/hold", &json!({})))).await;
+    let mut held = Events::of(&service.router, with(&token, post("/v1/hold", &json!({ "name": "a" })))).await;
     held.next_of("granted").await;
     let mut changes = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
     assert_eq!(changes.next().await.unwrap().0, "changed");
@@ -395,7 +392,7 @@ async fn a_reader_of_the_audit_log_that_stops_does_not_stop_the_service() {
     let options = Options { tokens, audit: Audit::to(writer), ..Options::default() };
     let router = fencepost_server::router(locks, &options).unwrap();
     for _ in 0..2000 {
-        let request = with(&token, post("/v1/locks/b/acquire", &json!({})));
+        let request = with(&token, post("/v1/acquire", &json!({ "name": "b" })));
         assert_eq!(answer(&router, request).await.0, StatusCode::FORBIDDEN);
     }
 }

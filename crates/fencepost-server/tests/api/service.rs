@@ -42,7 +42,7 @@ async fn the_openapi_document_has_each_request() {
         page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(request, _)| request);
     let mut written: Vec<String> = rows
         .filter_map(|request| request.split_once(" /"))
-        .map(|(method, path)| format!("{} /{}", method.to_lowercase(), path.replace("NAME", "{name}")))
+        .map(|(method, path)| format!("{} /{}", method.to_lowercase(), path))
         .map(|request| request.split('?').next().unwrap().to_owned())
         .filter(|request| !request.ends_with("/openapi.json"))
         .collect();
@@ -53,7 +53,7 @@ async fn the_openapi_document_has_each_request() {
     let fields: Vec<_> = acquire["properties"].as_object().unwrap().keys().collect();
     assert_eq!(
         json!(fields),
-        json!(["holder", "mode", "permits", "process", "reason", "take", "ttl", "unfair", "wait"])
+        json!(["holder", "mode", "name", "permits", "process", "reason", "take", "ttl", "unfair", "wait"])
     );
     let mut broken = Vec::new();
     references(&document, &document, &mut broken);
@@ -135,7 +135,8 @@ async fn callers_do_not_read_the_errors_of_the_engine() {
     for kind in [ErrorKind::Unreachable, ErrorKind::Denied, ErrorKind::Configuration, ErrorKind::Internal] {
         engine.fail_all(kind);
         let own = engine.client().inspect("a").await.unwrap_err().to_string();
-        for request in [get("/v1/locks/a"), get("/readyz"), post("/v1/locks/a/acquire", &json!({}))] {
+        for request in [get("/v1/lock?name=a"), get("/readyz"), post("/v1/acquire", &json!({ "name": "a" }))]
+        {
             let (status, problem) = answer(&router, request).await;
             let detail = problem["detail"].as_str().unwrap();
             assert!(status.is_server_error() && detail.contains("the log of the service"), "{problem}");
@@ -177,8 +178,7 @@ async fn an_outage_has_a_line_when_it_begins_and_one_when_it_ends() {
     engine.fail_all(ErrorKind::Unreachable);
     let mut details = Vec::new();
     for number in 0..20 {
-        let (status, problem) =
-            acquire(&router, &format!("job/{number}").replace('/', "%2F"), &json!({})).await;
+        let (status, problem) = acquire(&router, &format!("job/{number}"), &json!({})).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
         details.push(problem["detail"].as_str().unwrap().to_owned());
         // A stream has the same answer in its event.
@@ -191,7 +191,7 @@ async fn an_outage_has_a_line_when_it_begins_and_one_when_it_ends() {
     engine.heal_all();
     let has_ended = async {
         while !warnings.0.lock().unwrap().iter().any(|line| line.contains("succeed again")) {
-            assert_eq!(answer(&router, get("/v1/locks/a")).await.0, StatusCode::OK);
+            assert_eq!(answer(&router, get("/v1/lock?name=a")).await.0, StatusCode::OK);
             tokio::task::yield_now().await;
         }
     };

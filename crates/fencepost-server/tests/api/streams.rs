@@ -95,21 +95,21 @@ async fn a_stream_that_is_refused_says_why() {
     let refused = events.next_of("refused").await;
     assert_eq!((refused["code"].as_str(), &refused["holders"][0]["token"]), (Some("busy"), &held["token"]));
     assert_eq!(events.next().await, None);
-    let wrong = answer(&router, post("/v1/locks/a/hold", &json!({ "wait": "1h" }))).await;
+    let wrong = answer(&router, post("/v1/hold", &json!({ "name": "a", "wait": "1h" }))).await;
     assert_eq!(wrong.0, StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]
 async fn changes_are_told_as_they_happen() {
     let (router, _locks) = service().await;
-    let (_, held) = acquire(&router, "stock%2F1", &json!({})).await;
+    let (_, held) = acquire(&router, "stock/1", &json!({})).await;
     acquire(&router, "other", &json!({})).await;
     let mut events = Events::of(&router, get("/v1/changes?prefix=stock%2F")).await;
     let (event, lock) = events.next().await.unwrap();
     assert_eq!((event.as_str(), &lock["name"]), ("changed", &json!("stock/1")));
     assert_eq!(lock["holders"][0]["token"], held["token"]);
     assert_eq!(events.next().await.unwrap().0, "complete");
-    acquire(&router, "stock%2F2", &json!({})).await;
+    acquire(&router, "stock/2", &json!({})).await;
     assert_eq!(events.next_of("changed").await["name"], "stock/2");
     answer(&router, post("/v1/leases/release", &lease(&held))).await;
     assert_eq!(events.next_of("free").await, json!({ "name": "stock/1" }));

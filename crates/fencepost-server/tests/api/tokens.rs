@@ -164,7 +164,7 @@ async fn a_token_limits_its_waiting_requests() {
     let service = Guarded::start().await;
     let limited = add(&service.file, "ci", &["acquire:"], None, Some(1));
     let other = service.token(&["acquire:"]);
-    let request = |wait: &str| post("/v1/locks/a/acquire", &json!({ "wait": wait }));
+    let request = |wait: &str| post("/v1/acquire", &json!({ "name": "a", "wait": wait }));
     assert_eq!(service.ask(&other, request("0s")).await.0, StatusCode::OK);
     let first = with(&limited, request("30s"));
     let router = service.router.clone();

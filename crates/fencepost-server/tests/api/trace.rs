@@ -72,12 +72,12 @@ async fn the_spans_of_the_library_are_below_that_of_the_request() {
     let _noted = tracing::subscriber::set_default(tracing_subscriber::registry().with(notes.clone()));
     let (router, _locks) = crate::kit::service().await;
     let ask = |path: &str, body: &Value| answer(&router, traced(post(path, body), &header()));
-    let (_, held) = ask("/v1/locks/a/acquire", &json!({})).await;
+    let (_, held) = ask("/v1/acquire", &json!({ "name": "a" })).await;
     for note in [
         "request",
         "request/try_lock",
         "name=a",
-        "otel.name=POST /v1/locks/{name}/acquire",
+        "otel.name=POST /v1/acquire",
         "http.response.status_code=200",
         &format!("trace_id={TRACE}"),
         &format!("parent_id={PARENT}"),
@@ -88,7 +88,7 @@ async fn the_spans_of_the_library_are_below_that_of_the_request() {
     assert_eq!(ask("/v1/leases/release", &lease(&held)).await.0, StatusCode::NO_CONTENT);
     assert!(notes.has("request/release"), "{:?}", notes.take());
     // Work that a request leaves to a task.
-    let mut request = traced(post("/v1/locks/b/acquire", &json!({})), &header());
+    let mut request = traced(post("/v1/acquire", &json!({ "name": "b" })), &header());
     request.headers_mut().append("idempotency-key", "0d7a9f10-6c1e-4a3b".parse().unwrap());
     notes.take();
     assert_eq!(answer(&router, request).await.0, StatusCode::OK);
@@ -109,10 +109,10 @@ async fn the_audit_log_has_the_trace_of_a_valid_header() {
     let router = fencepost_server::router(locks, &options).unwrap();
     let long = format!("{}-more", header());
     for (number, header) in [&*header(), &long, "nonsense", ""].into_iter().enumerate() {
-        let path = format!("/v1/locks/{number}/acquire");
-        assert_eq!(answer(&router, traced(post(&path, &json!({})), header)).await.0, StatusCode::OK);
+        let request = post("/v1/acquire", &json!({ "name": number.to_string() }));
+        assert_eq!(answer(&router, traced(request, header)).await.0, StatusCode::OK);
     }
-    assert_eq!(answer(&router, traced(post("/v1/locks/0/acquire", &json!({})), &header())).await.0, 409);
+    assert_eq!(answer(&router, traced(post("/v1/acquire", &json!({ "name": "0" })), &header())).await.0, 409);
     audit.flush().await;
     let text = lines.text();
     let trace_of = |line: &str| serde_json::from_str::<Value>(line).unwrap()["trace_id"].take();

@@ -9,6 +9,7 @@ mod proxy;
 mod signal;
 mod temp;
 mod warden;
+mod web;
 
 pub(crate) use certificate::certify_for;
 pub use certificate::{ClientFiles, certify};
@@ -17,6 +18,7 @@ pub use proxied::{Proxied, Standalone};
 pub use proxy::Proxy;
 pub use signal::send;
 pub use temp::TempDir;
+pub use web::WebServer;
 
 /// The hooks of [`Faults`](crate::faults::Faults) that a process has, for a type whose field `server` is a [`Server`].
 macro_rules! process_faults {

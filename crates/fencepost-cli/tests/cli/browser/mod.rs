@@ -86,10 +86,9 @@ fn hostile_texts_are_shown_as_text() {
     let place = Place::new();
     let service = Service::start(&place);
     let hostile = "<img src=x onerror=window.hit=1>\u{202e}\u{200b}\"'";
-    let path = "/v1/locks/%3Cimg%20src%3Dx%20onerror%3Dwindow.hit%3D1%3E%E2%80%AE%E2%80%8B%22'/acquire";
-    let body = json!({ "ttl": "5m", "holder": hostile, "reason": hostile });
-    assert_eq!(service.post(path, &body).0, 200);
-    let waits = service.send(path, &json!({ "wait": "1m", "holder": hostile }));
+    let body = json!({ "name": hostile, "ttl": "5m", "holder": hostile, "reason": hostile });
+    assert_eq!(service.post("/v1/acquire", &body).0, 200);
+    let waits = service.send("/v1/acquire", &json!({ "name": hostile, "wait": "1m", "holder": hostile }));
     place.waiters(hostile, 1);
     let browser = Browser::start();
     for path in [
@@ -121,7 +120,10 @@ fn the_page_works_without_javascript() {
     let place = Place::new();
     let mut holder = place.running(&["--ttl", "3s"], "stock/1", HOLD);
     let (service, browser) = (Service::start(&place), Browser::start());
-    assert_eq!(service.post("/v1/locks/nightly/acquire", &json!({ "ttl": "5m", "holder": "job 7" })).0, 200);
+    assert_eq!(
+        service.post("/v1/acquire", &json!({ "name": "nightly", "ttl": "5m", "holder": "job 7" })).0,
+        200
+    );
     browser.tools("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
     browser.open(&url(&service, "/"));
     let text = browser.text();
@@ -187,7 +189,7 @@ fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
         "true",
     ]));
     let (service, browser) = (Service::start(&place), Browser::start());
-    service.post("/v1/locks/b/acquire", &json!({ "mode": "permits", "permits": 3, "ttl": "5m" }));
+    service.post("/v1/acquire", &json!({ "name": "b", "mode": "permits", "permits": 3, "ttl": "5m" }));
     place.waiters("a-lock/with-a-rather-long-name/0123456789", 1);
     browser.open(&url(&service, "/"));
     browser.until("return document.getElementById('live').textContent === 'Live'");
@@ -231,7 +233,7 @@ fn other_origin(service: &Service, token: u64) -> String {
     let page = format!(
         "<!doctype html><iframe name=answer></iframe><form method=post target=answer action=\"{target}/evict\"><input name=name \
          value=a><input name=token value={token}><input name=reason value=x></form><script>document.forms[0].submit();\
-         fetch('{target}/v1/locks/a/evict', {{method: 'POST', mode: 'no-cors', body: JSON.stringify({{token: {token}}})}})\
+         fetch('{target}/v1/evict', {{method: 'POST', mode: 'no-cors', body: JSON.stringify({{name: 'a', token: {token}}})}})\
          .finally(() => document.title = 'sent');</script>"
     );
     std::thread::spawn(move || {
@@ -254,7 +256,7 @@ fn a_page_of_another_origin_evicts_nobody() {
     let place = Place::new();
     let audit = place.path("audit");
     let service = Service::listen(&place, "127.0.0.1:0", &["--audit", audit.to_str().unwrap()]);
-    let (_, held) = service.post("/v1/locks/a/acquire", &json!({ "ttl": "5m" }));
+    let (_, held) = service.post("/v1/acquire", &json!({ "name": "a", "ttl": "5m" }));
     let browser = Browser::start();
     browser.open(&other_origin(&service, held["token"].as_u64().unwrap()));
     browser.until("return document.title === 'sent'");

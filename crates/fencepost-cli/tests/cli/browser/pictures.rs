@@ -62,8 +62,8 @@ fn pictures() {
     place.waiters("stock/eu/4711", 1);
     post(
         &cron,
-        "/v1/locks/gpu/acquire",
-        &json!({ "mode": "permits", "permits": 4, "take": 2, "ttl": "5m", "holder": "train 17" }),
+        "/v1/acquire",
+        &json!({ "name": "gpu", "mode": "permits", "permits": 4, "take": 2, "ttl": "5m", "holder": "train 17" }),
     );
     std::thread::scope(|scope| {
         for seller in 0..3 {
@@ -71,8 +71,9 @@ fn pictures() {
             scope.spawn(move || {
                 for order in 0..12 {
                     let holder = format!("order {}", 90_400 + 10 * seller + order);
-                    let body = json!({ "holder": holder, "ttl": "10s", "wait": "30s" });
-                    let (_, held) = post(shop, "/v1/locks/stock%2Feu%2F4712/acquire", &body);
+                    let body =
+                        json!({ "name": "stock/eu/4712", "holder": holder, "ttl": "10s", "wait": "30s" });
+                    let (_, held) = post(shop, "/v1/acquire", &body);
                     // It holds the lock for a moment.
                     std::thread::sleep(Duration::from_millis(15));
                     post(shop, "/v1/leases/release", &json!({ "lease": held["lease"] }));
