@@ -137,7 +137,7 @@ impl Held {
 
 /// One claim on a resource that has not ended: a holder or a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place<K> {
+pub struct Claimant<K> {
     /// Names the claim.
     pub key: K,
     /// The mode in which it wants or holds the resource.
@@ -154,7 +154,7 @@ pub struct Place<K> {
 /// The rule is first come, first served. A claim is admitted if this rule admits every waiter before it, and the claim fits beside
 /// all holders and those waiters. So a reader waits behind a waiting writer, and a small claim for permits waits behind a large
 /// one. No claim starves.
-pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
+pub fn admit<K: PartialEq>(line: &[Claimant<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
     for place in line.iter().filter(|place| place.holds) {
         if place.key == *me {
@@ -177,7 +177,7 @@ pub fn admit<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
 /// Decides the same for a claim that is [unfair](crate::Claim::unfair), at its arrival. It may pass the waiters that [`admit`] would not
 /// grant. Those that it would grant count as holders. An upgrade that waits is an exclusive holder, so no claim passes it. A claim in
 /// `line` has arrived before: it waits for its turn.
-pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> bool {
+pub fn admit_barging<K: PartialEq>(line: &[Claimant<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
     line.iter().filter(|place| place.holds).chain(winners(line)).for_each(|place| held.add(place.mode));
     let is_new = line.iter().all(|place| place.key != *me);
@@ -185,7 +185,7 @@ pub fn admit_barging<K: PartialEq>(line: &[Place<K>], me: &K, mode: Mode) -> boo
 }
 
 /// Returns the waiters that [`admit`] would grant, in order.
-pub fn winners<K>(line: &[Place<K>]) -> impl Iterator<Item = &Place<K>> {
+pub fn winners<K>(line: &[Claimant<K>]) -> impl Iterator<Item = &Claimant<K>> {
     let mut held = Held::default();
     line.iter().filter(|place| place.holds).for_each(|place| held.add(place.mode));
     line.iter().filter(|place| !place.holds).take_while(move |place| held.admit(place.mode))
@@ -200,8 +200,8 @@ mod tests {
         Mode::Permits { n, of: 3 }
     }
 
-    fn line(places: &[(u8, Mode, bool)]) -> Vec<Place<u8>> {
-        places.iter().map(|&(key, mode, holds)| Place { key, mode, holds }).collect()
+    fn line(places: &[(u8, Mode, bool)]) -> Vec<Claimant<u8>> {
+        places.iter().map(|&(key, mode, holds)| Claimant { key, mode, holds }).collect()
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
                 .map(|key| {
                     let mode = modes[(rest % 4) as usize];
                     rest /= 4;
-                    Place { key, mode, holds: holds && key == 0 }
+                    Claimant { key, mode, holds: holds && key == 0 }
                 })
                 .collect();
             let won: Vec<u8> = winners(&places).map(|place| place.key).collect();

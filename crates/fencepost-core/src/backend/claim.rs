@@ -78,6 +78,7 @@ pub struct Claim {
     record: OnceLock<String>,
     reported: OnceLock<(i32, RunEnd)>,
     released: AtomicBool,
+    leaving: AtomicBool,
     ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
     turned: AtomicU8,
@@ -111,6 +112,7 @@ impl Claim {
             record: OnceLock::new(),
             reported: OnceLock::new(),
             released: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             turned: AtomicU8::new(AS_WANTED),
@@ -172,6 +174,17 @@ impl Claim {
     /// Returns whether its holder released it while it was valid. `false`: its guard was dropped, or was lost before the release.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
+    }
+
+    /// Its entry leaves the engine.
+    pub(crate) fn set_leaving(&self) {
+        self.leaving.store(true, Ordering::Release);
+    }
+
+    /// Returns whether its entry leaves the engine. A request for it that is under way may then end early, and its loss is reported to
+    /// nobody.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
     }
 
     /// Returns how its run ends if that is now.

@@ -71,7 +71,7 @@ impl Limit {
 
     fn entry(&self, claim: Arc<Claim>, inner: Box<dyn Entry>, at: At) -> Box<dyn Entry> {
         let (queues, waits) = (Arc::clone(&self.queues), Arc::clone(&self.waits));
-        Box::new(LimitEntry { place: Place { claim, queues, at }, waits, inner })
+        Box::new(LimitEntry { place: LimitPlace { claim, queues, at }, waits, inner })
     }
 }
 
@@ -165,13 +165,13 @@ enum At {
 }
 
 /// A claim's place here. Its drop leaves it: the entry is dropped when the engine has nothing of the claim any more.
-struct Place {
+struct LimitPlace {
     claim: Arc<Claim>,
     queues: Arc<Queues>,
     at: At,
 }
 
-impl Place {
+impl LimitPlace {
     fn exclusive(&self) -> bool {
         self.claim.want().mode == Mode::Exclusive
     }
@@ -239,14 +239,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LimitPlace {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 struct LimitEntry {
-    place: Place,
+    place: LimitPlace,
     waits: Arc<Waits>,
     inner: Box<dyn Entry>,
 }

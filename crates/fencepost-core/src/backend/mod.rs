@@ -1,14 +1,21 @@
 //! The seam between core and engines: the traits that an engine implements.
 //!
 //! Engines differ in two things: how a claim waits (queue, notification, blocking call, polling) and what keeps a claim alive
-//! (lease, session, connection). Three object-safe traits hide the difference. A [`Backend`] is the engine. An [`Entry`] is one
-//! claim at the engine, queued or holding. A [`Session`] renews entries. Core builds the policy above them once: the wait
-//! loop, the caller's deadline, renewal, cleanup, composition. A layer is itself a [`Backend`].
+//! (lease, session, connection). Four small traits hide the difference, and an engine writes only requests for them:
 //!
-//! # The states of an entry
+//! - A [`Backend`] is the engine. It makes a place for each claim.
+//! - A [`Place`](crate::Place) is the engine's side of one claim: it asks for the grant, asks to leave, and says when asking again is
+//!   worthwhile.
+//! - A [`Session`] renews the claims that rest on it.
+//! - An [`Operator`] answers what operators ask. All of its methods are optional.
+//!
+//! Core owns everything else: the [life of a claim](crate::ClaimEntry) above its place, the wait loop, the caller's deadline, the schedule of
+//! renewals, cleanup, and composition. A layer, such as a quorum, is itself a [`Backend`].
+//!
+//! # The life of a claim
 //!
 //! ```text
-//!               attempt                     attempt
+//!                 ask                         ask
 //!   enter ──> (nothing) ──────> queued ─────────────────> holding ──release──> released
 //!                 │  └───────────────────────────────────────^ │
 //!                 │                │                           ├──detach──> detached lease ──attach──> holding
@@ -17,20 +24,25 @@
 //!                 └────────────────┴──── deleted, expired or evicted at the engine ──> gone
 //! ```
 //!
+//! [`ClaimEntry`](crate::ClaimEntry) keeps this state, so that a place does not: it repeats a request whose reply was lost, keeps a request
+//! whose caller went away, answers what it knows without a request, and decides whether a release that found nothing was the one that
+//! removed the claim. Layers, and engines that do more than ask, implement the wider trait [`Entry`] themselves.
+//!
 //! # The contract in short
-//! - Each step is idempotent for the id of the claim. Core repeats a step whose reply was lost.
-//! - A future may be dropped at any await, and each method called again afterwards. A request that was sent may still take
-//!   effect, and the entry knows that.
-//! - An error without an [effect](Error::effect) says that the claim is where it was before, in the queue, holding or not at the engine.
-//!   Each request that may have reached the engine fails as [`unknown`](Error::unknown), also one to leave: if it is repeated and finds
-//!   nothing, that decides whether the release reports "released" or "lost".
-//! - [`Entry::withdraw`] and [`Entry::release`] send with their first poll. That poll may happen in a `Drop`, without an async
-//!   runtime: they need a runtime only to wait for the reply.
+//! - Each request is idempotent for the id of the claim, because a request whose reply was lost is repeated.
+//! - A future may be dropped at any await. The kind of the [`Request`](crate::Request) says what happens then: an engine that handles the
+//!   requests of a claim in the order of their sending returns [`Drops`](crate::Request::Drops), and one where a later request may overtake
+//!   an earlier one returns [`Kept`](crate::Request::Kept).
+//! - An error without an [effect](Error::effect) says that the claim is where it was before: in the queue, holding, or not at the engine.
+//!   Each request that may have reached the engine fails as [`unknown`](Error::unknown), also one to leave, because that decides whether a
+//!   release that finds nothing reports "released" or "lost". A request of several steps is unknown as soon as one of them was.
+//! - [`Place::leave`](crate::Place::leave) sends with its first poll. That poll may happen in a `Drop`, without an async runtime, which is
+//!   needed only to wait for the reply.
 //! - The engine's own requests have a time limit: no future waits without a limit.
 //! - Validity counts from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
 //! - Timers are those of [`Runtime::clock`](crate::Runtime::clock). Tasks run by [`Runtime::spawn`](crate::Runtime::spawn).
-//! - No poll blocks for long. One thread renews all leases of a client, and a poll that blocks may stop it. A driver that
-//!   blocks runs on a thread of the engine. A short call on a local file may run in the poll, with a time limit.
+//! - No poll blocks for long, because one thread renews all leases of a client. A driver that blocks runs on a thread of the engine. A short
+//!   call on a local file may run in the poll, with a time limit.
 //!
 //! # Decisions of an engine
 //! - **The clock of a lease.** A server measures the `ttl` by its own clock. An engine without a server can store a
@@ -60,7 +72,8 @@
 //! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
 //! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
 //! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
-//! | remove what a dropped future left | [`clean_up`](crate::clean_up) |
+//! | repeat, keep and remove the requests of a claim | [`ClaimEntry`](crate::ClaimEntry) |
+//! | remove what a layer's dropped future left | [`clean_up`](crate::clean_up) |
 //! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
 //! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |
 //! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
@@ -230,7 +243,8 @@ fn not_for_operators<T>() -> Reply<'static, Result<T>> {
     Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine does not answer operators")))
 }
 
-/// One claim at the engine, queued or holding.
+/// One claim at the engine, queued or holding, as core and the layers see it. An engine writes a [`Place`](crate::Place) instead and
+/// returns a [`ClaimEntry`](crate::ClaimEntry) over it.
 pub trait Entry: Send {
     /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
     /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves

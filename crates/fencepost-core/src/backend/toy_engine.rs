@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, ErrorKind, Loss, Moment, Name, Operator,
-    Removed, Renewal, Reply, Result, Session, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimEntry, ClaimId, Entry, Found, Leave, Left, Loss, Moment,
+    Name, Operator, Place, Reply, Request, Result, Session, Token,
 };
 
 /// How long a waiter pauses between two attempts.
@@ -51,7 +51,7 @@ impl Backend for Toy {
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
         let toy = self.me.upgrade().expect("the caller holds the engine");
-        Box::new(ToyEntry { toy, claim, removed: None })
+        ClaimEntry::enter(Arc::clone(&claim), ToyPlace { toy, claim })
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
@@ -88,52 +88,40 @@ impl Session for Toy {
 }
 
 /// One claim at the engine.
-struct ToyEntry {
+struct ToyPlace {
     toy: Arc<Toy>,
     claim: Arc<Claim>,
-    /// The answer of an earlier withdrawal, which a repeated one gets again.
-    removed: Option<Removed>,
 }
 
-impl Entry for ToyEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for ToyPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         let (claim, now) = (&self.claim, self.claim.runtime.clock().now());
         let mut rows = self.toy.rows();
         let row = rows.entry(claim.want().name.clone()).or_default();
         match row.holder.filter(|(_, end)| *end > now) {
-            Some((id, _)) if id == claim.id => {} // the reply to an earlier attempt was lost
-            Some(_) => return Reply::ready(Ok(Attempt::Blocked { again: Some(now + POLL) })),
+            Some((id, _)) if id == claim.id => {} // the reply to an earlier request was lost
+            Some(_) => return Request::ready(Ok(Attempt::Blocked { again: Some(now + POLL) })),
             None => row.last_token += 1,
         }
         row.holder = Some((claim.id, now + claim.ttl()));
         claim.confirm(now, claim.ttl());
-        Reply::ready(Ok(Attempt::Granted(Token::new(row.last_token))))
+        Request::ready(Ok(Attempt::Granted(Token::new(row.last_token))))
     }
 
-    fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        Poll::Pending // no notification: core's timer makes the next attempt
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending // no notification: core's timer makes the next request
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Toy>::clone(&self.toy) })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
         let now = self.claim.runtime.clock().now();
         let mut rows = self.toy.rows();
         let row = rows.entry(self.claim.want().name.clone()).or_default();
         let ours = row.holder.take_if(|(id, _)| *id == self.claim.id);
-        let valid = ours.is_some_and(|(_, end)| end > now);
-        let removed = if valid { Removed::Released } else { Removed::Nothing };
-        Reply::ready(Ok(*self.removed.get_or_insert(removed)))
+        let found = if ours.is_some_and(|(_, end)| end > now) { Found::Valid } else { Found::Missing };
+        Request::ready(Ok(found.into()))
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        unsupported()
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        Some(Arc::<Toy>::clone(&self.toy))
     }
-}
-
-/// Core never calls a method that the capabilities exclude.
-fn unsupported<T>() -> Reply<'static, Result<T>> {
-    Reply::ready(Err(Error::new(ErrorKind::Unsupported, "this engine cannot do that")))
 }

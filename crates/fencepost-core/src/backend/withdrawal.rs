@@ -50,6 +50,11 @@ impl Withdrawal {
         self.repeated |= repeated;
     }
 
+    /// Returns whether an earlier request may have taken effect, or may still arrive.
+    pub(crate) fn may_have_left(&self) -> bool {
+        self.sent || self.repeated
+    }
+
     /// Returns whether a request that may have taken effect was sent again.
     pub fn is_repeated(&self) -> bool {
         self.repeated

@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::bug::planted;
 use super::engine::Memory;
-use super::entry::MemoryEntry;
+use super::entry::MemoryPlace;
 use super::queue::Queue;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::url::BackendUrl;
+use crate::entry::ClaimEntry;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
@@ -32,11 +33,11 @@ impl Backend for Memory {
         if planted!(self.rules.planted, TokenBeforeGrant) {
             claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
         }
-        Box::new(MemoryEntry::new(self.strong(), claim, false))
+        ClaimEntry::enter(Arc::clone(&claim), MemoryPlace::new(self.strong(), claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(MemoryEntry::new(self.strong(), claim, true))
+        ClaimEntry::attach(Arc::clone(&claim), MemoryPlace::new(self.strong(), claim, true))
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -1,4 +1,4 @@
-//! One claim at the engine in memory.
+//! What is asked of the engine in memory for one claim.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -8,37 +8,33 @@ use super::queue::Queue;
 use super::runs::End;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
-use crate::error::{Error, Result};
+use crate::backend::withdrawal::Found;
+use crate::backend::{Attempt, Session};
+use crate::entry::place::{Leave, Left, Place, Request, Turn};
 use crate::token::Token;
-use crate::validity::Loss;
 
-pub(super) struct MemoryEntry {
+pub(super) struct MemoryPlace {
     memory: Arc<Memory>,
     claim: Arc<Claim>,
+    /// It takes up a detached grant.
+    attaches: bool,
     at: At,
     /// That of its grant, once it was answered.
     token: Option<Token>,
 }
 
-/// The state of the entry.
+/// Where the claim is.
 #[derive(Clone, Copy)]
 enum At {
-    /// Nothing was asked yet.
     Nowhere,
-    /// As `Nowhere`, of a claim that takes up a detached grant.
-    Detached,
     /// A vote was refused.
     Refused,
     Node(usize),
-    /// It was there and is no more.
-    Left(Removed),
 }
 
-impl MemoryEntry {
-    pub(super) fn new(memory: Arc<Memory>, claim: Arc<Claim>, attached: bool) -> MemoryEntry {
-        let at = if attached { At::Detached } else { At::Nowhere };
-        MemoryEntry { memory, claim, at, token: None }
+impl MemoryPlace {
+    pub(super) fn new(memory: Arc<Memory>, claim: Arc<Claim>, attaches: bool) -> MemoryPlace {
+        MemoryPlace { memory, claim, attaches, at: At::Nowhere, token: None }
     }
 
     fn on_queue<T>(&self, work: impl FnOnce(&mut Queue, &mut Wakers) -> T) -> T {
@@ -71,67 +67,45 @@ impl MemoryEntry {
         self.memory.runs.change(&self.claim, |runs, now| end.note(&self.claim, token, held, runs, now));
     }
 
-    /// Leaves nothing at the engine.
-    fn leave(&mut self, end: End) -> Reply<'_, Result<Removed>> {
-        if let At::Detached = self.at
-            && self.take_up().is_none()
-        {
-            self.at = At::Left(Removed::Nothing);
+    fn renumber(&mut self, token: Token) {
+        if let Some(before) = self.token.replace(token) {
+            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, token));
         }
-        let left = match self.at {
-            At::Node(key) => self.on_queue(|queue, wakers| {
-                self.end_run(end, queue, key);
-                queue.leave(key, &self.claim, &self.memory.rules, wakers)
-            }),
-            At::Refused => {
-                let known = self
-                    .on_queue(|queue, wakers| queue.take_back_vote(&self.claim, &self.memory.rules, wakers));
-                if known { Removed::Withdrawn } else { Removed::Nothing }
-            }
-            // Asked again because the reply was lost: the first answer still holds.
-            At::Left(left) => left,
-            At::Nowhere | At::Detached => Removed::Nothing,
-        };
-        self.at = At::Left(left);
-        Reply::ready(Ok(left))
     }
 }
 
-impl Entry for MemoryEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for MemoryPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        let (memory, claim) = (&self.memory, &self.claim);
         let attempt = match self.at {
-            At::Nowhere | At::Refused if self.claim.vote.is_some() => {
-                let (key, attempt) =
-                    self.on_queue(|queue, wakers| queue.vote(&self.claim, &self.memory.rules, wakers));
-                let refused = if self.claim.waits { At::Refused } else { At::Nowhere };
+            At::Nowhere if self.attaches => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
+            At::Nowhere | At::Refused if claim.vote.is_some() => {
+                let (key, attempt) = self.on_queue(|queue, wakers| queue.vote(claim, &memory.rules, wakers));
+                let refused = if claim.waits { At::Refused } else { At::Nowhere };
                 self.at = key.map_or(refused, At::Node);
                 attempt
             }
             At::Nowhere | At::Refused => {
                 let arrived = self.on_queue(|queue, wakers| {
-                    queue.check_limit(self.claim.want().mode)?;
-                    Ok(queue.arrive(&self.claim, &self.memory.rules, wakers))
+                    queue.check_limit(claim.want().mode)?;
+                    Ok(queue.arrive(claim, &memory.rules, wakers))
                 });
                 let (key, attempt) = match arrived {
                     Ok(arrived) => arrived,
-                    Err(error) => return Reply::ready(Err(error)),
+                    Err(error) => return Request::ready(Err(error)),
                 };
                 self.at = key.map_or(At::Nowhere, At::Node);
                 attempt
             }
-            At::Node(key) => {
-                self.on_queue(|queue, wakers| queue.ask(key, &self.claim, &self.memory.rules, wakers))
-            }
-            At::Detached => self.take_up().map_or(Attempt::Gone, Attempt::Granted),
-            At::Left(_) => Attempt::Gone,
+            At::Node(key) => self.on_queue(|queue, wakers| queue.ask(key, claim, &memory.rules, wakers)),
         };
         if let Attempt::Granted(token) = attempt {
             self.begin_run(token);
         }
-        Reply::ready(Ok(attempt))
+        Request::ready(Ok(attempt))
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shard = self.memory.shard(&self.claim.want().name);
         let queue = shard.get_mut(&self.claim.want().name);
         if let At::Refused = self.at {
@@ -145,60 +119,52 @@ impl Entry for MemoryEntry {
         }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        // A node in queue lives as long as the process, and needs nothing.
-        if !self.claim.validity.is_confirmed() {
-            return None;
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        if let (true, At::Nowhere) = (self.attaches, self.at) {
+            self.take_up();
         }
-        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::<Memory>::clone(&self.memory) })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.leave(End::Withdrawn)
-    }
-
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        self.leave(End::Released)
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        let now = self.claim.runtime.clock().now();
-        let detached = match self.at {
-            At::Node(key) => self.on_queue(|queue, _| queue.detach(key, &self.claim, now)),
-            _ => Err(Loss::Deleted),
-        };
-        Reply::ready(detached.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        let At::Node(key) = self.at else { return Reply::ready(Ok(Attempt::Gone)) };
-        let answer =
-            self.on_queue(|queue, wakers| queue.upgrade(key, &self.claim, join, &self.memory.rules, wakers));
-        if let (Ok(Attempt::Granted(token)), Some(before)) = (&answer, self.token) {
-            self.token = Some(*token);
-            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, *token));
-        }
-        Reply::ready(answer)
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        let downgraded = match self.at {
+        let (memory, claim) = (&self.memory, &self.claim);
+        let left = match self.at {
+            At::Nowhere => Found::Missing.into(),
+            At::Refused => {
+                let known = self.on_queue(|queue, wakers| queue.take_back_vote(claim, &memory.rules, wakers));
+                if known { Found::Valid.into() } else { Found::Missing.into() }
+            }
             At::Node(key) => self.on_queue(|queue, wakers| {
-                queue.downgrade(key, &self.claim, token, &self.memory.rules, wakers)
+                let end = match how {
+                    Leave::Release => End::Released,
+                    Leave::Withdraw => End::Withdrawn,
+                    Leave::Detach => {
+                        let detached = queue.detach(key, claim, claim.runtime.clock().now());
+                        return detached.map_or(Found::Missing, |()| Found::There).into();
+                    }
+                };
+                self.end_run(end, queue, key);
+                queue.leave(key, claim, &memory.rules, wakers).into()
             }),
-            _ => Err(Loss::Deleted),
         };
-        if let (Ok(()), Some(before)) = (downgraded, self.token.replace(token)) {
-            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, token));
-        }
-        Reply::ready(downgraded.map_err(|why| Error::lost(self.claim.want().name.clone(), why)))
+        Request::ready(Ok(left))
     }
 
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        let raised = match self.at {
-            At::Node(key) => self.on_queue(|queue, _| queue.raise(key, &self.claim, to, &self.memory.rules)),
-            _ => Err(Error::lost(self.claim.want().name.clone(), Loss::Deleted)),
-        };
-        Reply::ready(raised)
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        let At::Node(key) = self.at else { return Request::ready(Ok(Attempt::Gone)) };
+        let (rules, claim) = (&self.memory.rules, &self.claim);
+        let turned = self.on_queue(|queue, wakers| match to {
+            Turn::Exclusive { join } => queue.upgrade(key, claim, join, rules, wakers),
+            Turn::Shared { token } => {
+                let shared = queue.downgrade(key, claim, token, rules, wakers);
+                Ok(shared.map_or(Attempt::Gone, |()| Attempt::Granted(token)))
+            }
+            Turn::Raise { to } => queue.raise(key, claim, to, rules).map(|()| Attempt::Granted(to)),
+        });
+        if let (Ok(Attempt::Granted(token)), Turn::Exclusive { .. } | Turn::Shared { .. }) = (&turned, to) {
+            self.renumber(*token);
+        }
+        Request::ready(turned)
+    }
+
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        // A node in queue lives as long as the process, and needs nothing.
+        holds.then(|| Arc::<Memory>::clone(&self.memory) as Arc<dyn Session>)
     }
 }

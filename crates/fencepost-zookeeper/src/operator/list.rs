@@ -1,6 +1,6 @@
 //! Lists the contenders of a lock, and the locks that have some.
 
-use fencepost_core::backend::admission::{Place, winners};
+use fencepost_core::backend::admission::{Claimant, winners};
 use fencepost_core::{ClaimRecord, ErrorKind, Info, Listing, Mode, Name, Page, Result, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
@@ -85,7 +85,7 @@ pub(crate) async fn contenders(client: &Client, session: &Session, name: &Name) 
 /// Finds out who holds. `plain`: the nodes without permits; `queued`: those in the queue for permits.
 fn arrange(plain: Vec<Node>, leases: Vec<Node>, queued: Vec<Node>) -> Vec<Contender> {
     let places: Vec<_> =
-        plain.iter().enumerate().map(|(key, node)| Place { key, mode: node.mode, holds: false }).collect();
+        plain.iter().enumerate().map(|(key, node)| Claimant { key, mode: node.mode, holds: false }).collect();
     let first = winners(&places).count();
     let oldest_plain = plain.iter().map(Node::place).min().unwrap_or(u64::MAX);
     let oldest_permit = leases.iter().chain(&queued).map(Node::place).min().unwrap_or(u64::MAX);

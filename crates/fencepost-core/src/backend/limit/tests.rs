@@ -24,21 +24,21 @@ impl Stage {
         Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
     }
 
-    fn place_of(&self, name: &str, mode: Mode, join: bool) -> Place {
+    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LimitPlace {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
         let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
         let mut claim = Claim::new(id, want, ttl, holder, self.runtime.clone());
         claim.waits = join;
-        Place { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
+        LimitPlace { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
     }
 
-    fn place(&self, mode: Mode) -> Place {
+    fn place(&self, mode: Mode) -> LimitPlace {
         self.place_of("a", mode, true)
     }
 
     /// A claim that waits at the engine.
-    fn inside(&self, name: &str, mode: Mode) -> Place {
+    fn inside(&self, name: &str, mode: Mode) -> LimitPlace {
         let mut place = self.place_of(name, mode, true);
         assert!(place.pass());
         place.answered();

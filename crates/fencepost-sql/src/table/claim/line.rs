@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fencepost_core::Mode;
-use fencepost_core::admission::{Place, admit_barging, winners};
+use fencepost_core::admission::{Claimant, admit_barging, winners};
 
 use crate::database::with;
 use crate::database::{Results, Row, Statement, Transaction, Value};
@@ -174,14 +174,14 @@ impl Line {
             .places
             .iter()
             .enumerate()
-            .map(|(key, place)| Place { key, mode: place.mode, holds: place.holds() })
+            .map(|(key, place)| Claimant { key, mode: place.mode, holds: place.holds() })
             .collect();
         let mine = known.unwrap_or(self.places.len());
         let mut passes = false;
         if let (Some((_, mode, unfair)), None) = (me, known) {
             let mode = mode.limited(self.limit);
             passes = unfair && admit_barging(&line, &mine, mode);
-            line.push(Place { key: mine, mode, holds: false });
+            line.push(Claimant { key: mine, mode, holds: false });
         }
         let mut admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();
         if passes && !admitted.contains(&mine) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use fencepost_core::admission::{Place, winners};
+use fencepost_core::admission::{Claimant, winners};
 use fencepost_core::{Claim, Mode, Moment, Removed, Token};
 
 use crate::database::Lane;
@@ -108,7 +108,7 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
     }
     let alive = places.iter().enumerate().filter(|(_, place)| place.is_alive());
     let line: Vec<_> =
-        alive.map(|(key, place)| Place { key, mode: place.mode, holds: place.holds() }).collect();
+        alive.map(|(key, place)| Claimant { key, mode: place.mode, holds: place.holds() }).collect();
     if winners(&line).any(|place| place.key == at) {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
 use fencepost_core::Removed;
-use fencepost_core::backend::admission::{Place as Spot, admit, admit_barging, winners};
+use fencepost_core::backend::admission::{Claimant as Spot, admit, admit_barging, winners};
 
 use super::leave::Withdrawal;
 use super::*;

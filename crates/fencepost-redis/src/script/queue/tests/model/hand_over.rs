@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use fencepost_core::backend::admission::{Place, admit};
+use fencepost_core::backend::admission::{Claimant, admit};
 
 use super::super::layout::{Id, Record, Seen, State};
 use super::{Held, Model, Waiter, exactly};
 
 impl Model<'_> {
     /// Those who count for admission: all who hold, then the living in their order, without those that were passed over.
-    pub(super) fn places(&self, passed: &BTreeSet<Id>) -> Vec<Place<Id>> {
-        let holders = self.held.iter().map(|(id, held)| Place { key: *id, mode: held.mode, holds: true });
+    pub(super) fn places(&self, passed: &BTreeSet<Id>) -> Vec<Claimant<Id>> {
+        let holders = self.held.iter().map(|(id, held)| Claimant { key: *id, mode: held.mode, holds: true });
         let living = self.line.iter().filter(|at| !self.is_dead(&at.process) && !passed.contains(&at.id));
-        holders.chain(living.map(|at| Place { key: at.id, mode: at.mode, holds: false })).collect()
+        holders.chain(living.map(|at| Claimant { key: at.id, mode: at.mode, holds: false })).collect()
     }
 
     /// Returns the claims that are handed the lock now, and those that are passed over: a claim that no message reaches, and the claims of

@@ -1,0 +1,162 @@
+//! What an engine writes for one claim: the requests of its protocol.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::backend::withdrawal::Found;
+use crate::backend::{Attempt, Removed, Session};
+use crate::error::{Error, ErrorKind, Result};
+use crate::token::Token;
+
+/// The engine's side of one claim: it only asks.
+///
+/// The [`ClaimEntry`](crate::ClaimEntry) above it keeps what was asked and answered. It makes one request at a time, and never asks what it
+/// knows: a claim that holds is not asked for again, and one that has left is not asked to leave. So a place has no state beyond its
+/// server's protocol, and repeats nothing on its own.
+///
+/// The methods return a [`Request`], whose kind says what becomes of the request when its caller goes away.
+pub trait Place: Send {
+    /// Asks for the grant, or collects a grant that was pushed. Called again while the claim waits, and after a lost reply: the same claim
+    /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. A place in the queue may schedule its renewal
+    /// ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the engine. A ready answer
+    /// says that the engine was not asked, unless the engine always answers on the spot.
+    ///
+    /// For a claim that [attaches](crate::ClaimEntry::attach), this takes up the detached grant for the claim's `ttl`, or answers
+    /// [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](crate::Claim::renewed), the grant stays detached and is
+    /// only extended. A grant in another mode than the claim's is `Gone`.
+    ///
+    /// # Errors
+    /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
+    fn ask(&mut self) -> Request<'_, Attempt>;
+
+    /// Is ready when asking again is worthwhile. This is a hint: it may be ready without a reason, but not time after time. A wake-up between
+    /// the answer of a request and this call is not lost. Not called while a request is under way.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Removes the claim from the engine, granted or not, or detaches its grant. `again`: an earlier request to leave may have taken effect,
+    /// or may still arrive. Not called for a claim that was never asked for.
+    ///
+    /// The first poll sends, unless a request of this claim is under way that this one must not overtake. That poll may happen in a `Drop`,
+    /// without an async runtime.
+    ///
+    /// # Errors
+    /// Without an [effect](Error::effect) nothing was removed. Otherwise the claim may have been removed: that decides whether a later
+    /// request that finds nothing reports "released" or "lost".
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left>;
+
+    /// Returns what keeps the claim alive while it waits, or while it `holds`. `None`: nothing has to.
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>>;
+
+    /// Changes the grant of a claim that holds. An engine without upgrades and votes need not write it.
+    ///
+    /// # Errors
+    /// [`is_upgrade_conflict`](Error::is_upgrade_conflict) if another holder is marked already: the claim stays shared.
+    fn turn(&mut self, _to: Turn) -> Request<'_, Attempt> {
+        Request::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to upgrade a lock")))
+    }
+
+    /// The cleanup was given up, so nobody asks any more, and the claim may still be at the engine. `asking`: a request for the grant was
+    /// sent and had no reply. An engine whose leases end by themselves need not write it.
+    fn abandon(&mut self, _asking: bool) {}
+
+    /// Returns why the last request had no answer within its time, if that is known.
+    fn why_silent(&self) -> Option<Error> {
+        None
+    }
+
+    /// Returns the engine's own extension, while the claim holds: a type of its crate, to be downcast to.
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        None
+    }
+}
+
+/// A request of a [`Place`]. Nothing is sent before its first poll, and it has a time limit of its own.
+pub enum Request<'a, T> {
+    /// Answered on the spot. It costs no allocation.
+    Ready(Result<T>),
+    /// Dropped together with its caller; the next request of the claim is then sent behind it. For an engine that handles the requests of a
+    /// claim in the order in which they were sent, or that knows itself which of them are under way.
+    Drops(Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>),
+    /// Kept by the entry when its caller goes away, and driven to its end before the next request of the claim is sent. For an engine where a
+    /// later request may overtake an earlier one. It shares with the place what it needs by an `Arc`.
+    Kept(Pin<Box<dyn Future<Output = Result<T>> + Send>>),
+}
+
+impl<'a, T> Request<'a, T> {
+    /// Makes a request that is answered.
+    pub fn ready(answer: Result<T>) -> Request<'a, T> {
+        Request::Ready(answer)
+    }
+
+    /// Makes a request that is dropped together with its caller.
+    pub fn drops(work: impl Future<Output = Result<T>> + Send + 'a) -> Request<'a, T> {
+        Request::Drops(Box::pin(work))
+    }
+
+    /// Makes a request that outlives its caller.
+    pub fn kept(work: impl Future<Output = Result<T>> + Send + 'static) -> Request<'a, T> {
+        Request::Kept(Box::pin(work))
+    }
+}
+
+/// How a claim leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leave {
+    /// It is not wanted any more, waiting or holding. No run of it is kept.
+    Withdraw,
+    /// Its work is done, or its guard was dropped. An engine whose grant is a transaction commits it if the claim
+    /// [was released](crate::Claim::is_released), and else rolls it back.
+    Release,
+    /// Its grant stays for the claim's `ttl` from this request on, and belongs to no process. [`Found::Missing`] answers that there is none.
+    Detach,
+}
+
+/// What becomes of a grant. The answer is [`Attempt::Granted`] with the grant's token, or says why not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// Exclusive, once all other holders have left: see [`Entry::upgrade`](crate::Entry::upgrade).
+    Exclusive {
+        /// The claim is marked while it is blocked, so that it goes before all that wait.
+        join: bool,
+    },
+    /// Shared, without a mark: see [`Entry::downgrade`](crate::Entry::downgrade).
+    Shared {
+        /// The token that the holder knows.
+        token: Token,
+    },
+    /// As it is, with this token: see [`Entry::raise`](crate::Entry::raise).
+    Raise {
+        /// The token.
+        to: Token,
+    },
+}
+
+/// The reply to a request to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// What was there.
+    pub found: Found,
+    /// Whether that was a grant. `None`: the engine does not say, so it was one if the claim was ever confirmed.
+    pub held: Option<bool>,
+    /// The connection has sent the request more than once.
+    pub repeated: bool,
+}
+
+impl From<Found> for Left {
+    fn from(found: Found) -> Left {
+        Left { found, held: None, repeated: false }
+    }
+}
+
+/// For an engine that knows what it removed.
+impl From<Removed> for Left {
+    fn from(removed: Removed) -> Left {
+        match removed {
+            Removed::Released => Left { held: Some(true), ..Found::Valid.into() },
+            Removed::Withdrawn => Left { held: Some(false), ..Found::Valid.into() },
+            Removed::Nothing => Found::Missing.into(),
+        }
+    }
+}

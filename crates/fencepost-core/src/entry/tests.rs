@@ -1,0 +1,311 @@
+use std::pin::pin;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::backend::Session;
+use crate::backend::admission::Mode;
+use crate::backend::claim::Want;
+use crate::error::ErrorKind;
+use crate::name::Name;
+use crate::operator::holder::HolderInfo;
+use crate::runtime::Runtime;
+use crate::runtime::spawner::{Spawner, Task};
+use crate::sync::Mutex;
+use crate::time::Clock;
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// What the place was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Ask,
+    Leave(Leave, bool),
+    Turn(Turn),
+    Abandoned(bool),
+}
+
+enum Expected {
+    Attempt(oneshot::Receiver<Result<Attempt>>),
+    Left(oneshot::Receiver<Result<Left>>),
+}
+
+/// The engine's end: answers requests in the order in which they were made.
+#[derive(Default)]
+struct Script {
+    asked: Mutex<Vec<Asked>>,
+    expected: Mutex<Vec<Expected>>,
+}
+
+impl Script {
+    fn attempt(&self) -> oneshot::Sender<Result<Attempt>> {
+        let (answer, expected) = oneshot::channel();
+        self.expected.lock().push(Expected::Attempt(expected));
+        answer
+    }
+
+    fn left(&self) -> oneshot::Sender<Result<Left>> {
+        let (answer, expected) = oneshot::channel();
+        self.expected.lock().push(Expected::Left(expected));
+        answer
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+
+    fn next(&self, asked: Asked) -> Expected {
+        self.asked.lock().push(asked);
+        self.expected.lock().remove(0)
+    }
+}
+
+struct Scripted {
+    script: Arc<Script>,
+    keeps: bool,
+}
+
+impl Scripted {
+    fn attempt(&self, asked: Asked) -> Request<'_, Attempt> {
+        let script = Arc::clone(&self.script);
+        let work = async move {
+            let Expected::Attempt(answer) = script.next(asked) else { panic!("a request to leave") };
+            answer.await.expect("it is answered")
+        };
+        if self.keeps { Request::kept(work) } else { Request::drops(work) }
+    }
+}
+
+impl Place for Scripted {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.attempt(Asked::Ask)
+    }
+
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        let script = Arc::clone(&self.script);
+        let work = async move {
+            let Expected::Left(answer) = script.next(Asked::Leave(how, again)) else {
+                panic!("a request to ask")
+            };
+            answer.await.expect("it is answered")
+        };
+        if self.keeps { Request::kept(work) } else { Request::drops(work) }
+    }
+
+    fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
+        None
+    }
+
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.attempt(Asked::Turn(to))
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.script.asked.lock().push(Asked::Abandoned(asking));
+    }
+}
+
+struct NoTasks;
+
+impl Spawner for NoTasks {
+    fn spawn(&self, _: Task) {}
+}
+
+struct Stage {
+    script: Arc<Script>,
+    claim: Arc<Claim>,
+    entry: Box<dyn Entry>,
+}
+
+impl Stage {
+    fn new(keeps: bool) -> Stage {
+        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
+        let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
+        let holder = HolderInfo::labelled("test");
+        let claim = Arc::new(Claim::new(runtime.fresh_id(), want, TTL, holder, runtime.clone()));
+        let script = Arc::new(Script::default());
+        let entry = ClaimEntry::enter(Arc::clone(&claim), Scripted { script: Arc::clone(&script), keeps });
+        Stage { script, claim, entry }
+    }
+
+    fn confirm(&self) {
+        self.claim.confirm(self.claim.runtime.clock().now(), TTL);
+    }
+
+    /// Makes it a holder.
+    fn granted(keeps: bool) -> Stage {
+        let mut stage = Stage::new(keeps);
+        stage.confirm();
+        stage.script.attempt().send(granted(1)).unwrap();
+        assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Granted(_))));
+        stage.script.asked();
+        stage
+    }
+}
+
+fn granted(token: u64) -> Result<Attempt> {
+    Ok(Attempt::Granted(Token::new(token)))
+}
+
+fn refused() -> Error {
+    Error::new(ErrorKind::Unreachable, "no connection")
+}
+
+fn poll<T>(reply: &mut (impl Future<Output = T> + Unpin)) -> Poll<T> {
+    Pin::new(reply).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn now<T>(reply: impl Future<Output = T>) -> T {
+    let Poll::Ready(answer) = pin!(reply).poll(&mut Context::from_waker(Waker::noop())) else {
+        panic!("it is answered")
+    };
+    answer
+}
+
+#[test]
+fn a_request_that_is_kept_outlives_its_caller_and_answers_the_next_one() {
+    let mut stage = Stage::new(true);
+    let answer = stage.script.attempt();
+    assert!(poll(&mut stage.entry.attempt()).is_pending(), "its caller goes away now");
+    let wait = |stage: &mut Stage| stage.entry.poll_wait(&mut Context::from_waker(Waker::noop()));
+    assert!(wait(&mut stage).is_pending());
+    stage.confirm();
+    answer.send(granted(7)).unwrap();
+    assert!(wait(&mut stage).is_ready(), "the answer is the news");
+    assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Granted(token)) if token == Token::new(7)));
+    assert_eq!(stage.script.asked(), [Asked::Ask], "it was asked once");
+}
+
+#[test]
+fn a_kept_request_ends_before_the_claim_leaves() {
+    let mut stage = Stage::new(true);
+    let answer = stage.script.attempt();
+    assert!(poll(&mut stage.entry.attempt()).is_pending());
+    let left = stage.script.left();
+    let mut leaving = stage.entry.withdraw();
+    assert!(poll(&mut leaving).is_pending());
+    assert_eq!(stage.script.asked(), [Asked::Ask], "the request to leave must not overtake it");
+    answer.send(granted(1)).unwrap();
+    assert!(poll(&mut leaving).is_pending());
+    assert_eq!(stage.script.asked(), [Asked::Leave(Leave::Withdraw, false)]);
+    left.send(Ok(Removed::Released.into())).unwrap();
+    assert_eq!(now(leaving).unwrap(), Removed::Released);
+    assert_eq!(now(stage.entry.withdraw()).unwrap(), Removed::Released, "the first answer still holds");
+    assert!(stage.script.asked().is_empty());
+}
+
+#[test]
+fn a_request_that_is_dropped_is_followed_by_the_next_one() {
+    let mut stage = Stage::new(false);
+    let _lost = stage.script.attempt();
+    assert!(poll(&mut stage.entry.attempt()).is_pending());
+    stage.script.left().send(Ok(Found::Missing.into())).unwrap();
+    assert_eq!(now(stage.entry.withdraw()).unwrap(), Removed::Nothing);
+    assert_eq!(stage.script.asked(), [Asked::Ask, Asked::Leave(Leave::Withdraw, false)]);
+}
+
+#[test]
+fn a_claim_that_was_refused_is_not_at_the_engine() {
+    for keeps in [true, false] {
+        let mut stage = Stage::new(keeps);
+        stage.script.attempt().send(Err(refused())).unwrap();
+        assert!(now(stage.entry.attempt()).is_err());
+        assert_eq!(now(stage.entry.withdraw()).unwrap(), Removed::Nothing);
+        assert_eq!(stage.script.asked(), [Asked::Ask]);
+        // It may be there if the request may have taken effect, also when a later one is refused.
+        let mut stage = Stage::new(keeps);
+        for error in [refused().unknown(), refused()] {
+            stage.script.attempt().send(Err(error)).unwrap();
+            assert!(now(stage.entry.attempt()).is_err());
+        }
+        drop(stage.entry);
+        assert_eq!(stage.script.asked(), [Asked::Ask, Asked::Ask, Asked::Abandoned(true)]);
+    }
+}
+
+#[test]
+fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
+    for (error, again, removed) in
+        [(refused().unknown(), true, Removed::Released), (refused(), false, Removed::Nothing)]
+    {
+        let mut stage = Stage::granted(true);
+        stage.script.left().send(Err(error)).unwrap();
+        assert!(now(stage.entry.release()).is_err());
+        stage.script.left().send(Ok(Found::Missing.into())).unwrap();
+        assert_eq!(now(stage.entry.release()).unwrap(), removed);
+        let asked = [Asked::Leave(Leave::Release, false), Asked::Leave(Leave::Release, again)];
+        assert_eq!(stage.script.asked(), asked);
+        drop(stage.entry);
+        assert!(stage.script.asked().is_empty(), "nothing is left to give up");
+    }
+}
+
+#[test]
+fn a_grant_turns_and_keeps_its_last_token() {
+    for keeps in [true, false] {
+        let mut stage = Stage::granted(keeps);
+        stage.script.attempt().send(Ok(Attempt::Blocked { again: None })).unwrap();
+        assert!(matches!(now(stage.entry.upgrade(true)), Ok(Attempt::Blocked { .. })));
+        stage.script.attempt().send(granted(5)).unwrap();
+        assert!(matches!(now(stage.entry.upgrade(true)), Ok(Attempt::Granted(_))));
+        assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Granted(token)) if token == Token::new(5)));
+        stage.script.attempt().send(Ok(Attempt::Gone)).unwrap();
+        assert!(now(stage.entry.downgrade(Token::new(1))).unwrap_err().is_lost());
+        assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
+        let upgrade = Asked::Turn(Turn::Exclusive { join: true });
+        assert_eq!(
+            stage.script.asked(),
+            [upgrade, upgrade, Asked::Turn(Turn::Shared { token: Token::new(1) })]
+        );
+    }
+}
+
+#[test]
+fn an_upgrade_whose_caller_went_away_ends_before_it_is_undone() {
+    let mut stage = Stage::granted(true);
+    let answer = stage.script.attempt();
+    assert!(poll(&mut stage.entry.upgrade(true)).is_pending());
+    stage.script.asked();
+    stage.script.attempt().send(granted(1)).unwrap();
+    let mut undo = stage.entry.downgrade(Token::new(1));
+    assert!(poll(&mut undo).is_pending() && stage.script.asked().is_empty());
+    answer.send(granted(5)).unwrap();
+    now(undo).unwrap();
+    assert_eq!(stage.script.asked(), [Asked::Turn(Turn::Shared { token: Token::new(1) })]);
+}
+
+#[test]
+fn a_detached_grant_belongs_to_nobody() {
+    for keeps in [true, false] {
+        let mut stage = Stage::granted(keeps);
+        stage.script.left().send(Ok(Found::There.into())).unwrap();
+        now(stage.entry.detach()).unwrap();
+        assert_eq!(now(stage.entry.release()).unwrap(), Removed::Nothing);
+        assert_eq!(stage.script.asked(), [Asked::Leave(Leave::Detach, false)]);
+        drop(stage.entry);
+        assert!(stage.script.asked().is_empty());
+        let mut stage = Stage::granted(keeps);
+        stage.script.left().send(Ok(Found::Missing.into())).unwrap();
+        assert!(now(stage.entry.detach()).unwrap_err().is_lost());
+    }
+}
+
+#[test]
+fn a_grant_whose_detachment_nobody_learns_of_is_released() {
+    let mut stage = Stage::granted(true);
+    let detached = stage.script.left();
+    assert!(poll(&mut stage.entry.detach()).is_pending(), "its caller goes away now");
+    detached.send(Ok(Found::There.into())).unwrap();
+    stage.script.left().send(Ok(Found::Valid.into())).unwrap();
+    assert_eq!(now(stage.entry.release()).unwrap(), Removed::Released);
+    assert_eq!(
+        stage.script.asked(),
+        [Asked::Leave(Leave::Detach, false), Asked::Leave(Leave::Release, false)]
+    );
+}
