@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Limit, Listing,
+    Name, Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -12,10 +12,10 @@ use crate::claim::run_store::EtcdRuns;
 use crate::client::EtcdClient;
 use crate::config::Config;
 use crate::doctor;
-use crate::entry::EtcdEntry;
 use crate::error::ENGINE;
 use crate::lease::SHORTEST;
 use crate::operator;
+use crate::place::EtcdPlace;
 use crate::watch::stream;
 
 /// The most claims of a process that wait for one name at the server. The others wait in the process. Each claim at the server is a
@@ -65,11 +65,11 @@ impl Backend for EtcdBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(EtcdEntry::new(&self.client, claim, false))
+        ClaimEntry::enter(Arc::clone(&claim), EtcdPlace::new(&self.client, claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(EtcdEntry::new(&self.client, claim, true))
+        ClaimEntry::attach(Arc::clone(&claim), EtcdPlace::new(&self.client, claim, true))
     }
 
     fn operator(&self) -> &dyn Operator {

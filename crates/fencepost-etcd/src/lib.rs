@@ -30,12 +30,12 @@ mod claim;
 mod client;
 mod config;
 mod doctor;
-mod entry;
 mod error;
 mod guarded;
 mod keys;
 mod lease;
 mod operator;
+mod place;
 mod rpc;
 mod watch;
 

@@ -51,11 +51,10 @@ pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Re
         }
     };
     let (lease, key) = state.choose_key(lease);
-    if lease.is_over(client.now()) || state.withdrawn.load(Relaxed) {
+    if lease.is_over(client.now()) || state.claim.is_leaving() {
         return Ok(Outcome::Gone);
     }
     let request = Request { client: &client, state: &state, lease, key };
-    state.key_used.store(true, Relaxed);
     let outcome = if state.claim.waits { request.enqueue().await } else { request.try_enter().await };
     match outcome {
         Err(failure) if failure.is_lease_not_found() => {
@@ -108,7 +107,12 @@ impl Request<'_> {
             success: [Op::Put(put).into()].into_iter().chain(read.clone().filter(|_| read_created)).collect(),
             failure: [RequestOp::key(self.key)].into_iter().chain(read).collect(),
         };
-        self.client.cluster.call(txn, Some(&self.state.create_unanswered)).await
+        let used = self.state.key_used.swap(true, Relaxed);
+        let reply = self.client.cluster.call(txn, Some(&self.state.create_unanswered)).await;
+        if reply.as_ref().is_err_and(|failure| !failure.is_uncertain()) {
+            self.state.key_used.store(used, Relaxed);
+        }
+        reply
     }
 
     /// Joins the queue.
@@ -151,7 +155,7 @@ impl Request<'_> {
             match (position, reply.key(0).is_some()) {
                 (Position::First(revision), true) => return Ok(Outcome::First(revision)),
                 (Position::Behind | Position::Unknown, true) => return self.take_back().await,
-                _ if self.state.withdrawn.load(Relaxed) => return Ok(Outcome::Gone),
+                _ if self.state.claim.is_leaving() => return Ok(Outcome::Gone),
                 // All holders leave room for the claim.
                 (Position::First(_), false) if round < TRIES => {
                     let unchanged = Compare::unchanged(queue.clone(), keys::end(queue), revision);

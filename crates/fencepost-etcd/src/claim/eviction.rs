@@ -1,7 +1,6 @@
 //! The eviction of a claim of this client by an operator.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use fencepost_core::Loss;
 
@@ -30,7 +29,7 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
     client.runtime.clone().spawn(async move {
         let clock = client.runtime.clock();
         let until = clock.now() + ttl;
-        while holds && !state.withdrawn.load(Relaxed) && clock.now() < until {
+        while holds && !state.claim.is_leaving() && clock.now() < until {
             let moved = async {
                 let lease = client.leases.dedicated(until.since(clock.now())).await?;
                 lease_change::move_key(&client, &state, revision, &lease).await

@@ -21,8 +21,6 @@ pub(crate) struct ClaimState {
     pub(crate) create_unanswered: AtomicBool,
     /// The key may exist, or a request that creates or deletes it may still arrive, so no other claim may use its number.
     pub(crate) key_used: AtomicBool,
-    /// Nothing is requested for it any more.
-    pub(crate) withdrawn: AtomicBool,
     /// A request that moves the key to another lease may have taken effect, or may do so yet.
     pub(crate) lease_uncertain: AtomicBool,
     /// Other programs know its secret: they may release and extend it.
@@ -85,7 +83,6 @@ impl ClaimState {
             inner: Waiter::new(inner),
             create_unanswered: AtomicBool::new(false),
             key_used: AtomicBool::new(false),
-            withdrawn: AtomicBool::new(false),
             lease_uncertain: AtomicBool::new(false),
             attached: AtomicBool::new(false),
             key_watched: AtomicBool::new(false),
@@ -174,7 +171,7 @@ impl ClaimState {
     }
 
     fn lost(&self, end: impl FnOnce(&Validity)) {
-        if self.withdrawn.load(Relaxed) {
+        if self.claim.is_leaving() {
             return;
         }
         // In one step: either the entry confirms the grant before this, or it does not confirm it.

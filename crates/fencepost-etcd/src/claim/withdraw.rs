@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fencepost_core::{ClaimId, ClaimRecord, Loss, State};
+use fencepost_core::{ClaimId, ClaimRecord, Found, Left, Loss, State};
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, PAUSE};
@@ -24,6 +24,13 @@ pub(crate) struct Deletion {
     pub(crate) found: bool,
     /// The request was repeated, so an earlier attempt may have deleted the key.
     pub(crate) repeated: bool,
+}
+
+impl Deletion {
+    pub(crate) fn left(&self) -> Left {
+        let found = if self.found { Found::Valid } else { Found::Missing };
+        Left { found, held: None, repeated: self.repeated }
+    }
 }
 
 /// Deletes the claim's key, and revokes its dedicated lease.

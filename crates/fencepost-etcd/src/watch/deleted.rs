@@ -1,7 +1,6 @@
 //! Keys that were deleted while their claims held the lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fencepost_core::Loss;
@@ -40,7 +39,7 @@ pub(crate) async fn check(client: &Arc<EtcdClient>, claims: &[Arc<ClaimState>]) 
 /// that was created after `at` still exists.
 pub(crate) fn deleted(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, at: i64) {
     let phase = state.phase();
-    if phase.revision().is_none_or(|created| created >= at) || state.withdrawn.load(Relaxed) {
+    if phase.revision().is_none_or(|created| created >= at) || state.claim.is_leaving() {
         return;
     }
     let (Phase::Holding(revision), Some(lease)) = (phase, state.lease()) else {
