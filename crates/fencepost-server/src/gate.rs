@@ -5,7 +5,7 @@
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{self, HeaderName};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
@@ -40,12 +40,17 @@ pub(crate) fn pass(
     let span = trace::span(&request);
     let asks_engine =
         request.extensions().get::<MatchedPath>().is_some_and(|path| asks_engine(path.as_str()));
+    let is_http1 = request.version() < Version::HTTP_2;
     answer(service.clone(), request, next).instrument(span.clone()).map(move |answer| {
         let mut response = answer.unwrap_or_else(IntoResponse::into_response);
         if let Some(problem) = Problem::unlogged(&mut response) {
             response = problem.logged(&service.failures).into_response();
         } else if asks_engine && matches!(response.status(), StatusCode::OK | StatusCode::NO_CONTENT) {
             service.failures.succeeded();
+        }
+        if is_http1 && service.streams.is_closing() {
+            // The next request of this caller goes to another copy of the service.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         trace::answered(&span, &response);
         for (name, value) in HEADERS {

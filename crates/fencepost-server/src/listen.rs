@@ -20,13 +20,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::options::Options;
 use crate::peer::{Noted, Peer};
 use crate::prometheus::Metrics;
+use crate::streams::Streams;
 
 /// How many connections are open at the same time at most, if the system lets the process open so many files.
 const CONNECTIONS: usize = 20_000;
@@ -115,19 +116,18 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
             }
         };
         let (router, certificates) = (router.clone(), options.certificates.clone());
-        let closing = options.streams.connection();
+        let streams = options.streams.clone();
         tokio::spawn(async move {
-            let _permit = permit;
+            // The end of the service waits for the connection.
+            let (_permit, _open) = (permit, streams.connection());
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, Peer::new(peer), router, certificates, closing).await {
+            if let Err(error) = connection(stream, Peer::new(peer), router, certificates, streams).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
     }
 }
 
-/// Says that the connections end. The end of the service waits until it is dropped.
-type Closing = watch::Receiver<bool>;
 type Ended = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 async fn connection(
@@ -135,14 +135,14 @@ async fn connection(
     peer: Peer,
     router: Router,
     tls: Option<Arc<Certificates<ServerConfig>>>,
-    closing: Closing,
+    streams: Streams,
 ) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
     match tls {
-        None => Box::pin(http1(stream, peer, router, closing)).await,
-        Some(certificates) => Box::pin(encrypted(stream, peer, router, certificates, closing)).await,
+        None => Box::pin(http1(stream, peer, router, streams)).await,
+        Some(certificates) => Box::pin(encrypted(stream, peer, router, certificates, streams)).await,
     }
 }
 
@@ -151,7 +151,7 @@ async fn encrypted(
     peer: Peer,
     router: Router,
     certificates: Arc<Certificates<ServerConfig>>,
-    closing: Closing,
+    streams: Streams,
 ) -> Ended {
     let handshake = Box::pin(tokio::time::timeout(HEAD, async move {
         // A disk that hangs stops this connection alone.
@@ -160,8 +160,8 @@ async fn encrypted(
     }));
     let stream = handshake.await??;
     match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Box::pin(http2(stream, peer, router, closing)).await,
-        _ => Box::pin(http1(stream, peer, router, closing)).await,
+        Some(b"h2") => Box::pin(http2(stream, peer, router, streams)).await,
+        _ => Box::pin(http1(stream, peer, router, streams)).await,
     }
 }
 
@@ -181,44 +181,42 @@ async fn http1(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     peer: Peer,
     router: Router,
-    closing: Closing,
+    streams: Streams,
 ) -> Ended {
     let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    until_closing(builder.serve_connection(stream, service), closing, |connection| {
-        connection.graceful_shutdown()
-    })
-    .await
+    // Until the streams have ended, a holder may still send its release. See `gate.rs` for other requests.
+    let connection = builder.serve_connection(stream, service);
+    until(streams.ended(), connection, |connection| connection.graceful_shutdown()).await
 }
 
 async fn http2(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
-    closing: Closing,
+    streams: Streams,
 ) -> Ended {
     let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);
     builder.keep_alive_interval(HEAD).keep_alive_timeout(SILENCE);
-    until_closing(builder.serve_connection(stream, service), closing, |connection| {
-        connection.graceful_shutdown()
-    })
-    .await
+    // The caller sends later requests to another copy of the service. The streams of this connection go on.
+    let connection = builder.serve_connection(stream, service);
+    until(streams.closing(), connection, |connection| connection.graceful_shutdown()).await
 }
 
-/// Serves a connection. When the service ends, the connection ends with the answers to its requests.
-async fn until_closing<C>(connection: C, mut closing: Closing, shut_down: impl FnOnce(Pin<&mut C>)) -> Ended
+/// Serves a connection until the service ends. Then the connection ends with the answers to its requests.
+async fn until<C>(closing: impl Future, connection: C, shut_down: impl FnOnce(Pin<&mut C>)) -> Ended
 where
     C: Future<Output = hyper::Result<()>>,
 {
     let mut connection = pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return Ok(ended?),
-        Ok(_) = closing.wait_for(|closing| *closing) => shut_down(connection.as_mut()),
+        _ = closing => shut_down(connection.as_mut()),
     }
     Ok(connection.await?)
 }

@@ -22,7 +22,7 @@ const ANSWERS: Duration = Duration::from_secs(2);
 pub struct Streams {
     /// Says that the service ends. Each stream that holds a lock has a receiver.
     holds: watch::Sender<bool>,
-    /// Says that the streams have ended. Each connection has a receiver.
+    /// Says that the streams have ended. Each connection has receivers.
     connections: watch::Sender<bool>,
 }
 
@@ -50,9 +50,20 @@ impl Streams {
         self.holds.subscribe()
     }
 
-    /// Returns what says that the connections end. The end waits until it is dropped.
+    /// Counts a connection. The end waits until it is dropped.
     pub(crate) fn connection(&self) -> watch::Receiver<bool> {
         self.connections.subscribe()
+    }
+
+    /// Completes when all streams have ended.
+    pub(crate) async fn ended(&self) {
+        // It cannot fail: this is a sender.
+        let _ = self.connections.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// Returns whether the service ends.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.holds.borrow()
     }
 
     /// Completes with the answer to a request that waits when the service ends.

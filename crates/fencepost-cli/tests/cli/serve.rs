@@ -318,7 +318,17 @@ fn callers_that_wait_are_answered_before_the_streams_have_ended() {
         };
         service.send_with(&key, "/v1/acquire", &json!({ "name": "a", "wait": "1m" }))
     };
-    let waiting: Vec<_> = (0..7).map(waits).collect();
+    let mut waiting: Vec<_> = (0..6).map(waits).collect();
+    // This one would send its next request over the same connection.
+    let mut kept = TcpStream::connect(&service.address).unwrap();
+    let body = json!({ "wait": "1m" }).to_string();
+    let head = format!(
+        "Host: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
+        service.address,
+        body.len()
+    );
+    write!(kept, "POST /v1/locks/a/acquire HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+    waiting.push(kept);
     let mut changes = TcpStream::connect(&service.address).unwrap();
     write!(changes, "GET /v1/changes HTTP/1.1\r\nHost: {}\r\n\r\n", service.address).unwrap();
     place.waiters("a", 7);
