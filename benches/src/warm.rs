@@ -36,10 +36,17 @@ pub(crate) struct Row {
 struct Engine {
     name: &'static str,
     start: fn() -> Server,
-    /// The floor or the driver's own lock: its name, its package in Cargo.lock, and the words that start its side.
-    bare: Option<(&'static str, &'static str, fn(&Server) -> Command)>,
+    bare: Option<Bare>,
     /// The names of the other libraries, and the files with their command lines.
     peers: &'static [(&'static str, &'static str)],
+}
+
+/// The floor, or the driver's own lock.
+struct Bare {
+    name: &'static str,
+    /// Its driver, as Cargo.lock names it.
+    package: &'static str,
+    command: fn(&Server) -> Command,
 }
 
 /// A server, which ends with this.
@@ -60,9 +67,11 @@ const ENGINES: [Engine; 3] = [
             let server = redis::start();
             Server { ours: server.url(), theirs: server.url(), _runs: Box::new(server) }
         },
-        bare: Some(("BLPOP and LPUSH", "redis", |server| {
-            side::program(&["redis-side-floor", &server.theirs, NAME])
-        })),
+        bare: Some(Bare {
+            name: "BLPOP and LPUSH",
+            package: "redis",
+            command: |server| side::program(&["redis-side-floor", &server.theirs, NAME]),
+        }),
         peers: &redis::peers::NAMES,
     },
     Engine {
@@ -71,9 +80,11 @@ const ENGINES: [Engine; 3] = [
             let (server, ours) = zookeeper::start();
             Server { ours, theirs: server.url(), _runs: Box::new(server) }
         },
-        bare: Some(("zookeeper-client's lock", "zookeeper-client", |server| {
-            side::program(&["zookeeper-side-peer", &server.ours])
-        })),
+        bare: Some(Bare {
+            name: "zookeeper-client's lock",
+            package: "zookeeper-client",
+            command: |server| side::program(&["zookeeper-side-peer", &server.ours]),
+        }),
         peers: &zookeeper::peers::PEERS,
     },
     Engine {
@@ -90,7 +101,7 @@ const ENGINES: [Engine; 3] = [
 /// Measures all that are here, and passes each row on when it is complete.
 pub(crate) fn rows(mut done: impl FnMut(&Row)) {
     for engine in ENGINES {
-        if let Some((name, package, command)) = engine.bare {
+        if let Some(Bare { name, package, command }) = &engine.bare {
             done(&engine.row(name, host::version(package), command));
         }
         done(&engine.row("fencepost", host::version("fencepost-core"), |server| ours(&server.ours)));
