@@ -6,13 +6,17 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Eviction, Page, Registry};
+use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::{Server, WebServer};
+use fencepost_testkit::wait::eventually;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use service::Service;
 
+const SOON: Duration = Duration::from_secs(20);
 const PAGE: &str = include_str!("../../../docs/backends/http.md");
 /// The usual lines for nginx, without those of the page. Without HTTP/1.1 to the service, nginx keeps events back unless they ask it not to.
 const USUAL: &str = "```nginx\nlocation /locks/ { proxy_pass http://127.0.0.1:7070/; }\n```";
@@ -67,35 +71,107 @@ async fn names_stay(proxy: WebServer, page: &str) {
     }
 }
 
-/// Returns when the events of a stream that holds the lock `a` arrive: `waiting`, `granted` and `held`.
-async fn arrivals(address: SocketAddr) -> [Duration; 3] {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let body = "{\"name\":\"a\"}";
-    let head = format!(
-        "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    let (sent, mut text, mut bytes) = (Instant::now(), String::new(), [0; 1000]);
-    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    let mut times = [Duration::ZERO; 3];
-    for (time, event) in times.iter_mut().zip(["waiting", "granted", "held"]) {
-        while !text.contains(&format!("event: {event}\n")) {
-            let count = stream.read(&mut bytes).await.unwrap();
-            assert!(count > 0, "{text}");
-            text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-        }
-        *time = sent.elapsed();
+/// A stream through a proxy that holds the lock `a`.
+struct Hold {
+    stream: TcpStream,
+    text: String,
+}
+
+impl Hold {
+    async fn start(proxy: SocketAddr) -> Hold {
+        let mut stream = TcpStream::connect(proxy).await.unwrap();
+        let body = "{\"name\":\"a\",\"ttl\":\"5s\"}";
+        let head = format!(
+            "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        Hold { stream, text: String::new() }
     }
-    times
+
+    /// Returns the data of an event.
+    async fn next_of(&mut self, event: &str) -> Value {
+        let begin = format!("event: {event}\ndata: ");
+        let mut bytes = [0; 1000];
+        loop {
+            let data = self.text.split_once(&begin).and_then(|(_, rest)| rest.split_once('\n'));
+            if let Some((data, _)) = data {
+                return serde_json::from_str(data).unwrap();
+            }
+            let count = self.stream.read(&mut bytes).await.unwrap();
+            assert!(count > 0, "{}", self.text);
+            self.text.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        }
+    }
+
+    /// Returns when the stream has ended.
+    async fn end(mut self) {
+        let _ = self.stream.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+/// A killed proxy ends the streams of callers that still work.
+async fn a_killed_proxy_frees_nothing(proxy: WebServer) {
+    let (engine, service, mut proxy) = start(proxy, PAGE).await;
+    for releases in [false, true] {
+        let mut hold = Hold::start(proxy.address()).await;
+        let granted = hold.next_of("granted").await;
+        let stop_after = Duration::from_millis(granted["stop_after_ms"].as_u64().unwrap());
+        let lock = engine.mutex("a").unwrap();
+        let next = tokio::spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
+        eventually(SOON, "the queue", || async { engine.inspect("a").await.unwrap().waiters().count() == 1 })
+            .await;
+        proxy.kill().unwrap();
+        hold.end().await;
+        let ended = Instant::now();
+        if releases {
+            let body = format!("{{\"lease\":{}}}", granted["lease"]);
+            let head = format!(
+                "POST /v1/leases/release HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let (mut stream, mut answer) =
+                (TcpStream::connect(service.address()).await.unwrap(), String::new());
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+        }
+        let (guard, at) = tokio::time::timeout(SOON, next).await.expect("a grant").unwrap().unwrap();
+        let time = at - ended;
+        // Some time has passed since the event.
+        let is_early = time < stop_after - Duration::from_millis(300);
+        assert_eq!(is_early, releases, "{time:?} of {stop_after:?}");
+        guard.release().await.unwrap();
+        proxy.restart().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_nginx_frees_nothing() {
+    needs!(NGINX);
+    a_killed_proxy_frees_nothing(WebServer::Nginx).await;
+}
+
+#[tokio::test]
+async fn a_killed_apache_frees_nothing() {
+    needs!(APACHE);
+    a_killed_proxy_frees_nothing(WebServer::Apache).await;
 }
 
 async fn streams_arrive(proxy: WebServer, page: &str) {
     let (_engine, _service, proxy) = start(proxy, page).await;
-    let times = tokio::time::timeout(Duration::from_secs(20), arrivals(proxy.address()));
-    let [waiting, granted, held] = times.await.expect("the proxy passes events on");
-    println!("after {waiting:?}, {granted:?} and {held:?}");
-    // An event of a lock that is held comes every 3 s.
-    assert!(granted < Duration::from_secs(2) && held > granted, "{granted:?} {held:?}");
+    let arrivals = async {
+        let sent = Instant::now();
+        let mut hold = Hold::start(proxy.address()).await;
+        hold.next_of("granted").await;
+        let granted = sent.elapsed();
+        hold.next_of("held").await;
+        (granted, sent.elapsed())
+    };
+    let (granted, held) = tokio::time::timeout(SOON, arrivals).await.expect("the proxy passes events on");
+    println!("after {granted:?} and {held:?}");
+    assert!(granted < Duration::from_secs(2) && held < Duration::from_secs(3), "{granted:?} {held:?}");
 }
 
 #[tokio::test]

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fencepost_core::{Guard, Loss, Result};
+use fencepost_core::{Guard, GuardView, Loss, Result};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::events::{Events, SentEvent, Source, Told, stream};
+use crate::held::Held;
 use crate::history::How;
 use crate::peer::Peer;
 use crate::problem::{Answer, Problem};
-use crate::request::{Body, body_of, lock_name};
+use crate::request::{Body, body_of, hold_lease, lock_name};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
@@ -28,7 +29,7 @@ use crate::wanted::{Acquire, Wanted, busy};
 const BEAT: Duration = Duration::from_secs(3);
 
 /// A request and its state.
-struct Held {
+struct Hold {
     service: Service,
     caller: Caller,
     wanted: Wanted,
@@ -44,10 +45,11 @@ struct Held {
 enum Stage {
     Begin,
     Waiting(Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>),
-    Holding(Guard),
-    /// The lock is no longer the caller's. The guard stays until the caller has stopped: the next holder must not be granted before.
+    Holding(Held),
+    /// The lock is no longer the caller's. The guard stays until the caller has stopped, or has released it: the next holder must not be
+    /// granted before.
     Stopping {
-        _guard: Guard,
+        held: Held,
         until: Instant,
     },
     Ended,
@@ -80,33 +82,33 @@ pub(crate) async fn hold(
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
     let (closing, peer) = (service.streams.subscribe(), caller.peer.clone());
     let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
-    let held = Held { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
+    let hold = Hold { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();
-    tokio::spawn(drive(held, events, peer).in_current_span());
+    tokio::spawn(drive(hold, events, peer).in_current_span());
     Ok(stream)
 }
 
-/// Makes the events. A caller that closes the stream has left the queue, or has released the lock. One that does not read, or whose
-/// connection failed, may still work: its lock is held until it has stopped.
-async fn drive(mut held: Held, events: Events, peer: Option<Peer>) {
-    if events.tell(&mut held).await {
+/// Makes the events. A caller whose stream has ended has left the queue. If it held the lock, it may still work: a stream also ends because
+/// a proxy or the service itself ended it. So the lock is held until the caller has stopped or has released it, unless the caller is known
+/// to have ended the stream.
+async fn drive(mut hold: Hold, events: Events, peer: Option<Peer>) {
+    if events.tell(&mut hold).await {
         return;
     }
-    let is_closed_by_caller = events.is_closed() && peer.is_none_or(|peer| peer.is_heard());
-    if is_closed_by_caller {
-        held.note(How::Released);
+    if events.is_closed() && peer.is_some_and(|peer| peer.has_ended()) {
+        hold.note(How::Released);
     } else {
-        held.stop();
-        held.next().await;
+        hold.stop();
+        hold.next().await;
     }
 }
 
-impl Source for Held {
+impl Source for Hold {
     type Data = Value;
 
     async fn next(&mut self) -> Option<Told> {
-        if let Stage::Stopping { until, .. } = self.stage {
-            tokio::time::sleep_until(until).await;
+        if let Stage::Stopping { held, until } = &mut self.stage {
+            let _ = tokio::time::timeout_at(*until, held.taken()).await;
             self.stage = Stage::Ended;
         }
         if let Stage::Ended = self.stage {
@@ -124,7 +126,7 @@ impl Source for Held {
     }
 }
 
-impl Held {
+impl Hold {
     fn check(&self) -> Answer<()> {
         self.service.check_again(&self.caller, Verb::Acquire, &self.wanted.name)
     }
@@ -132,9 +134,7 @@ impl Held {
     /// Ends the stream for a reason that does not come from the lock.
     fn end(&mut self, why: &Problem) -> Told {
         let event = match &self.stage {
-            Stage::Holding(guard) => {
-                ("lost", json!({ "token": guard.token().get(), "why": why.detail(), "detail": null }))
-            }
+            Stage::Holding(held) => ("lost", lost(&held.view, why.detail(), None)),
             _ => {
                 self.service.audit.acquired(&self.caller, &self.wanted.name, Err(why));
                 ("refused", why.to_json())
@@ -147,17 +147,15 @@ impl Held {
 
     /// Notes how the grant ended, if there is one.
     fn note(&self, how: How) {
-        if let Stage::Holding(guard) = &self.stage {
-            self.service.history.ended(guard.name(), guard.token(), how);
+        if let Stage::Holding(held) = &self.stage {
+            self.service.history.ended(held.view.name(), held.view.token(), how);
         }
     }
 
     /// Leaves the queue. A lock is held for as long as the caller may need to stop.
     fn stop(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Holding(guard) => {
-                Stage::Stopping { _guard: guard, until: Instant::now() + self.stop_after }
-            }
+            Stage::Holding(held) => Stage::Stopping { held, until: Instant::now() + self.stop_after },
             stage @ Stage::Stopping { .. } => stage,
             Stage::Begin | Stage::Waiting(_) | Stage::Ended => Stage::Ended,
         };
@@ -177,44 +175,66 @@ impl Held {
                     return Some(("waiting", json!({})));
                 };
                 let problem = match outcome {
-                    Ok(Some(guard)) => {
-                        if let Err(problem) = self.check() {
-                            return Some(self.end(&problem));
-                        }
-                        self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(guard.token()));
-                        self.service.history.granted(self.wanted.granted(&self.caller, &guard));
-                        let (granted, stop_after) = held(&guard, self.received);
-                        self.stop_after = stop_after;
-                        self.stage = Stage::Holding(guard);
-                        return Some(("granted", granted));
-                    }
+                    Ok(Some(guard)) => match self.begin(guard) {
+                        Ok(granted) => return Some(("granted", granted)),
+                        Err(problem) => problem,
+                    },
                     Ok(None) => busy(&self.service.locks, &self.wanted).await,
-                    Err(error) => Problem::from(error).logged(&self.service.failures),
+                    Err(error) => Problem::from(error),
                 };
                 Some(self.end(&problem))
             }
-            Stage::Holding(guard) => {
+            Stage::Holding(held) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
-                let Ok(why) = tokio::time::timeout(beat, guard.lost()).await else {
-                    let (held, stop_after) = held(guard, self.received);
-                    self.stop_after = stop_after;
-                    return Some(("held", held));
+                let view = held.view.clone();
+                let why = tokio::select! {
+                    biased;
+                    () = held.taken() => {
+                        let event = ("lost", lost(&view, &Loss::Released.to_string(), None));
+                        // The request that has taken the guard notes how the grant ended.
+                        self.stage = Stage::Ended;
+                        return Some(event);
+                    }
+                    why = view.lost() => why,
+                    () = tokio::time::sleep(beat) => {
+                        let (event, stop_after) = still_held(&view, self.received);
+                        self.stop_after = stop_after;
+                        return Some(("held", event));
+                    }
                 };
-                let detail = guard.loss_detail().as_deref().map(str::to_owned);
-                let lost = json!({ "token": guard.token().get(), "why": why.to_string(), "detail": detail });
                 self.note(if why == Loss::Evicted { How::Evicted } else { How::Lost });
                 self.stop();
-                Some(("lost", lost))
+                Some(("lost", lost(&view, &why.to_string(), view.loss_detail().as_deref())))
             }
             Stage::Stopping { .. } | Stage::Ended => None,
         }
     }
+
+    /// Begins to hold, if the caller may still have the lock. Returns the data of the event.
+    fn begin(&mut self, guard: Guard) -> Answer<Value> {
+        // Dropped, the guard is released.
+        self.check()?;
+        let grant = self.wanted.granted(&self.caller, &guard);
+        let held = self.service.guards.keep(guard)?;
+        self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(held.view.token()));
+        self.service.history.granted(grant);
+        let (mut granted, stop_after) = still_held(&held.view, self.received);
+        granted["lease"] = hold_lease(&held.lease).into();
+        self.stop_after = stop_after;
+        self.stage = Stage::Holding(held);
+        Ok(granted)
+    }
+}
+
+/// Makes the data of an event that says that the lock is lost.
+fn lost(guard: &GuardView, why: &str, detail: Option<&str>) -> Value {
+    json!({ "token": guard.token().get(), "why": why, "detail": detail })
 }
 
 /// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
 /// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has
 /// `stop_at_ms`: the caller counts it from the moment at which it sent the request, which is before it was received.
-fn held(guard: &Guard, received: Instant) -> (Value, Duration) {
+fn still_held(guard: &GuardView, received: Instant) -> (Value, Duration) {
     let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
     let stop_at = received.elapsed() + stop_after;
     let token = guard.token().get();

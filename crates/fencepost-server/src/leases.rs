@@ -12,11 +12,20 @@ use utoipa::ToSchema;
 use crate::eviction;
 use crate::grant::{Granted, extended};
 use crate::problem::{Answer, Problem};
-use crate::request::{Body, body_of, duration, lease_of};
+use crate::request::{Body, body_of, duration, lease_of, releasable};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
 use crate::view::Claim;
+
+/// The body of a request to release a lease.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Released {
+    /// The secret that acquiring the lock returned, or that of the event `granted` of a stream.
+    #[schema(pattern = "^(hold-)?fencepost1-[0-9a-f]+$")]
+    lease: String,
+}
 
 /// The body of a request about a lease.
 #[derive(Deserialize, ToSchema)]
@@ -86,12 +95,12 @@ pub(crate) async fn extend(
     }
 }
 
-/// Ends a lease, and releases its lock.
+/// Ends a lease or a stream, and releases its lock.
 #[utoipa::path(
     post,
     path = "/v1/leases/release",
     tag = "leases",
-    request_body = Leased,
+    request_body = Released,
     responses(
         (status = 204, description = "The lock is released"),
         Problem,
@@ -102,8 +111,13 @@ pub(crate) async fn release(
     caller: Caller,
     body: Body,
 ) -> Answer<StatusCode> {
-    let lease = leased(&service, &caller, &body_of::<Leased>(body)?.lease)?;
-    service.locks.release(&lease).await?;
+    let body: Released = body_of(body)?;
+    let lease = leased(&service, &caller, releasable(&body.lease))?;
+    match service.guards.take(&lease) {
+        Some(guard) => guard.release().await?,
+        // Another copy of the service may hold it by a stream. The engine tells that one.
+        None => service.locks.release(&lease).await?,
+    }
     service.history.released(&lease);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -29,6 +29,7 @@ mod failures;
 mod gate;
 mod grant;
 mod health;
+mod held;
 mod history;
 mod hold;
 mod keyed;

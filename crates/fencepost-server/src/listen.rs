@@ -116,12 +116,13 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
             }
         };
         let (router, certificates) = (router.clone(), options.certificates.clone());
+        let peer = Peer::new(peer, options.is_direct);
         let streams = options.streams.clone();
         tokio::spawn(async move {
             // The end of the service waits for the connection.
             let (_permit, _open) = (permit, streams.connection());
             // A connection that fails concerns its caller alone.
-            if let Err(error) = connection(stream, Peer::new(peer), router, certificates, streams).await {
+            if let Err(error) = connection(stream, peer, router, certificates, streams).await {
                 tracing::debug!(%error, "a connection ended");
             }
         });
@@ -139,6 +140,7 @@ async fn connection(
 ) -> Ended {
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
+    let stream = Noted::new(stream, &peer);
     // In boxes: a connection takes the memory of what it does, and not of all that it could do.
     match tls {
         None => Box::pin(http1(stream, peer, router, streams)).await,
@@ -147,7 +149,7 @@ async fn connection(
 }
 
 async fn encrypted(
-    stream: TcpStream,
+    stream: Noted<TcpStream>,
     peer: Peer,
     router: Router,
     certificates: Arc<Certificates<ServerConfig>>,
@@ -183,7 +185,7 @@ async fn http1(
     router: Router,
     streams: Streams,
 ) -> Ended {
-    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let stream = TokioIo::new(stream);
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
@@ -198,7 +200,7 @@ async fn http2(
     router: Router,
     streams: Streams,
 ) -> Ended {
-    let stream = TokioIo::new(Noted { stream, peer: peer.clone() });
+    let stream = TokioIo::new(stream);
     let service = service_fn(move |request| answer(router.clone(), peer.clone(), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD_BYTES as u32);

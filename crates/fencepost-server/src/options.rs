@@ -23,6 +23,9 @@ pub struct Options {
     pub certificates: Option<Arc<Certificates<ServerConfig>>>,
     /// The recorder for `/metrics`.
     pub metrics: Option<Metrics>,
+    /// No proxy stands in front of the service. So the end of a caller's connection or stream tells that the caller has ended it, and the
+    /// lock of that stream is free at once.
+    pub is_direct: bool,
     /// The streams that hold locks.
     pub streams: Streams,
 }

@@ -1,54 +1,46 @@
-//! The other end of a connection, and whether it was heard of.
+//! The other end of a connection, and whether it has ended the connection itself.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
-
-/// How long a connection counts as heard after bytes, or the end of what the caller sends, were read.
-const HEARD: Duration = Duration::from_secs(1);
 
 /// A caller's end of a connection.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// When something was read. `None`: the connection has failed.
-    heard: Arc<Mutex<Option<Instant>>>,
+    /// The end of the connection's data was read. `None`: a proxy may stand in front of the service, and its end tells nothing of the caller.
+    ended: Option<Arc<AtomicBool>>,
 }
 
 impl Peer {
-    pub(crate) fn new(address: SocketAddr) -> Peer {
-        Peer { address, heard: Arc::new(Mutex::new(Some(Instant::now()))) }
+    /// `is_direct`: no proxy stands in front of the service.
+    pub(crate) fn new(address: SocketAddr, is_direct: bool) -> Peer {
+        Peer { address, ended: is_direct.then(Arc::default) }
     }
 
-    /// Returns whether the connection has not failed, and something was read just now. If a stream has ended, the caller has closed it
-    /// then: the end of its data, or HTTP/2's reset of the stream, was read. An end for another reason (a reset by the network, a cut
-    /// path, a timeout) tells nothing of the caller.
-    pub(crate) fn is_heard(&self) -> bool {
-        self.heard.lock().is_some_and(|heard| heard.elapsed() < HEARD)
-    }
-
-    fn note<T>(&self, outcome: io::Result<T>, is_read: bool) -> io::Result<T> {
-        let mut heard = self.heard.lock();
-        match &outcome {
-            Err(_) => *heard = None,
-            Ok(_) if is_read => *heard = heard.map(|_| Instant::now()),
-            Ok(_) => {}
-        }
-        outcome
+    /// Returns whether the caller itself has ended the connection: the end of its data was read. Any other end of a stream (a reset by the
+    /// network, a cut path, an end by the service itself) tells nothing of the caller. A reset of the stream over HTTP/2 does not count
+    /// either, because h2 does not say which side has reset a stream whose request is complete.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.load(Relaxed))
     }
 }
 
-/// A connection that notes when its peer was heard.
+/// A connection that notes the end of its data. Under TLS it sees the end of a program that was killed, which sends no end of TLS.
 pub(crate) struct Noted<S> {
-    pub(crate) stream: S,
-    pub(crate) peer: Peer,
+    stream: S,
+    ended: Option<Arc<AtomicBool>>,
+}
+
+impl<S> Noted<S> {
+    pub(crate) fn new(stream: S, peer: &Peer) -> Noted<S> {
+        Noted { stream, ended: peer.ended.clone() }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
@@ -57,8 +49,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let outcome = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        Poll::Ready(self.peer.note(outcome, true))
+        let before = buffer.remaining();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if let Some(ended) = self.ended.as_ref().filter(|_| before > 0 && buffer.remaining() == before) {
+            ended.store(true, Relaxed);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -68,13 +64,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let outcome = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        Poll::Ready(self.peer.note(outcome, false))
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outcome = ready!(Pin::new(&mut self.stream).poll_flush(context));
-        Poll::Ready(self.peer.note(outcome, false))
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -86,8 +80,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let outcome = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, parts));
-        Poll::Ready(self.peer.note(outcome, false))
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
     }
 
     fn is_write_vectored(&self) -> bool {

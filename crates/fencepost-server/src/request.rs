@@ -52,8 +52,26 @@ pub(crate) fn body_of<T: DeserializeOwned>(body: Body) -> Answer<T> {
     body.map_err(|error| Problem::invalid(error.to_string()))
 }
 
+/// The beginning of the text of a stream's lease. The stream extends the lease, so its text can end it and nothing else: if somebody else
+/// extended the lease, the end of the stream would end it at a time that nobody expects.
+const HOLD: &str = "hold-";
+
+/// Returns the text of a stream's lease. It is a secret.
+pub(crate) fn hold_lease(lease: &DetachedLease) -> String {
+    format!("{HOLD}{}", lease.to_secret())
+}
+
+/// Returns the lease in the text of a lease that may be that of a stream.
+pub(crate) fn releasable(text: &str) -> &str {
+    text.strip_prefix(HOLD).unwrap_or(text)
+}
+
 /// Reads a lease. The error does not repeat the text, which is a secret.
 pub(crate) fn lease_of(text: &str) -> Answer<DetachedLease> {
+    if text.starts_with(HOLD) {
+        let detail = "this is the lease of a stream, which extends it; /v1/leases/release ends it, and no other request takes it";
+        return Err(Problem::invalid(detail));
+    }
     text.parse().map_err(|error: Error| Problem::from(error))
 }
 

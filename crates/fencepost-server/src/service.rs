@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::audit::Audit;
 use crate::doctor::Doctor;
 use crate::failures::Failures;
+use crate::held::Guards;
 use crate::history::History;
 use crate::options::Options;
 use crate::problem::{Answer, Problem};
@@ -54,6 +55,8 @@ pub(crate) struct Parts {
     on_the_way: Arc<Semaphore>,
     /// The requests with a key that are under way.
     pub(crate) keyed: Running,
+    /// The guards of streams.
+    pub(crate) guards: Guards,
     pub(crate) snapshots: Snapshots,
     pub(crate) history: History,
     pub(crate) failures: Failures,
@@ -82,6 +85,7 @@ impl Service {
             under_way: Arc::new(Semaphore::new(UNDER_WAY)),
             on_the_way: Arc::new(Semaphore::new(ON_THE_WAY)),
             keyed: Running::default(),
+            guards: Guards::default(),
             snapshots,
             history,
             failures: Failures::default(),

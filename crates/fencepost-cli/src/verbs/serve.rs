@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Listen on this address; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
+    /// No proxy stands in front: the lock of a stream is free at once when its caller ends the connection or is killed
+    #[arg(long)]
+    direct: bool,
     /// File of access tokens, which is read again when it changes: each request then needs one
     #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
     tokens: Option<PathBuf>,
@@ -210,6 +213,7 @@ fn options(args: &Args) -> Result<Service, Error> {
         audit,
         certificates,
         metrics: Some(Metrics::install()?),
+        is_direct: args.direct,
         streams: Streams::default(),
     })
 }

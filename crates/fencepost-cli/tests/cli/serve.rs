@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_testkit::etcd::{self, Etcd};
 use fencepost_testkit::needs;
@@ -216,20 +216,52 @@ fn a_key_finds_its_grant_in_a_table() {
     a_key_finds_its_grant(&place);
 }
 
-#[test]
-fn a_stream_holds_the_lock_until_it_is_closed() {
-    let place = Place::new();
-    let service = Service::start(&place);
+/// Holds the lock `a` by a stream. Returns it with the event `granted`.
+fn hold(service: &Service) -> (TcpStream, Value) {
     let mut stream = service.send("/v1/hold", &json!({ "name": "a", "holder": "job 7" }));
+    stream.set_read_timeout(Some(SOON)).unwrap();
     let (mut text, mut byte) = (String::new(), [0]);
-    while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {
+    loop {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{text}");
         text.push(byte[0] as char);
+        let event = text.split_once("event: granted\ndata: ").and_then(|(_, rest)| rest.split_once('\n'));
+        if let Some((granted, _)) = event {
+            return (stream, serde_json::from_str(granted).unwrap());
+        }
     }
-    assert_eq!(place.show("a")["holders"][0]["holder"], "job 7", "{text}");
+}
+
+#[test]
+fn a_stream_holds_the_lock_until_its_lease_is_released_at_any_copy() {
+    let place = Place::new();
+    let (first, second) = (Service::start(&place), Service::start(&place));
+    for (copy, closes) in [(&first, false), (&first, true), (&second, false), (&second, true)] {
+        let (stream, granted) = hold(&first);
+        assert_eq!(place.show("a")["holders"][0]["holder"], "job 7");
+        let stream = (!closes).then_some(stream);
+        assert_eq!(copy.post("/v1/acquire", &json!({ "name": "a" })).0, 409);
+        let lease = json!({ "lease": granted["lease"] });
+        assert_eq!(copy.post("/v1/leases/release", &lease).0, 204);
+        let (status, next) = copy.post("/v1/acquire", &json!({ "name": "a" }));
+        assert_eq!(status, 200, "{next}");
+        assert_eq!(copy.post("/v1/leases/release", &lease).0, 410);
+        assert_eq!(copy.post("/v1/leases/release", &json!({ "lease": next["lease"] })).0, 204);
+        drop(stream);
+    }
+}
+
+#[test]
+fn a_stream_that_its_caller_closes_releases_the_lock_where_no_proxy_is() {
+    let place = Place::new();
+    let service = Service::start_with(&place, &["--direct"]);
+    let (stream, granted) = hold(&service);
+    assert_eq!(granted["stop_after_ms"], 10_000);
+    let start = Instant::now();
     drop(stream);
     eventually("it is released", SOON, || {
         place.show("a")["holders"].as_array().unwrap().is_empty().then_some(())
     });
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -280,7 +312,7 @@ fn only_loopback_and_engines_with_leases_are_served() {
 #[test]
 fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
     let place = Place::new();
-    let mut service = Service::start(&place);
+    let mut service = Service::start_with(&place, &["--direct"]);
     let mut stream = service.send("/v1/hold", &json!({ "name": "a" }));
     stream.set_read_timeout(Some(SOON)).unwrap();
     let mut text = String::new();
@@ -303,7 +335,7 @@ fn a_service_that_is_ended_waits_for_the_holders_of_its_streams() {
 #[test]
 fn callers_that_wait_are_answered_before_the_streams_have_ended() {
     let place = Place::new();
-    let mut service = Service::start(&place);
+    let mut service = Service::start_with(&place, &["--direct"]);
     let mut stream = service.send("/v1/hold", &json!({ "name": "a" }));
     let (mut text, mut byte) = (String::new(), [0]);
     while !text.contains("event: granted") && stream.read(&mut byte).unwrap() == 1 {

@@ -162,7 +162,7 @@ impl Guard {
     }
 
     /// Returns a view for work that does not own the guard.
-    pub(crate) fn view(&self) -> GuardView {
+    pub fn view(&self) -> GuardView {
         GuardView::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
     }
 

@@ -93,6 +93,11 @@ impl GuardView {
         self.claim.validity.trouble()
     }
 
+    /// Returns what the engine knows of the loss beside its kind: see [`Guard::loss_detail`](crate::Guard::loss_detail).
+    pub fn loss_detail(&self) -> Option<Arc<str>> {
+        self.claim.validity.detail()
+    }
+
     /// Completes when the lock is in doubt or lost: see [`Guard::suspect`](crate::Guard::suspect).
     ///
     /// # Cancel safety

@@ -1,21 +1,24 @@
 //! The end of a stream that holds a lock: the next holder is granted after this one has stopped.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
-use axum::http::{Request, header};
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{Request, StatusCode, header};
 use fencepost_core::{Client, Eviction};
 use fencepost_server::{Options, Streams};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
-use http_body_util::BodyExt;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use h2::RecvStream;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use crate::kit::{Events, service};
+use crate::kit::{Events, answer, lease, post, service};
 use crate::network::{connect, listen_on, make_certificate, tls};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -64,18 +67,20 @@ async fn hold(address: SocketAddr) -> (TcpStream, Duration) {
 }
 
 #[tokio::test]
-async fn a_lost_lock_stays_until_its_holder_has_closed_the_stream() {
+async fn a_lost_lock_stays_until_its_holder_has_stopped_or_released_it() {
     let (router, locks) = service().await;
-    for closes in [true, false] {
+    for releases in [true, false] {
         let mut events = Events::hold(&router, "a", &json!({ "ttl": "3s" })).await;
         let granted = events.next_of("granted").await;
         let (token, lost) = (granted["token"].as_u64().unwrap(), Instant::now());
         locks.evict("a", token.into(), &Eviction::new(false)).await.unwrap();
         events.next_of("lost").await;
         assert!(!is_free(&locks).await, "its holder may still work");
-        if closes {
-            drop(events);
-            time_until_free(&locks).await;
+        if releases {
+            // It was lost, so its holder is told so.
+            assert_eq!(release(&router, &granted).await, StatusCode::GONE);
+            let time = time_until_free(&locks).await;
+            assert!(time < Duration::from_millis(500), "{time:?}");
         } else {
             assert_eq!(events.next().await, None);
             assert!(lost.elapsed() > Duration::from_secs(1), "{:?}", lost.elapsed());
@@ -84,49 +89,211 @@ async fn a_lost_lock_stays_until_its_holder_has_closed_the_stream() {
     }
 }
 
+/// Releases the lease of this event.
+async fn release(router: &Router, granted: &Value) -> StatusCode {
+    answer(router, post("/v1/leases/release", &lease(granted))).await.0
+}
+
 #[tokio::test]
-async fn a_connection_that_fails_keeps_its_lock_until_its_holder_has_stopped() {
+async fn a_stream_is_ended_by_its_lease() {
+    let (router, locks) = service().await;
+    let other_copy = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    for (copy, ends_before) in [(&router, false), (&router, true), (&other_copy, false), (&other_copy, true)]
+    {
+        let mut events = Events::hold(&router, "a", &json!({ "ttl": "3s" })).await;
+        let granted = events.next_of("granted").await;
+        for request in ["extend", "show"] {
+            let (status, problem) =
+                answer(&router, post(&format!("/v1/leases/{request}"), &lease(&granted))).await;
+            assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &json!("invalid")));
+            assert!(!problem.to_string().contains("fencepost1-"), "{problem}");
+        }
+        let events = if ends_before {
+            drop(events);
+            None
+        } else {
+            Some(events)
+        };
+        assert!(!is_free(&locks).await);
+        let start = Instant::now();
+        assert_eq!(release(copy, &granted).await, StatusCode::NO_CONTENT);
+        assert!(is_free(&locks).await && start.elapsed() < Duration::from_millis(500));
+        assert_eq!(release(copy, &granted).await, StatusCode::GONE);
+        if let Some(mut events) = events {
+            // Another copy's stream learns of that at its next renewal.
+            let lost = events.next_of("lost").await;
+            assert!(!std::ptr::eq(copy, &router) || lost["why"] == "it was released", "{lost}");
+            assert_eq!(events.next().await, None);
+        }
+    }
+}
+
+/// Checks how long the lock of a stream that has ended stays.
+async fn check_end(locks: &Client, stop_after: Duration, is_free_at_once: bool) {
+    let time = time_until_free(locks).await;
+    let expected = match is_free_at_once {
+        true => Duration::ZERO..stop_after / 2,
+        false => stop_after - Duration::from_millis(200)..stop_after + Duration::from_secs(3),
+    };
+    assert!(expected.contains(&time), "{time:?} of {stop_after:?}");
+}
+
+async fn connections_that_fail(is_direct: bool) {
     let (_, locks) = service().await;
-    let address = listen_on(&locks, Options::default());
+    let address = listen_on(&locks, Options { is_direct, ..Options::default() });
     let (stream, stop_after) = hold(address).await;
-    // The end of what the caller sends.
+    // The end of what the caller sends, or of what a proxy sends in its place.
     drop(stream);
-    let time = time_until_free(&locks).await;
-    assert!(time < stop_after, "{time:?}");
+    check_end(&locks, stop_after, is_direct).await;
     let (stream, stop_after) = hold(address).await;
     // A reset, as a firewall sends it: the caller may not know.
     stream.set_zero_linger().unwrap();
     drop(stream);
-    let time = time_until_free(&locks).await;
-    assert!(time > stop_after - Duration::from_millis(200), "{time:?} of {stop_after:?}");
+    check_end(&locks, stop_after, false).await;
 }
 
 #[tokio::test]
-async fn a_stream_of_http2_that_is_reset_releases_its_lock() {
-    needs!(OPENSSL);
+async fn a_connection_that_fails_keeps_its_lock_until_its_holder_has_stopped() {
+    tokio::join!(connections_that_fail(false), connections_that_fail(true));
+}
+
+/// A connection of HTTP/2 that holds the lock.
+struct Http2 {
+    response: RecvStream,
+    stop_after: Duration,
+    /// Sends these bytes between the frames of the client.
+    raw: mpsc::UnboundedSender<Vec<u8>>,
+    /// Pass on what both sides send.
+    pumps: [JoinHandle<()>; 2],
+    /// Sends requests. Without it the connection ends.
+    _requests: h2::client::SendRequest<Bytes>,
+}
+
+impl Http2 {
+    async fn hold(address: SocketAddr, dir: &Path) -> Http2 {
+        let (from_server, mut to_server) =
+            tokio::io::split(connect(address, dir, None, b"h2").await.unwrap());
+        let (own, far) = tokio::io::duplex(64 * 1024);
+        let (mut from_client, to_client) = tokio::io::split(far);
+        let (raw, mut sent) = mpsc::unbounded_channel::<Vec<u8>>();
+        let from = tokio::spawn(async move {
+            let (mut from_server, mut to_client) = (from_server, to_client);
+            let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+            let _ = to_client.shutdown().await;
+        });
+        let to = tokio::spawn(async move {
+            let mut buffer = vec![0; 16 * 1024];
+            loop {
+                let written = tokio::select! {
+                    read = from_client.read(&mut buffer) => match read {
+                        Ok(count @ 1..) => to_server.write_all(&buffer[..count]).await,
+                        _ => break,
+                    },
+                    Some(bytes) = sent.recv() => to_server.write_all(&bytes).await,
+                };
+                if written.and(to_server.flush().await).is_err() {
+                    break;
+                }
+            }
+            let _ = to_server.shutdown().await;
+        });
+        let (mut requests, connection) = h2::client::handshake(own).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post("https://localhost/v1/hold");
+        let request = request.header(header::CONTENT_TYPE, "application/json").body(()).unwrap();
+        let (response, mut body) = requests.send_request(request, false).unwrap();
+        body.send_data(json!({ "name": "a", "ttl": "5s" }).to_string().into(), true).unwrap();
+        let mut response = response.await.unwrap().into_body();
+        let mut text = String::new();
+        let stop_after = loop {
+            let data = response.data().await.unwrap().unwrap();
+            text.push_str(std::str::from_utf8(&data).unwrap());
+            if let Some(time) = stop_after(&text) {
+                break time;
+            }
+        };
+        Http2 { response, stop_after, raw, pumps: [from, to], _requests: requests }
+    }
+
+    /// Sends bytes that make the service end the connection, and returns when it has.
+    async fn break_by(&mut self, bytes: Vec<u8>) {
+        self.raw.send(bytes).unwrap();
+        let error = tokio::time::timeout(SOON, async {
+            loop {
+                if let Err(error) = self.response.data().await.expect("an error") {
+                    return error;
+                }
+            }
+        });
+        let error = error.await.expect("the service ends the connection");
+        assert!(!error.is_reset(), "{error:?}");
+    }
+}
+
+/// Makes a frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Makes requests that are begun and cancelled at once.
+fn cancelled_requests(count: u32) -> Vec<u8> {
+    // POST https://localhost/, by the numbers of HPACK's table.
+    let head = [&[0x83, 0x87, 0x84, 0x01, 9], "localhost".as_bytes()].concat();
+    let frames = (0..count).flat_map(|number| {
+        let stream = 101 + 2 * number;
+        [frame(1, 4, stream, &head), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
+    });
+    frames.collect()
+}
+
+/// A change of the flow control by nothing, which breaks a rule.
+fn broken_frame() -> Vec<u8> {
+    frame(8, 0, 0, &[0; 4])
+}
+
+async fn service_ends_the_connection(is_direct: bool, bytes: Vec<u8>) {
     let (dir, (_, locks)) = (TempDir::new("tls").unwrap(), service().await);
     make_certificate(dir.path());
-    let address = listen_on(&locks, tls(dir.path(), None));
-    let stream = connect(address, dir.path(), None, b"h2").await.unwrap();
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    let request = Request::post("https://localhost/v1/hold");
-    let request = request.header(header::CONTENT_TYPE, "application/json");
-    let body = Body::from(json!({ "name": "a", "ttl": "5s" }).to_string());
-    let mut response = sender.send_request(request.body(body).unwrap()).await.unwrap();
-    let mut text = String::new();
-    let stop_after = loop {
-        let frame = response.frame().await.unwrap().unwrap();
-        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
-        if let Some(time) = stop_after(&text) {
-            break time;
-        }
-    };
-    // The connection stays open.
+    let address = listen_on(&locks, Options { is_direct, ..tls(dir.path(), None) });
+    let mut http2 = Http2::hold(address, dir.path()).await;
+    http2.break_by(bytes).await;
+    check_end(&locks, http2.stop_after, false).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_the_service_ends_for_its_resets_keeps_its_lock() {
+    needs!(OPENSSL);
+    let ends = |is_direct| service_ends_the_connection(is_direct, cancelled_requests(40));
+    tokio::join!(ends(false), ends(true));
+}
+
+#[tokio::test]
+async fn a_connection_that_the_service_ends_for_a_broken_frame_keeps_its_lock() {
+    needs!(OPENSSL);
+    let ends = |is_direct| service_ends_the_connection(is_direct, broken_frame());
+    tokio::join!(ends(false), ends(true));
+}
+
+async fn stream_of_http2_that_its_caller_ends(is_direct: bool) {
+    let (dir, (_, locks)) = (TempDir::new("tls").unwrap(), service().await);
+    make_certificate(dir.path());
+    let address = listen_on(&locks, Options { is_direct, ..tls(dir.path(), None) });
+    let Http2 { response, stop_after, _requests, raw: _raw, pumps: _pumps } =
+        Http2::hold(address, dir.path()).await;
+    // A reset, while the connection stays open. The service may have reset the stream as well.
     drop(response);
-    let time = time_until_free(&locks).await;
-    assert!(time < stop_after, "{time:?}");
+    check_end(&locks, stop_after, false).await;
+    let http2 = Http2::hold(address, dir.path()).await;
+    // The end of the connection alone, as when the process is killed.
+    http2.pumps.iter().for_each(JoinHandle::abort);
+    check_end(&locks, http2.stop_after, is_direct).await;
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_that_its_caller_ends_releases_its_lock_where_no_proxy_is() {
+    needs!(OPENSSL);
+    tokio::join!(stream_of_http2_that_its_caller_ends(false), stream_of_http2_that_its_caller_ends(true));
 }
 
 #[tokio::test]
@@ -136,7 +303,7 @@ async fn the_end_of_the_service_tells_holders_and_waits_for_them() {
     let options = Options { streams: streams.clone(), ..Options::default() };
     let router = fencepost_server::router(locks.clone(), &options).unwrap();
     let mut events = Events::hold(&router, "a", &json!({})).await;
-    events.next_of("granted").await;
+    let granted = events.next_of("granted").await;
     let mut queued = Events::hold(&router, "a", &json!({ "wait": "1m" })).await;
     queued.next().await.unwrap();
     let ends = tokio::spawn(async move { streams.end().await });
@@ -144,7 +311,7 @@ async fn the_end_of_the_service_tells_holders_and_waits_for_them() {
     assert_eq!(queued.next_of("refused").await["code"], "closing");
     assert_eq!(queued.next().await, None);
     assert!(!ends.is_finished() && !is_free(&locks).await, "its holder may still work");
-    drop(events);
+    assert_eq!(release(&router, &granted).await, StatusCode::NO_CONTENT);
     tokio::time::timeout(Duration::from_secs(5), ends).await.expect("it ends with the last stream").unwrap();
     time_until_free(&locks).await;
 }

@@ -42,7 +42,7 @@ async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
     let (event, held) = events.next().await.unwrap();
     assert_eq!((event.as_str(), &held["token"]), ("held", &granted["token"]));
     assert!((stop_at + 2_900..stop_at + 6_000).contains(&held["stop_at_ms"].as_u64().unwrap()), "{held}");
-    drop(events);
+    assert_eq!(answer(&router, post("/v1/leases/release", &lease(&granted))).await.0, StatusCode::NO_CONTENT);
     claims(&locks, 0).await;
 }
 
