@@ -180,7 +180,8 @@ mod one {
             a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
             a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
             a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
+            a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }
@@ -196,7 +197,8 @@ mod three {
             a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
             a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
             a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused,
-            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network
+            an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
+            a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }

@@ -51,7 +51,7 @@ impl Fixture for One {
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-        let server = Proxied::start(&Config::new().durable()).expect("a server starts");
+        let server = Proxied::start(&Config::new().durable().clock()).expect("a server starts");
         let seen = server.clone();
         let place =
             Place { server: Some(server.clone()), ..Place::at(server.url(), move || vec![seen.look()]) };
@@ -241,7 +241,7 @@ mod sentinel {
         again: Watched,
         excused: [
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
-            network_gets_slow, a_lease_ends_behind_a_cut
+            network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }
@@ -256,7 +256,7 @@ mod cluster {
             a_stored_limit_counts_for_all_clients, a_greater_limit_admits_waiters_at_once,
             a_smaller_limit_takes_no_permits_away, a_claim_over_the_limit_is_refused_and_blocks_nobody, limits_change_under_load,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
-            network_gets_slow, a_lease_ends_behind_a_cut
+            network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }
@@ -278,7 +278,7 @@ mod redlock {
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
-            network_gets_slow, a_lease_ends_behind_a_cut
+            network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }

@@ -117,6 +117,16 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// later callers.
     fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results>;
 
+    /// Makes sure that the connection for renewals is open. A grant that is reported before that would be lost if the server accepted no
+    /// more connections.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or accepts no more connections.
+    ///
+    /// # Cancel safety
+    /// May be dropped: a connection that is being opened stays for later callers.
+    fn ready_to_renew(&self) -> Answer<'_, ()>;
+
     /// Makes a transaction. Nothing is sent yet.
     fn begin(&self) -> Answer<'_, Box<dyn Transaction>>;
 

@@ -112,18 +112,34 @@ pub async fn on_own_thread<T: Send + 'static>(
 /// Connections of one kind. Each idle one is open.
 pub struct Connections<C: Connect> {
     connector: Arc<C>,
-    idle: Arc<Idle<C>>,
+    pool: Arc<Pool<C>>,
+    /// Where an idle connection is taken from before another one is opened, because the server may have none left.
+    lender: Option<Arc<Pool<C>>>,
     permits: Arc<Semaphore>,
 }
 
-/// Connections that nobody uses. `None` once the client is closed.
-type Idle<C> = Mutex<Option<Vec<Plain<<C as Connect>::Client>>>>;
+type Pool<C> = Mutex<OpenConnections<<C as Connect>::Client>>;
+
+/// The open connections of one kind.
+struct OpenConnections<C> {
+    /// Those that nobody uses. `None` once the client is closed.
+    idle: Option<Vec<Plain<C>>>,
+    used: usize,
+}
+
+impl<C> OpenConnections<C> {
+    /// Takes an idle connection that has not ended.
+    fn take(&mut self) -> Result<Option<Plain<C>>, Failure> {
+        let idle = self.idle.as_mut().ok_or_else(Failure::closed)?;
+        Ok(std::iter::from_fn(|| idle.pop()).find(|connection| !connection.task.has_ended()))
+    }
+}
 
 /// A connection in use. Dropping it closes the connection, unless nothing is under way on it.
 pub struct Used<C: Connect> {
     connector: Arc<C>,
     connection: Option<Plain<C::Client>>,
-    idle: Arc<Idle<C>>,
+    pool: Arc<Pool<C>>,
     clean: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -164,11 +180,15 @@ impl<C: Connect> Used<C> {
 impl<C: Connect> Drop for Used<C> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        if !self.clean || connection.task.has_ended() {
-            return;
-        }
-        if let Some(idle) = self.idle.lock().as_mut().filter(|idle| idle.len() < MAX_IDLE) {
-            idle.push(connection);
+        let mut pool = self.pool.lock();
+        pool.used -= 1;
+        let kept = self.clean && !connection.task.has_ended();
+        match pool.idle.as_mut().filter(|idle| kept && idle.len() < MAX_IDLE) {
+            Some(idle) => idle.push(connection),
+            None => {
+                drop(pool);
+                drop(connection);
+            }
         }
     }
 }
@@ -178,9 +198,21 @@ impl<C: Connect> Connections<C> {
     pub(crate) fn new(connector: &Arc<C>, most: usize) -> Connections<C> {
         Connections {
             connector: Arc::clone(connector),
-            idle: Arc::new(Mutex::new(Some(Vec::new()))),
+            pool: Arc::new(Mutex::new(OpenConnections { idle: Some(Vec::new()), used: 0 })),
+            lender: None,
             permits: Arc::new(Semaphore::new(most)),
         }
+    }
+
+    /// One connection at a time. An idle connection of `lender` is taken over before one is opened.
+    pub(crate) fn one_beside(lender: &Connections<C>) -> Connections<C> {
+        Connections { lender: Some(Arc::clone(&lender.pool)), ..Connections::new(&lender.connector, 1) }
+    }
+
+    /// Returns whether one of the connections is open.
+    pub(crate) fn is_open(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.used > 0 || pool.idle.iter().flatten().any(|connection| !connection.task.has_ended())
     }
 
     /// Returns a connection, first come, first served. Opens one if none is idle.
@@ -223,16 +255,16 @@ impl<C: Connect> Connections<C> {
     }
 
     async fn open(&self, permit: OwnedSemaphorePermit) -> Result<Used<C>, Failure> {
-        let connection = loop {
-            match self.idle.lock().as_mut().ok_or_else(Failure::closed)?.pop() {
-                Some(connection) if connection.task.has_ended() => {}
-                other => break other,
-            }
-        };
-        let (connector, idle) = (Arc::clone(&self.connector), Arc::clone(&self.idle));
+        let mut connection = self.pool.lock().take()?;
+        if let (None, Some(lender)) = (&connection, &self.lender) {
+            connection = lender.lock().take()?;
+        }
+        let (connector, pool) = (Arc::clone(&self.connector), Arc::clone(&self.pool));
         // Clean until the caller has it: the connection of a caller that has left is for the next one.
-        let used =
-            |connection| Used { connector, connection: Some(connection), idle, clean: true, _permit: permit };
+        let used = |connection| {
+            pool.lock().used += 1;
+            Used { connector, connection: Some(connection), pool, clean: true, _permit: permit }
+        };
         let mut used = match connection {
             Some(connection) => used(connection),
             None => {
@@ -248,7 +280,7 @@ impl<C: Connect> Connections<C> {
     /// Closes idle connections, and those in use when their statements end.
     pub(crate) fn close(&self) {
         self.permits.close();
-        let idle = self.idle.lock().take();
+        let idle = self.pool.lock().idle.take();
         drop(idle);
     }
 }

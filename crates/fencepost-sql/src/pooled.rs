@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use fencepost_core::Report;
+use fencepost_core::{Report, SingleFlight};
 
 use crate::database::{Answer, Database, Lane, Results, Statement, Transaction};
-use crate::driver::{Connect, Connections, Driver, Used};
+use crate::driver::{Connect as _, Connections, Driver, Used};
 use crate::failure::Failure;
 
 /// How many connections are kept for other things than claims: one for renewals, one for messages.
@@ -15,18 +15,17 @@ const RESERVED: usize = 2;
 pub(crate) struct Pooled<D: Driver> {
     driver: Arc<D>,
     claims: Arc<Connections<D::Connector>>,
-    renewals: Connections<D::Connector>,
+    renewals: Arc<Connections<D::Connector>>,
+    preparing: SingleFlight<Result<(), Failure>>,
 }
 
 impl<D: Driver> Pooled<D> {
     pub(crate) fn new(driver: Arc<D>) -> Pooled<D> {
         let connector = driver.connector();
         let most = connector.url().connections.saturating_sub(RESERVED).max(1);
-        Pooled {
-            claims: Arc::new(Connections::new(connector, most)),
-            renewals: Connections::new(connector, 1),
-            driver,
-        }
+        let claims = Arc::new(Connections::new(connector, most));
+        let renewals = Arc::new(Connections::one_beside(&claims));
+        Pooled { renewals, claims, driver, preparing: SingleFlight::default() }
     }
 }
 
@@ -35,6 +34,22 @@ impl<D: Driver> Database for Pooled<D> {
         Box::pin(match lane {
             Lane::Claims => self.claims.run(statements),
             Lane::Renewals => self.renewals.run(statements),
+        })
+    }
+
+    fn ready_to_renew(&self) -> Answer<'_, ()> {
+        Box::pin(async {
+            if self.renewals.is_open() {
+                return Ok(());
+            }
+            // Once for all claims, and on the client's own thread: the turn of a claim that is not polled would hold up the others.
+            let renewals = Arc::clone(&self.renewals);
+            let opening = async move {
+                renewals.get().await?.set_clean(true);
+                Ok(())
+            };
+            let runtime = self.driver.connector().runtime();
+            self.preparing.join(runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
         })
     }
 

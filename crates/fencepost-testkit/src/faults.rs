@@ -55,6 +55,14 @@ pub trait Faults: Send {
         Err(Fault::NotSupported("cut"))
     }
 
+    /// Refuses new connections, as a server does that has no free one. Open connections stay.
+    ///
+    /// # Errors
+    /// Returns an error if the engine does not support it.
+    fn refuse(&mut self) -> Result<(), Fault> {
+        Err(Fault::NotSupported("refuse"))
+    }
+
     /// Holds back all bytes in both directions, without closing a connection.
     ///
     /// # Errors
@@ -71,7 +79,7 @@ pub trait Faults: Send {
         Err(Fault::NotSupported("delay"))
     }
 
-    /// Undoes [`cut`](Faults::cut), [`silence`](Faults::silence) and [`delay`](Faults::delay).
+    /// Undoes [`cut`](Faults::cut), [`refuse`](Faults::refuse), [`silence`](Faults::silence) and [`delay`](Faults::delay).
     ///
     /// # Errors
     /// Returns an error if the engine does not support it.
@@ -112,6 +120,10 @@ impl<F: Faults> Faults for Arc<Mutex<F>> {
 
     fn cut(&mut self) -> Result<(), Fault> {
         inner(self).cut()
+    }
+
+    fn refuse(&mut self) -> Result<(), Fault> {
+        inner(self).refuse()
     }
 
     fn silence(&mut self) -> Result<(), Fault> {

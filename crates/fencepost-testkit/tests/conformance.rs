@@ -32,7 +32,7 @@ mod memory {
 
     fencepost_testkit::conformance!(
         InMemory,
-        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut]
+        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder]
     );
 }
 
@@ -83,7 +83,7 @@ mod memory_under_a_layer {
         }
     }
 
-    conformance!(Layered, excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut]);
+    conformance!(Layered, excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder]);
 }
 
 /// The engine with which programs are tested: `Tested` of core. None of its faults is on.
@@ -109,7 +109,7 @@ mod memory_of_tests {
 
     fencepost_testkit::conformance!(
         Tests,
-        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut]
+        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder]
     );
 }
 
@@ -174,7 +174,7 @@ mod memory_with_runs_apart {
     // etcd, ZooKeeper and the SQL engines pass all cases with this layer.
     fencepost_testkit::conformance!(
         again: Apart,
-        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut]
+        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder]
     );
 }
 
@@ -206,7 +206,7 @@ mod memory_under_a_limit {
 
     fencepost_testkit::conformance!(
         Limited,
-        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut]
+        excused: [crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder]
     );
 }
 
@@ -257,7 +257,7 @@ mod memory_with_a_fallback {
             // Nor do they have one history.
             a_firing_runs_once, a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
             the_last_run_is_kept, runs_that_share_or_end_unseen, a_report_arrives_once,
-            crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut
+            crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
 }

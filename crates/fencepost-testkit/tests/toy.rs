@@ -60,7 +60,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     a_longest_time_stands_beside_the_grant, odd_texts_are_shown_whole, a_record_of_a_later_format_is_refused,
     who_waits_evicts_an_overdue_holder,
     mixed_modes,
-    network_gets_slow, a_lease_ends_behind_a_cut,
+    network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder,
     network_goes_dark,
     network_is_dark_within_a_lease,
     permits,

@@ -74,4 +74,5 @@ cases! {
     network_is_dark_within_a_lease
     network_gets_slow
     a_lease_ends_behind_a_cut
+    a_full_server_ends_no_lock
 }

@@ -1,6 +1,7 @@
 //! `fencepost evict`: a holder loses the lock.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, Client, Eviction, Name, Token};
 use serde_json::json;
@@ -8,6 +9,7 @@ use serde_json::json;
 use crate::args::{OUTPUT, check_reason};
 use crate::audit::{self, Evicted};
 use crate::connect::{CLEANUP, Options, close, connect};
+use crate::duration;
 use crate::exit::{Failure, NO};
 use crate::settings::Settings;
 use crate::show;
@@ -24,7 +26,8 @@ use crate::show;
   fencepost evict backup --token 7 --reason 'host is gone'
   fencepost evict backup --overdue --yes || echo none is overdue
 
-Prints an audit line on standard error. Exits with 1 if no holder has that token, or none is overdue."
+Prints on standard error an audit line, and when the lock will be free. Exits with 1 if the lock is free, if no holder has that token, or
+if none is overdue. A holder that is already evicted stays so: the command says it and exits with 0."
 )]
 pub(crate) struct Args {
     /// Evict the holder with token T, as 'fencepost show' prints it. Required with --yes, with several holders, and without a terminal
@@ -76,13 +79,13 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     let info = locks.inspect(&args.name).await?;
     let name = show::visible(&args.name);
     let count = info.holders().count();
-    if args.token.is_none() && !args.overdue && count != 1 {
-        return Err(match count {
-            0 => Failure::new(NO, format!("{name} is free")),
-            _ => Failure::usage(format!(
-                "{name} has {count} holders; choose one with --token T ('fencepost show' prints their tokens)"
-            )),
-        });
+    if count == 0 && !args.overdue {
+        return Err(Failure::new(NO, format!("{name} is free")));
+    }
+    if args.token.is_none() && !args.overdue && count > 1 {
+        return Err(Failure::usage(format!(
+            "{name} has {count} holders; choose one with --token T ('fencepost show' prints their tokens)"
+        )));
     }
     let (mut found, mut failed) = (0, None);
     // Where clients tell their tokens, that of a client that does not reply is shown as zero. It may be the one that is meant.
@@ -112,6 +115,11 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
 }
 
 async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token) -> Result<(), Failure> {
+    let name = show::visible(&args.name);
+    if holder.evicted && !args.now {
+        info!("{name}: the holder with token {token} is already evicted; {}", when_free(holder));
+        return Ok(());
+    }
     if !args.yes {
         confirm(args, holder, token)?;
     }
@@ -129,6 +137,12 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
     };
     audit::line(&what, &evicted);
     result?;
+    match args.now {
+        true => info!(
+            "{name}: the holder with token {token} no longer has the lock; it is told at its next renewal at the latest"
+        ),
+        false => info!("{name}: the holder is told at its next renewal at the latest; {}", when_free(holder)),
+    }
     if args.json {
         let text = json!({
             "name": args.name,
@@ -140,6 +154,16 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
         show::line(&text.to_string())?;
     }
     Ok(())
+}
+
+/// When the lock of an evicted holder is free.
+fn when_free(holder: &ClaimInfo) -> String {
+    let within = holder.expires_in.map_or_else(String::new, |left| {
+        // Whole seconds, rounded up.
+        let left = duration::show(Duration::from_secs(duration::millis(left).div_ceil(1_000)));
+        format!(", within {left}")
+    });
+    format!("the lock is free when the holder has stopped{within}; --now frees it at once")
 }
 
 fn on_terminal() -> bool {

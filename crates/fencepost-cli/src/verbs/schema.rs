@@ -12,7 +12,8 @@ use crate::show;
 /// Print the statements that prepare a database for locks, or run them.
 ///
 /// Comments explain each object and the rights that a user needs. --apply runs the statements as the user of the URL: in one transaction on
-/// PostgreSQL, one by one on MySQL and MariaDB. Objects that exist already stay as they are.
+/// PostgreSQL, one by one on MySQL and MariaDB. Objects that exist already stay as they are. It prints the GRANT statements that another user
+/// needs, who takes the locks.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost schema [OPTIONS]",
@@ -50,12 +51,31 @@ fn objects(schema: &str) -> String {
     texts.join(", ")
 }
 
+/// Returns the statements that give a user the rights to take locks. They are comments of the schema.
+fn grants(schema: &str) -> String {
+    let grants = schema.lines().filter_map(|line| line.strip_prefix("--")).map(str::trim);
+    let grants =
+        grants.filter(|text| text.starts_with("GRANT ") && text.trim_end_matches(';').ends_with(" TO app"));
+    grants
+        .map(|text| format!("    {};\n", text.trim_end_matches(';')))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
+}
+
 /// Runs the verb.
 pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> {
     let url = connect::url(settings)?;
     if args.apply {
         Client::builder().apply_schema(&registry(), &url).await?;
-        info!("schema ready: {} (nothing else was changed)", objects(&registry().schema(&url)?));
+        let schema = registry().schema(&url)?;
+        info!("schema ready: {} (nothing else was changed)", objects(&schema));
+        let grants = grants(&schema);
+        if !grants.is_empty() {
+            info!(
+                "next: if another user takes the locks, run these statements with its name in place of app:\n{grants}"
+            );
+        }
     } else {
         show::print(&registry().schema(&url)?)?;
     }

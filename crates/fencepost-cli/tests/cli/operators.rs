@@ -114,6 +114,35 @@ fn evict_names_its_victim_by_token_and_asks_first() {
     holder.kid.said().expect(76);
 }
 
+/// The command says when the lock is free, and when there is nothing to do.
+#[test]
+fn evict_says_when_the_lock_is_free() {
+    let place = Place::new();
+    let free = ["evict", "hello", "--token", "7", "--yes"];
+    place.output(free).expect(1).complains(&["hello is free"]);
+    let holder = place.running(&["--on-lost", "ignore", "--ttl", "60s"], "hello", HOLD);
+    let token = place.show("hello")["holders"][0]["token"].to_string();
+    let evict = ["evict", "hello", "--token", &token, "--yes"];
+    let said = place.output(evict);
+    said.expect(0).complains(&[
+        "audit:",
+        "is told at its next renewal",
+        "when the holder has stopped",
+        "--now",
+    ]);
+    let said = place.output(evict);
+    said.expect(0).complains(&[
+        "is already evicted",
+        "when the holder has stopped",
+        "--now frees it at once",
+    ]);
+    assert!(!said.err.contains("audit:"), "{said:?}");
+    place.output([&evict[..], &["--now"]].concat()).expect(0).complains(&["no longer has the lock"]);
+    place.output(evict).expect(1).complains(&["hello is free"]);
+    holder.kid.send(Signal::SIGTERM);
+    holder.kid.said();
+}
+
 #[test]
 fn evict_takes_the_lock_from_a_holder_that_is_overdue() {
     let place = Place::new();

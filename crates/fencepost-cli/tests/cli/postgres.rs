@@ -130,7 +130,16 @@ fn a_schema_is_printed_and_made() {
     assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "f");
     place.output(["schema", "-b", "memory:"]).expect(64).complains(&["memory", "no schema"]);
     let table = place.output(["schema", "--apply", "-b", &format!("{}?mode=table", server.url())]);
-    table.expect(0).complains(&["schema ready: 4 tables, 1 view (nothing else was changed)\n"]);
+    table.expect(0).complains(&[
+        "schema ready: 4 tables, 1 view (nothing else was changed)\n",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON \"fencepost_lock\", \"fencepost_lock_queue\", ",
+    ]);
+    // These statements give another user all that it needs.
+    server.run("CREATE ROLE app LOGIN").unwrap();
+    let grants = table.err.lines().filter(|line| line.trim().starts_with("GRANT ")).collect::<String>();
+    server.run(&grants).unwrap();
+    let app = format!("postgres://app@{}/postgres?mode=table", server.address());
+    Place::at(&app).output(["run", "-n", "a", "--", "true"]).expect(0);
     server.run("ALTER ROLE CURRENT_USER SET search_path TO ''").unwrap();
     let place = Place::at(&format!("{}?mode=table", server.url()));
     place.output(["schema", "--apply"]).expect(78).complains(&["set search_path"]);

@@ -105,6 +105,10 @@ impl Faults for Service {
         self.0.lock().proxy.cut()
     }
 
+    fn refuse(&mut self) -> Result<(), Fault> {
+        self.0.lock().proxy.refuse()
+    }
+
     fn silence(&mut self) -> Result<(), Fault> {
         self.0.lock().proxy.silence()
     }

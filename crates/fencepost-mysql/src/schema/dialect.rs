@@ -99,6 +99,7 @@ CREATE TABLE IF NOT EXISTS {session} (
     client    VARCHAR(255) NOT NULL COMMENT 'a name for the process',
     host      VARCHAR(255) NOT NULL,
     process   BIGINT NOT NULL,
+    ttl       BIGINT NOT NULL COMMENT 'length of the lease in microseconds',
     expires   DATETIME(6) NOT NULL,
     evictions BIGINT NOT NULL DEFAULT 0 COMMENT 'how many of its locks were evicted',
     evicted   TEXT COMMENT 'the last of them: by whom and why',
@@ -116,21 +117,27 @@ CREATE TABLE IF NOT EXISTS {run} (
     runs       MEDIUMTEXT NOT NULL COMMENT 'the run under way, the last one and the last good one, as JSON'
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: the last runs of locks';
 
--- Each claim with its true expiry, for people.
+-- Each claim with its true expiry, for people. An end that is further away than the lease is long comes from an earlier clock. The next
+-- claim cuts it.
 CREATE OR REPLACE VIEW {view} AS
 SELECT CONVERT(c.name USING utf8mb4) AS name, c.token, 1 AS holds, c.mode, c.record, c.since,
-       COALESCE(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted, 0 AS place
+       LEAST(COALESCE(c.expires, s.expires),
+             UTC_TIMESTAMP(6) + INTERVAL CASE WHEN c.expires IS NULL THEN s.ttl ELSE c.ttl END MICROSECOND) AS expires, c.session IS NULL AS detached, c.evicted, 0 AS place
 FROM {lock} AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE c.owner IS NOT NULL AND COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
 UNION ALL
 SELECT CONVERT(c.name USING utf8mb4), c.token, c.token > 0, c.mode, c.record, c.since,
-       COALESCE(c.expires, s.expires), c.session IS NULL, c.evicted, c.id
+       LEAST(COALESCE(c.expires, s.expires),
+             UTC_TIMESTAMP(6) + INTERVAL CASE WHEN c.expires IS NULL THEN s.ttl ELSE c.ttl END MICROSECOND), c.session IS NULL, c.evicted, c.id
 FROM {queue} AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE COALESCE(c.expires, s.expires) > UTC_TIMESTAMP(6)
 ORDER BY name, holds DESC, place;
 
--- Each user that takes locks needs SELECT, INSERT, UPDATE and DELETE on each of
---     {lock}, {queue}, {session}, {run}
+-- Each user that takes locks needs these rights:
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {queue} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {session} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {run} TO app
 -- For listing in SQL:
 --     GRANT SELECT ON {view} TO operator
 "#

@@ -149,8 +149,8 @@ async fn names_are_removed_by_age_and_their_tokens_grow() {
     };
     let first = token_of().await;
     // A session that ended long ago shows when a client has cleaned.
-    let forgotten = "INSERT INTO fencepost_lock_session (id, client, host, process, expires) \
-        VALUES (7, 'gone', 'h', 1, UTC_TIMESTAMP(6) - INTERVAL 2 DAY)";
+    let forgotten = "INSERT INTO fencepost_lock_session (id, client, host, process, ttl, expires) \
+        VALUES (7, 'gone', 'h', 1, 1, UTC_TIMESTAMP(6) - INTERVAL 2 DAY)";
     let clean = async || {
         run(&server, forgotten);
         let client = connect(&url).await;

@@ -89,6 +89,7 @@ CREATE TABLE IF NOT EXISTS {session} (
     client    text NOT NULL,                    -- the channel of messages to the process
     host      text NOT NULL,
     process   bigint NOT NULL,
+    ttl       bigint NOT NULL,                  -- length of the lease in microseconds
     expires   timestamptz NOT NULL,
     evictions bigint NOT NULL DEFAULT 0,        -- how many of its locks were evicted
     evicted   text,                             -- the last of them: by whom and why
@@ -110,11 +111,14 @@ COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
 SELECT c.name, c.token, c.token > 0 AS holds, c.mode, c.record, c.since,
-       coalesce(c.expires, s.expires) AS expires, c.session IS NULL AS detached, c.evicted
+       -- An end that is further away than the lease is long comes from an earlier clock. The next claim cuts it.
+       least(coalesce(c.expires, s.expires), clock_timestamp()
+             + CASE WHEN c.expires IS NULL THEN s.ttl ELSE c.ttl END * interval '1 microsecond') AS expires,
+       c.session IS NULL AS detached, c.evicted
 FROM (
-    SELECT name, token, 0 AS place, owner, mode, session, expires, record, since, evicted FROM {lock}
+    SELECT name, token, 0 AS place, owner, mode, session, ttl, expires, record, since, evicted FROM {lock}
     UNION ALL
-    SELECT name, token, id, owner, mode, session, expires, record, since, evicted FROM {queue}
+    SELECT name, token, id, owner, mode, session, ttl, expires, record, since, evicted FROM {queue}
 ) AS c LEFT JOIN {session} AS s ON s.id = c.session
 WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > clock_timestamp()
 ORDER BY c.name, c.token = 0, c.place;

@@ -7,7 +7,7 @@ mod unpolled;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Registry, Result};
+use fencepost_core::{Client, Eviction, Loss, Registry, Result};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
@@ -169,6 +169,31 @@ async fn a_release_tells_the_next_waiter_and_only_then() {
     two.close().await;
 }
 
+/// A holder that has never waited for a lock is told of its eviction by a message, long before its next renewal.
+#[tokio::test]
+async fn a_holder_learns_of_its_eviction_at_once() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let ttl = Duration::from_secs(3_600);
+    let client = Client::builder().ttl(ttl).connect(&registry(), &url).await.expect("it answers");
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+    eventually(SOON, "the holder listens", || async { number(&server, listens) == 1 }).await;
+    let operator = connect(&url).await;
+    // The proof that messages arrive may still be on its way, so the first message may be lost.
+    eventually(SOON, "the holder is told", || async {
+        let how = Eviction::new(false).because("maintenance");
+        let evicted = operator.evict("lock", guard.token(), &how).await;
+        evicted.expect("it holds the lock");
+        tokio::time::timeout(Duration::from_secs(1), guard.lost())
+            .await
+            .is_ok_and(|loss| loss == Loss::Evicted)
+    })
+    .await;
+    client.close().await;
+    operator.close().await;
+}
+
 /// A server that does not flush commits would repeat the tokens of its last moments after a crash.
 #[tokio::test]
 async fn tokens_grow_through_a_crash_without_synchronous_commit() {
@@ -253,8 +278,8 @@ async fn names_are_removed_by_age_and_their_tokens_grow() {
     };
     let first = cycles(5).await;
     // A session that ended long ago shows when a client has cleaned.
-    let forgotten = "INSERT INTO fencepost_lock_session (id, client, host, process, expires) \
-        VALUES (7, 'gone', 'h', 1, clock_timestamp() - interval '2 days')";
+    let forgotten = "INSERT INTO fencepost_lock_session (id, client, host, process, ttl, expires) \
+        VALUES (7, 'gone', 'h', 1, 1, clock_timestamp() - interval '2 days')";
     let clean = async || {
         run(forgotten);
         let client = connect(&url).await;

@@ -209,8 +209,8 @@ impl Server {
         let (mut until, mut turn) = (until, None);
         let persistent = match (lane, request.wait) {
             (Lane::Caller, None) => &self.caller,
-            (Lane::Renewer, None) => &self.renewer,
-            (Lane::Renewer, Some(_)) => &self.slow_keeper,
+            (Lane::Renewer, None) => or_up(&self.renewer, &self.caller),
+            (Lane::Renewer, Some(_)) => or_up(&self.slow_keeper, &self.slow_caller),
             (Lane::Caller, Some(_)) => {
                 let clock = self.options.runtime.clock();
                 turn = Box::pin(clock.within(until, self.turns.acquire())).await.and_then(Result::ok);
@@ -347,6 +347,16 @@ impl Server {
         }
         Some(Answer::of(result, &self.shown))
     }
+}
+
+/// Returns the connection for renewals, or while that is not up the callers' connection, over which the grant came. The server may accept
+/// no further one.
+fn or_up<'a>(own: &'a PersistentConnection, callers: &'a PersistentConnection) -> &'a PersistentConnection {
+    if own.up().is_some() || callers.up().is_none() {
+        return own;
+    }
+    own.start();
+    callers
 }
 
 /// How many times its time limit a withdrawal waits behind the requests of a connection that answers.

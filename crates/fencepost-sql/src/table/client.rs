@@ -1,7 +1,7 @@
 //! The state that the parts of one client share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use crate::table::statements::Statements;
 
 /// How many messages are kept whose rows are not known yet.
 const MAX_EARLY: usize = 1_000;
+
+/// How long a claim has to hold before its client listens for evictions. Most locks are held for less, and need no connection for that.
+const LISTEN_AFTER: Duration = Duration::from_secs(1);
 
 /// A session younger than this part of its lease is not renewed for another claim.
 const FRESH_PART: u32 = 10;
@@ -34,6 +37,8 @@ pub(crate) struct TableClient {
     sessions: Mutex<HashMap<Duration, Arc<SessionRow>>>,
     opening: SingleFlight<Result<(), Failure>>,
     opened: AtomicU64,
+    /// Somebody makes sure that messages arrive, or has done so.
+    listens: AtomicBool,
     queued: Mutex<Queued>,
 }
 
@@ -66,6 +71,7 @@ impl TableClient {
             sessions: Mutex::default(),
             opening: SingleFlight::default(),
             opened: AtomicU64::new(0),
+            listens: AtomicBool::new(false),
             queued: Mutex::default(),
         })
     }
@@ -149,6 +155,29 @@ impl TableClient {
         self.runtime.cleaner().finish(async move {
             let _ = client.run(&client.statements.end_session, vec![id.into()]).await;
         });
+    }
+
+    /// A claim was granted: if it holds for long, it is to learn of its eviction at once.
+    pub(crate) fn listen_soon(&self) {
+        if self.statements.notify.is_none() || self.listens.swap(true, Relaxed) {
+            return;
+        }
+        let (client, clock) = (self.me.clone(), self.runtime.clock().clone());
+        self.runtime.spawn(async move {
+            clock.sleep_until(clock.now() + LISTEN_AFTER).await;
+            let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
+            let sessions: Vec<_> = client.sessions.lock().values().cloned().collect();
+            let listens = sessions.iter().any(|session| session.holds()) && client.listen().await;
+            client.listens.store(listens, Relaxed);
+        });
+    }
+
+    /// Makes sure that messages arrive. Where none do, the next renewal finds what they would have told.
+    pub(crate) async fn listen(&self) -> bool {
+        self.database.listen().await.unwrap_or_else(|failure| {
+            tracing::debug!(%failure, "no messages arrive for now");
+            false
+        })
     }
 
     pub(crate) fn queue(&self, row: i64, waiter: &Arc<Waiter>) {

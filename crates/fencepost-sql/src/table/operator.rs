@@ -41,7 +41,9 @@ fn read(row: &Row) -> ClaimInfo {
     claim.from_arrival = false;
     // The server's clock measures both, so the age is right for a client whose clock is wrong.
     claim.age = Duration::from_micros(row.int(10).max(0).unsigned_abs());
-    claim.expires_in = claim.token.map(|_| Duration::from_micros(row.int(4).max(0).unsigned_abs()));
+    // An end that is further away than the lease is long comes from an earlier clock. The next claim cuts it.
+    let left = row.int(4).clamp(0, row.int(11).max(0));
+    claim.expires_in = claim.token.map(|_| Duration::from_micros(left.unsigned_abs()));
     claim.evicted = row.int(7) != 0;
     claim.detached = row.int(8) != 0;
     claim

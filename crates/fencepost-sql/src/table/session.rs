@@ -122,6 +122,14 @@ impl SessionRow {
         let mut state = self.state.lock();
         state.evictions = found.evictions;
         state.sent = state.sent.max(sent);
+        drop(state);
+        if client.statements.notify.is_some() && self.holds() {
+            // The connection on which messages arrive may have ended.
+            let client = Arc::clone(client);
+            client.runtime.clone().spawn(async move {
+                client.listen().await;
+            });
+        }
         Ok(true)
     }
 
@@ -152,12 +160,12 @@ impl SessionRow {
 
     /// Returns the claims that a renewal confirms: each of them must have its row.
     fn checked(&self) -> Vec<Arc<Waiter>> {
-        let is_checked = |waiter: &Waiter| {
-            let validity = &waiter.claim.validity;
-            let holds = validity.is_confirmed() && validity.ended().is_none();
-            holds && !waiter.has_own_lease() && !waiter.is_leaving()
-        };
         self.claims.lock().values().filter(|waiter| is_checked(waiter)).cloned().collect()
+    }
+
+    /// Returns whether one of its claims holds.
+    pub(crate) fn holds(&self) -> bool {
+        self.claims.lock().values().any(|waiter| is_checked(waiter))
     }
 
     /// Ends the claims that have lost their row or were marked.
@@ -214,6 +222,12 @@ impl SessionRow {
         }
         extend(client, &own).await
     }
+}
+
+fn is_checked(waiter: &Waiter) -> bool {
+    let validity = &waiter.claim.validity;
+    let holds = validity.is_confirmed() && validity.ended().is_none();
+    holds && !waiter.has_own_lease() && !waiter.is_leaving()
 }
 
 impl Drop for SessionRow {

@@ -21,6 +21,11 @@ pub(crate) struct Statements {
     pub(crate) line: Arc<str>,
     /// Deletes a session if its lease is over.
     pub(crate) purge_session: Arc<str>,
+    /// Locks the row of a session, then cuts an end of it that comes from an earlier clock. The second statement waits for nobody, so its
+    /// time is later than that of each renewal that has committed.
+    pub(crate) cut_session: [Arc<str>; 2],
+    /// The same for all rows of a name, whose lock's own row is locked already.
+    pub(crate) cut: [Arc<str>; 3],
     /// Removes dead claims of a name: those in the queue, then the one in the lock's own row.
     pub(crate) purge: [Arc<str>; 2],
     pub(crate) fill_lock_row: Arc<str>,
@@ -106,13 +111,21 @@ impl Statements {
              expires = CASE WHEN $6 = 1 THEN {} END, evicted = NULL, count = 1, since = {now}, modified = {now}",
             after("$5")
         );
+        // How long the lease of a row lasts at most.
+        let length = "CASE WHEN c.expires IS NULL THEN s.ttl ELSE c.ttl END AS length";
+        let cut = |table: &str, key: &str| {
+            let end = after("ttl");
+            format!(
+                "UPDATE {table} SET expires = {end}, modified = {now} WHERE {key} = $1 AND expires > {end}"
+            )
+        };
         // Everything that judges a line, for the lock's own row and for those of the queue.
         let judged = |id: &str, table: &str| {
             let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
             format!(
                 "SELECT {id} AS id, c.owner, c.session, c.mode, c.token, c.fixed, {left} AS micros, s.client, \
                  CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
-                 (SELECT p.permits FROM {lock} p WHERE p.name = $1) AS permits \
+                 (SELECT p.permits FROM {lock} p WHERE p.name = $1) AS permits, {length} \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session WHERE c.name = $1 AND c.owner IS NOT NULL"
             )
         };
@@ -124,7 +137,7 @@ impl Statements {
                 "SELECT c.name, {id} AS id, c.mode, c.token, {left} AS micros, {since} AS since, c.record, \
                  CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
                  CASE WHEN c.session IS NULL THEN 1 ELSE 0 END AS detached, \
-                 CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits, -{age} AS age \
+                 CASE WHEN c.token > 0 THEN 0 ELSE 1 END AS waits, -{age} AS age, {length} \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session \
                  WHERE c.owner IS NOT NULL AND coalesce(c.expires, s.expires) > {now}"
             )
@@ -177,6 +190,15 @@ impl Statements {
                 fill(dialect.or_nothing, &[lock])
             )),
             line: text(format!("{} UNION ALL {} ORDER BY 1", judged("0", lock), judged("c.id", queue))),
+            cut_session: [
+                text(format!("SELECT id FROM {session} WHERE id = $1 FOR UPDATE")),
+                text(cut(session, "id")),
+            ],
+            cut: [
+                text(format!("SELECT id FROM {queue} WHERE name = $1 ORDER BY id FOR UPDATE")),
+                text(cut(queue, "name")),
+                text(cut(lock, "name")),
+            ],
             purge_session: text(format!("DELETE FROM {session} WHERE id = $1 AND expires <= {now}")),
             purge: [
                 text(format!("DELETE FROM {queue} WHERE name = $1 AND {dead}")),
@@ -209,7 +231,8 @@ impl Statements {
             )),
             collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
-                "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), modified = {now} \
+                "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), ttl = greatest(ttl, $3), \
+                 modified = {now} \
                  WHERE name = $1 AND owner = $2 AND (mode = $4 OR $4 = {ANY_MODE}) AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
                 returned("token"),
@@ -220,7 +243,7 @@ impl Statements {
                 "SELECT evicted FROM {table} WHERE name = $1 AND owner = $2 AND evicted IS NOT NULL",
             ),
             detach: pair(&format!(
-                "UPDATE {{table}} SET token = {}, session = NULL, expires = {}, modified = {now} \
+                "UPDATE {{table}} SET token = {}, session = NULL, expires = {}, ttl = $3, modified = {now} \
                  WHERE name = $1 AND owner = $2 AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
                 returned("token"),
@@ -236,7 +259,7 @@ impl Statements {
             )),
             notify: dialect.notify.map(Into::into),
             open_session: text(format!(
-                "INSERT INTO {session} (id, client, host, process, expires) VALUES ($1, $2, $3, $4, {}) {}",
+                "INSERT INTO {session} (id, client, host, process, ttl, expires) VALUES ($1, $2, $3, $4, $5, {}) {}",
                 after("$5"),
                 returning("id")
             )),

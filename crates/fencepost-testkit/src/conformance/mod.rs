@@ -36,6 +36,7 @@
 //! fencepost_testkit::conformance!(InMemory, excused: [
 //!     crash_frees, a_process_that_ends_frees, stop_and_continue, engine_out_of_reach, who_waits_hears_of_an_outage,
 //!     server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut,
+//!     a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder,
 //! ]);
 //! # fn main() {}
 //! ```
@@ -105,6 +106,8 @@ pub enum Need {
     Faults,
     /// Hooks of a [server](crate::faults::Faults::is_server) on a network.
     Server,
+    /// A hook that [steps](crate::faults::Faults::jump) the wall clock by which the engine ends leases.
+    Clock,
 }
 
 impl fmt::Display for Need {
@@ -125,6 +128,7 @@ impl fmt::Display for Need {
             Need::Elsewhere => "another process to kill",
             Need::Faults => "hooks to trouble the engine with",
             Need::Server => "a server to kill and a network to darken",
+            Need::Clock => "a wall clock to step",
         })
     }
 }
@@ -144,7 +148,7 @@ impl Need {
             Need::Inspect => capabilities.inspect,
             Need::Evict => capabilities.evict,
             Need::History => capabilities.history,
-            Need::Elsewhere | Need::Faults | Need::Server => hook,
+            Need::Elsewhere | Need::Faults | Need::Server | Need::Clock => hook,
         }
     }
 }
@@ -246,6 +250,7 @@ macro_rules! conformance {
             lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so
             a_forked_child_releases_nothing a_forked_child_holds_nothing crash_frees stop_and_continue engine_out_of_reach
             who_waits_hears_of_an_outage server_killed_and_restarted network_goes_dark network_is_dark_within_a_lease network_gets_slow a_lease_ends_behind_a_cut
+            a_full_server_ends_no_lock a_clock_set_back_keeps_no_dead_holder
             inspect list_by_prefix_and_page a_longest_time_stands_beside_the_grant odd_texts_are_shown_whole a_record_of_a_later_format_is_refused
             who_waits_evicts_an_overdue_holder evict_wants_the_right_token evict_marks evict_now evict_says_who_and_why
             held_for_its_longest_time kept_for_its_least_time a_lock_in_doubt_warns several_names_are_asked_for_at_once

@@ -92,10 +92,13 @@ impl Stage {
         let ttl = SHORT.max(client.capabilities().min_ttl);
         let other = || self.elsewhere("is/there/another", ttl).map(|mut other| other.end());
         let elsewhere = needs.contains(&Need::Elsewhere) && other().is_some();
-        let wants_faults = needs.contains(&Need::Server) || needs.contains(&Need::Faults);
-        let faults = wants_faults.then(|| self.faults()).flatten();
+        let wants_faults = [Need::Server, Need::Faults, Need::Clock].iter().any(|need| needs.contains(need));
+        let mut faults = wants_faults.then(|| self.faults()).flatten();
+        let clock =
+            needs.contains(&Need::Clock) && faults.as_mut().is_some_and(|faults| faults.jump(0).is_ok());
         let hook = |need| match need {
             Need::Elsewhere => elsewhere,
+            Need::Clock => clock,
             Need::Server => faults.as_ref().is_some_and(|faults| faults.is_server()),
             _ => faults.is_some(),
         };

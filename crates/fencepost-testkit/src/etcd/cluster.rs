@@ -204,6 +204,10 @@ impl Faults for Cluster {
         self.inner().all(|proxy| proxy.cut())
     }
 
+    fn refuse(&mut self) -> Result<(), Fault> {
+        self.inner().all(|proxy| proxy.refuse())
+    }
+
     fn silence(&mut self) -> Result<(), Fault> {
         self.inner().all(|proxy| proxy.silence())
     }

@@ -40,6 +40,10 @@ macro_rules! network_faults {
             self.network.all("cut", |proxy| proxy.cut())
         }
 
+        fn refuse(&mut self) -> Result<(), Fault> {
+            self.network.all("refuse", |proxy| proxy.refuse())
+        }
+
         fn silence(&mut self) -> Result<(), Fault> {
             self.network.all("silence", |proxy| proxy.silence())
         }

@@ -10,6 +10,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
+
+use super::TempDir;
 
 /// A demo uses it, too.
 const SHIM: &str = include_str!("../../../fencepost-demo/src/clock.c");
@@ -19,15 +22,28 @@ pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     if dir.join("clock").exists() {
         return Ok(());
     }
-    std::fs::write(dir.join("clock.c"), SHIM)?;
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"])
-        .current_dir(dir)
-        .output()?;
-    if !built.status.success() {
-        return Err(io::Error::other(format!("cc: {}", String::from_utf8_lossy(&built.stderr))));
-    }
+    std::fs::write(dir.join("clock.so"), built()?)?;
     std::fs::write(dir.join("clock"), [0; 16])
+}
+
+/// Returns the compiled shim. Each test program compiles it once, however many servers it starts.
+fn built() -> io::Result<&'static [u8]> {
+    static BUILT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| error.to_string()));
+    built.as_deref().map_err(|message| io::Error::other(message.as_str()))
+}
+
+fn build() -> io::Result<Vec<u8>> {
+    let dir = TempDir::new("clock")?;
+    let path = dir.path();
+    std::fs::write(path.join("clock.c"), SHIM)?;
+    let mut compiler = Command::new("cc");
+    let output =
+        compiler.args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).current_dir(path).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("cc: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    std::fs::read(path.join("clock.so"))
 }
 
 /// Makes the command's clock follow the folder's file.

@@ -109,6 +109,10 @@ impl<S: Faults> Faults for Proxied<S> {
         self.inner().proxy.cut()
     }
 
+    fn refuse(&mut self) -> Result<(), Fault> {
+        self.inner().proxy.refuse()
+    }
+
     fn silence(&mut self) -> Result<(), Fault> {
         self.inner().proxy.silence()
     }

@@ -27,6 +27,7 @@ struct Shared {
 #[derive(Default)]
 struct Weather {
     cut: bool,
+    full: bool,
     silent: bool,
     delay: Duration,
     closed: bool,
@@ -77,10 +78,10 @@ impl Shared {
             if weather.closed {
                 return;
             }
-            let cut = weather.cut;
+            let refuses = weather.cut || weather.full;
             drop(weather);
             // A connection that is closed at once stands for a refused one.
-            let Some(client) = client.ok().filter(|_| !cut) else { continue };
+            let Some(client) = client.ok().filter(|_| !refuses) else { continue };
             let Ok(server) = TcpStream::connect(self.to) else { continue };
             let _ = self.join(client, server);
         }
@@ -160,6 +161,11 @@ impl Faults for Proxy {
         Ok(())
     }
 
+    fn refuse(&mut self) -> Result<(), Fault> {
+        self.change(|weather| weather.full = true);
+        Ok(())
+    }
+
     fn silence(&mut self) -> Result<(), Fault> {
         self.change(|weather| weather.silent = true);
         Ok(())
@@ -171,7 +177,10 @@ impl Faults for Proxy {
     }
 
     fn mend(&mut self) -> Result<(), Fault> {
-        self.change(|weather| (weather.cut, weather.silent, weather.delay) = (false, false, Duration::ZERO));
+        self.change(|weather| {
+            (weather.cut, weather.full, weather.silent) = (false, false, false);
+            weather.delay = Duration::ZERO;
+        });
         Ok(())
     }
 }

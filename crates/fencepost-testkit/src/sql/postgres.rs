@@ -277,7 +277,7 @@ impl Standalone for Postgres {
     type Config = ();
 
     fn start((): &()) -> io::Result<Postgres> {
-        Postgres::start()
+        Postgres::start_clock()
     }
 
     fn address(&self) -> SocketAddr {

@@ -160,6 +160,10 @@ impl Faults for Ensemble {
         self.nodes.iter_mut().try_for_each(|node| node.proxy.cut())
     }
 
+    fn refuse(&mut self) -> Result<(), Fault> {
+        self.nodes.iter_mut().try_for_each(|node| node.proxy.refuse())
+    }
+
     fn silence(&mut self) -> Result<(), Fault> {
         self.nodes.iter_mut().try_for_each(|node| node.proxy.silence())
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Removed, Renewal, Reply, Result, State, Token};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join};
 
 use crate::failure::Failure;
 use crate::table::claim::request::{self, Outcome};
@@ -85,11 +85,14 @@ impl TableEntry {
             // All requests of a claim name the same session: its row may be that of any of them.
             let claim = self.claim();
             let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
-            let session = self.client.session(ttl).await?;
+            // The session's statement takes the idle connection, so that the other one is opened meanwhile.
+            let ready = self.client.database.ready_to_renew();
+            let (session, ()) = try_join(self.client.session(ttl), ready).await?;
             session.insert(&self.waiter);
             self.session = Some(session);
         }
         if self.asking.is_none() {
+            self.client.database.ready_to_renew().await?;
             let (client, waiter) = (Arc::clone(&self.client), Arc::clone(&self.waiter));
             let session = self.session.clone();
             // A claim that has a row does not get another one.
@@ -139,6 +142,7 @@ impl TableEntry {
                     claim.note.store(1, Relaxed);
                 }
                 claim.confirm(sent, claim.ttl());
+                self.client.listen_soon();
                 Phase::Holding { in_lock_row }
             }
             Outcome::Blocked { row: Some(row), .. } => {

@@ -1,7 +1,7 @@
 //! The line before a lock: its holders and waiters, read in a transaction that has locked the row of the name. The rule is core's
 //! [`admission`](fencepost_core::admission).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fencepost_core::Mode;
@@ -28,6 +28,8 @@ pub(crate) struct LinePlace {
     pub(crate) token: i64,
     /// How long its lease lasts if nobody renews it, in microseconds. `None`: it has none any more.
     pub(crate) left: Option<i64>,
+    /// How long its lease lasts at most, in microseconds.
+    length: i64,
     pub(crate) evicted: bool,
     /// It reads, and waits to be the only holder. Its mode is exclusive meanwhile, so nobody is admitted.
     pub(crate) marked: bool,
@@ -47,6 +49,7 @@ impl LinePlace {
             marked,
             token: row.int(4),
             left: row.optional(6),
+            length: row.int(10),
             evicted: row.int(8) != 0,
             channel: row.text(7).cloned(),
         }
@@ -59,6 +62,11 @@ impl LinePlace {
 
     pub(crate) fn holds(&self) -> bool {
         self.token > 0
+    }
+
+    /// Returns whether its end is further away than its lease is long. Then the server's clock was set back since that end was written.
+    pub(crate) fn ends_too_late(&self) -> bool {
+        self.left.is_some_and(|left| left > self.length)
     }
 
     /// Returns whether its lease goes on.
@@ -107,7 +115,7 @@ impl Drop for Told<'_> {
 }
 
 impl Line {
-    /// Locks the row of the name, and removes the dead. The row is made if it is missing.
+    /// Locks the row of the name, cuts ends that come from an earlier clock, and removes the dead. The row is made if it is missing.
     pub(crate) async fn read(
         client: &TableClient,
         transaction: &mut dyn Transaction,
@@ -129,13 +137,24 @@ impl Line {
         let limit = limit_in(row, 3);
         let mut places = read_places(&results);
         let mut changed = false;
-        if places.iter().any(|place| !place.is_alive()) {
+        if places.iter().any(|place| !place.is_alive() || place.ends_too_late()) {
+            let late = places.iter().any(LinePlace::ends_too_late);
             // In one order for all: else two transactions could wait for each other.
-            let dead: BTreeSet<i64> =
-                places.iter().filter(|place| !place.is_alive()).filter_map(|place| place.session).collect();
-            let purge = dead.into_iter().map(|session| with(&texts.purge_session, vec![session.into()]));
-            let purge = purge.chain(texts.purge.iter().map(|text| with(text, key())));
-            let results = transaction.run(purge.chain([with(&texts.line, key())]).collect()).await?;
+            let mut sessions: BTreeMap<i64, bool> = BTreeMap::new();
+            for place in places.iter().filter(|place| !place.is_alive() || place.ends_too_late()) {
+                if let Some(session) = place.session {
+                    *sessions.entry(session).or_default() |= place.ends_too_late();
+                }
+            }
+            let mut mend = Vec::new();
+            for (session, late) in sessions {
+                let texts =
+                    if late { &texts.cut_session[..] } else { std::slice::from_ref(&texts.purge_session) };
+                mend.extend(texts.iter().map(|text| with(text, vec![session.into()])));
+            }
+            let rows = texts.cut.iter().filter(|_| late).chain(&texts.purge).chain([&texts.line]);
+            mend.extend(rows.map(|text| with(text, key())));
+            let results = transaction.run(mend).await?;
             // One that has died since counts as alive: it was not removed.
             places = read_places(&results);
             changed = true;

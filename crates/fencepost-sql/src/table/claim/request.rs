@@ -92,12 +92,16 @@ pub(crate) async fn ask(
     on_own_thread(&client.runtime, work).await
 }
 
-/// Reads the line without a lock. `None`: the claim has to ask in a transaction, because it may be its turn, or its row is gone.
+/// Reads the line without a lock. `None`: the claim has to ask in a transaction, because it may be its turn, its row is gone, or an end
+/// has to be cut.
 async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Option<Outcome>, Failure> {
     // Before the statement: a message must not be missed.
     let listens = client.database.listen().await.unwrap_or(false);
     let key = vec![client.stored(claim.want().name.as_str()).into()];
     let places = read_places(&client.run(&client.statements.line, key).await?);
+    if places.iter().any(LinePlace::ends_too_late) {
+        return Ok(None);
+    }
     let Some(at) = places.iter().position(|place| *place.owner == *owner(claim)) else { return Ok(None) };
     let mine = &places[at];
     if mine.evicted || !mine.is_alive() {

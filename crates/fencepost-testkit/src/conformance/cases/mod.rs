@@ -103,6 +103,8 @@ cases! {
     server::network_is_dark_within_a_lease [Server]
     server::network_gets_slow [Server]
     server::a_lease_ends_behind_a_cut [Server]
+    server::a_full_server_ends_no_lock [Server]
+    server::a_clock_set_back_keeps_no_dead_holder [Elsewhere, Inspect, Clock]
     operators::inspect [Inspect]
     operators::list_by_prefix_and_page [Inspect]
     operators::a_longest_time_stands_beside_the_grant [Inspect]

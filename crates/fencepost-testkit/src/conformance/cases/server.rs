@@ -142,3 +142,83 @@ pub(super) async fn a_lease_ends_behind_a_cut(stage: Stage) {
         stage.assert_free("late").await;
     }
 }
+
+/// A server that accepts no new connection renews the locks of clients that have theirs: the renewal needs nothing that its client does
+/// not have at the grant.
+pub(super) async fn a_full_server_ends_no_lock(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(3).max(stage.client().await.capabilities().min_ttl);
+    // The first grant of a client, and one that was waited for.
+    let first = stage.client_of(ttl).await;
+    let guard = lock(&first, "first", X).await.expect("it is free");
+    let holder = lock(&stage.client().await, "second", X).await.expect("it is free");
+    let waiting = stage.stand_of(stage.client_of(ttl).await, "second", X).await;
+    holder.release().await.expect("it was held");
+    let waited = waiting.granted().await;
+    let attached = match first.capabilities().detach {
+        true => {
+            let detached =
+                lock(&first, "third", X).await.expect("it is free").detach().await.expect("it is held");
+            Some(stage.client_of(ttl).await.attach(&detached).await.expect("it is held"))
+        }
+        false => None,
+    };
+    faults.refuse().expect("new connections can be refused");
+    let past = Instant::now() + 3 * ttl;
+    while Instant::now() < past {
+        for guard in [Some(&guard), Some(&waited), attached.as_ref()].into_iter().flatten() {
+            guard.ensure_held().expect("it is renewed on a connection that is open");
+        }
+        tokio::time::sleep(ttl / 50).await;
+    }
+    faults.mend().expect("connections are accepted again");
+    for guard in [Some(guard), Some(waited), attached].into_iter().flatten() {
+        guard.release().await.expect("it was held");
+    }
+}
+
+/// An end that was written before the wall clock was set back is far away. It keeps no lock for longer than a lease.
+pub(super) async fn a_clock_set_back_keeps_no_dead_holder(stage: Stage) {
+    let mut faults = stage.faults().expect("the engine has hooks");
+    let ttl = Duration::from_secs(2).max(stage.client().await.capabilities().min_ttl);
+    let client = stage.client_of(ttl).await;
+    let mut dead = stage.elsewhere("dead", ttl).expect("another process");
+    let alive = lock(&client, "alive", X).await.expect("it is free");
+    let mut names = vec!["dead"];
+    if client.capabilities().detach {
+        lock(&client, "detached", X).await.expect("it is free").detach().await.expect("it is held");
+        names.push("detached");
+        if client.capabilities().shared {
+            lock(&client, "read", Mode::Shared)
+                .await
+                .expect("it is free")
+                .detach()
+                .await
+                .expect("it is held");
+            names.push("read");
+        }
+    }
+    dead.kill();
+    faults.jump(-3_600).expect("the clock can be set back");
+    for name in &names {
+        for holder in client.inspect(name).await.expect("it answers").holders() {
+            let left = holder.expires_in.unwrap_or_default();
+            assert!(left <= ttl, "`{name}` is shown as held for {left:?}");
+        }
+    }
+    let listing = client.list("", &fencepost_core::Page::default()).await.expect("it answers");
+    let mut holders = listing.resources.iter().flat_map(|info| info.holders());
+    assert!(holders.all(|holder| holder.expires_in.unwrap_or_default() <= ttl), "{listing:?}");
+    for name in names {
+        let next = tokio::time::timeout(ttl + SOON, lock(&client, name, X)).await;
+        next.expect("its holder is dead").expect("waiting is no error").release().await.expect("it was held");
+    }
+    // One that renews its lease keeps it, or is told.
+    let past = Instant::now() + 2 * ttl;
+    while Instant::now() < past {
+        assert!(!stage.is_granted("alive").await || alive.ensure_held().is_err(), "two hold it");
+        tokio::time::sleep(ttl / 10).await;
+    }
+    // It may return that the lock was lost.
+    drop(alive.release().await);
+}
