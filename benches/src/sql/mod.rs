@@ -5,6 +5,7 @@ mod connections;
 mod cycle;
 mod deleted;
 mod ended;
+mod full;
 mod mysql;
 mod postgres;
 mod stopped;
@@ -18,6 +19,7 @@ use crate::partition::Partition;
 use crate::{cancelled, impatient, ratio};
 use fencepost::Locks;
 use fencepost_testkit::server::Standalone;
+use std::any::Any;
 use std::future::Future;
 use std::time::Instant;
 
@@ -51,6 +53,9 @@ pub(crate) trait Sql: Standalone<Config = ()> {
 
     /// Ends some sessions of fencepost's clients.
     fn end_sessions(&self);
+
+    /// Opens a connection of another program. `None`: the server has none left.
+    fn stranger(url: &str) -> impl Future<Output = Option<Box<dyn Any>>>;
 }
 
 /// The same locks over the bare driver, with the same form of token.

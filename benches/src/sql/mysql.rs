@@ -7,6 +7,7 @@ use sqlx_core::query::query;
 use sqlx_core::query_scalar::query_scalar;
 use sqlx_core::sql_str::AssertSqlSafe;
 use sqlx_mysql::{MySql, MySqlConnection};
+use std::any::Any;
 use std::time::Instant;
 use tokio::sync::Mutex;
 
@@ -64,6 +65,11 @@ impl Sql for MariaDb {
         // One of them may have ended by itself: 1094.
         let all = format!("BEGIN NOT ATOMIC DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; {kills} END");
         Sql::run(self, &all);
+    }
+
+    async fn stranger(url: &str) -> Option<Box<dyn Any>> {
+        let connection = MySqlConnection::connect(url).await.ok()?;
+        Some(Box::new(connection))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{ByHand, Sql, Way};
 use fencepost_testkit::sql::Postgres;
+use std::any::Any;
 use std::time::Instant;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
@@ -38,6 +39,12 @@ impl Sql for Postgres {
         let some = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
             WHERE application_name LIKE 'fencepost_%' AND random() < 0.3";
         Sql::run(self, some);
+    }
+
+    async fn stranger(url: &str) -> Option<Box<dyn Any>> {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
+        tokio::spawn(connection);
+        Some(Box::new(client))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lease tables (`mode=table`), beside the same statements by hand.
 
-use super::{Sql, Stage, deleted};
+use super::{Sql, Stage, deleted, full};
 use crate::client::{NAME, connect, cycle, runtime};
 use crate::crowd::wait_until;
 use crate::figure::{Figure, Measured, Named, Rounds, median, p50};
@@ -56,6 +56,7 @@ pub(super) fn measured<S: Table>(words: &[&str]) -> Option<Measured> {
         ["table-one-task"] => ratio(&one_task(&stage())),
         ["table-held", count] => held(&stage(), count.parse().expect("a number")),
         ["table-wakeup"] => wakeup(&stage()),
+        ["table-full"] => full::lost(&stage()),
         ["table-deleted"] => deleted::told(&stage()),
         ["table-close"] => closing::beside_holders(&stage().url()),
         ["table-cancelled"] => {

@@ -45,7 +45,14 @@ impl<S: Standalone> Proxied<S> {
     /// # Errors
     /// Returns an error if one of them does not start.
     pub fn start(config: &S::Config) -> io::Result<Proxied<S>> {
-        let server = S::start(config)?;
+        Proxied::before(S::start(config)?)
+    }
+
+    /// Starts a proxy in front of a server.
+    ///
+    /// # Errors
+    /// Returns the system's error.
+    pub fn before(server: S) -> io::Result<Proxied<S>> {
         let proxy = Proxy::start(server.entrance())?;
         Ok(Proxied(Arc::new(Mutex::new(Inner { server, proxy }))))
     }

@@ -57,7 +57,7 @@ impl<S: Runs> Space<S> {
                 server.with(S::clear).expect("a server is cleared");
                 server
             }
-            None => Proxied::start(&()).expect("a server starts"),
+            None => S::start_clock().and_then(Proxied::before).expect("a server starts"),
         };
         let space = Space { server, mode, passed: AtomicBool::new(false), disturbed: AtomicBool::new(false) };
         if mode.has_schema {

@@ -207,7 +207,7 @@ impl Standalone for MariaDb {
     type Config = ();
 
     fn start((): &()) -> io::Result<MariaDb> {
-        MariaDb::start_clock()
+        MariaDb::start()
     }
 
     fn address(&self) -> SocketAddr {

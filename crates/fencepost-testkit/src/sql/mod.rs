@@ -41,6 +41,12 @@ const STATEMENTS: Duration = Duration::from_secs(60);
 
 /// A server that runs statements as an administrator.
 pub trait Runs: Standalone<Config = ()> + Send + 'static {
+    /// Starts a server whose wall clock can be stepped.
+    ///
+    /// # Errors
+    /// Returns an error if it does not start.
+    fn start_clock() -> io::Result<Self>;
+
     /// Runs statements. Returns a line for each row.
     ///
     /// # Errors
@@ -58,6 +64,10 @@ pub trait Runs: Standalone<Config = ()> + Send + 'static {
 }
 
 impl Runs for Postgres {
+    fn start_clock() -> io::Result<Postgres> {
+        Postgres::start_clock()
+    }
+
     fn run(&self, statements: &str) -> io::Result<String> {
         Postgres::run(self, statements)
     }
@@ -77,6 +87,10 @@ impl Runs for Postgres {
 }
 
 impl Runs for MariaDb {
+    fn start_clock() -> io::Result<MariaDb> {
+        MariaDb::start_clock()
+    }
+
     fn run(&self, statements: &str) -> io::Result<String> {
         MariaDb::run(self, statements)
     }

@@ -277,7 +277,7 @@ impl Standalone for Postgres {
     type Config = ();
 
     fn start((): &()) -> io::Result<Postgres> {
-        Postgres::start_clock()
+        Postgres::start()
     }
 
     fn address(&self) -> SocketAddr {
