@@ -61,6 +61,8 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
 struct Field {
     state: u8,
     deadline: u64,
+    /// How long its lease lasts at most, in µs.
+    lease: u64,
     number: u64,
     token: u64,
     since: u64,
@@ -75,7 +77,7 @@ impl Field {
         let mut reader = Reader(field);
         let state = reader.byte()?;
         let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
-        let (_ttl, number) = (reader.number()?, reader.number()?);
+        let (lease, number) = (reader.number()?, reader.number()?);
         let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
             // A marked one still reads: see lua/layout.lua.
             (1, _, of) if of % 2 == 1 => Mode::Shared,
@@ -86,7 +88,7 @@ impl Field {
         let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
         let record = text(reader.0).to_vec();
         let detached = process == *NOBODY;
-        Some(Field { state, deadline, number, token, since, mode, detached, process, record })
+        Some(Field { state, deadline, lease, number, token, since, mode, detached, process, record })
     }
 
     /// As a node of a quorum writes down who was refused: see lua/layout.lua.
@@ -112,7 +114,9 @@ impl Field {
         let token = self.holds().then(|| Token::new(self.token));
         let mut claim = ClaimRecord::shown(&self.record).into_info(self.mode, token, now, self.since);
         claim.from_arrival = false;
-        claim.expires_in = self.holds().then(|| Duration::from_micros(self.deadline.saturating_sub(now)));
+        // A deadline that is further away than the lease is long comes from an earlier clock: see lua/change.lua.
+        let left = self.deadline.saturating_sub(now).min(self.lease);
+        claim.expires_in = self.holds().then(|| Duration::from_micros(left));
         claim.evicted = self.state == 4;
         claim.detached = self.detached;
         claim
