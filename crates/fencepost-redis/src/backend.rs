@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Operator, Page, Reply,
-    Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, Listing, Name, Operator,
+    Page, Reply, Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::client::RedisClient;
@@ -13,10 +13,10 @@ use crate::config::{Config, MAX_TTL};
 use crate::conn::connect::{Events, Inbox};
 use crate::deployment::Deployment;
 use crate::doctor::examine;
-use crate::entry::RedisEntry;
 use crate::error::ENGINE;
 use crate::inbox::Messages;
 use crate::operator;
+use crate::place::RedisPlace;
 use crate::script::permits;
 use crate::script::queue::Setting;
 
@@ -80,7 +80,8 @@ pub(crate) struct RedisBackend {
 
 impl RedisBackend {
     fn entry(&self, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        Box::new(RedisEntry::new(&self.client, claim, attached))
+        let place = RedisPlace::new(&self.client, Arc::clone(&claim), attached);
+        if attached { ClaimEntry::attach(claim, place) } else { ClaimEntry::enter(claim, place) }
     }
 }
 

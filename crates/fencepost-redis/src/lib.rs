@@ -39,10 +39,10 @@ mod config;
 mod conn;
 mod deployment;
 mod doctor;
-mod entry;
 mod error;
 mod inbox;
 mod operator;
+mod place;
 pub mod redlock;
 mod script;
 #[cfg(test)]

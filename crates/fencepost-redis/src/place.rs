@@ -1,4 +1,4 @@
-//! One claim at the server.
+//! Implements core's [`Place`]: what is asked of the server for one claim.
 
 mod leave;
 mod turn;
@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result, Token, Withdrawal,
+    Attempt, Claim, Error, ErrorKind, Found, Leave, Left, Moment, Place, Request, Result, Session, Token,
+    Turn,
 };
 
-use self::turn::Turn;
+use self::turn::Round;
 use crate::claim::session;
 use crate::claim::spread::spread;
 use crate::claim::waiters::{Collected, TrackedClaim};
@@ -27,46 +28,42 @@ use crate::script::vote::VOTE;
 /// A grant that was handed with less than this left is confirmed before anybody works under it.
 const ENOUGH: Duration = Duration::from_millis(700);
 
-pub(crate) struct RedisEntry {
+pub(crate) struct RedisPlace {
     client: Arc<RedisClient>,
     claim: Arc<Claim>,
     /// From the first request on.
     tracked: Option<Arc<TrackedClaim>>,
-    at: At,
-    withdrawal: Withdrawal,
+    attaches: bool,
+    /// It stands in the queue.
+    waits: bool,
+    /// Nothing of it is at the server, and asking again changes nothing.
+    over: bool,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
     /// HDEL releases its grant, see lua/layout.lua.
     lone: bool,
-    turn: Turn,
+    round: Round,
     /// The token of its grant, once that was answered.
     token: Option<Token>,
+    /// A request to leave was made.
+    leaves: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum At {
-    Nowhere,
-    /// As `Nowhere`, of a claim that takes up a detached grant.
-    Detached,
-    Waiting,
-    Holding,
-    Left(Removed),
-}
-
-impl RedisEntry {
-    pub(crate) fn new(client: &Arc<RedisClient>, claim: Arc<Claim>, attached: bool) -> RedisEntry {
-        let at = if attached { At::Detached } else { At::Nowhere };
+impl RedisPlace {
+    pub(crate) fn new(client: &Arc<RedisClient>, claim: Arc<Claim>, attaches: bool) -> RedisPlace {
         let client = Arc::clone(client);
-        RedisEntry {
+        RedisPlace {
             client,
             claim,
             tracked: None,
-            at,
-            withdrawal: Withdrawal::default(),
+            attaches,
+            waits: false,
+            over: false,
             refused: false,
             lone: false,
-            turn: Turn::default(),
+            round: Round::default(),
             token: None,
+            leaves: false,
         }
     }
 
@@ -87,10 +84,7 @@ impl RedisEntry {
         let ask = self.client.replicas(&self.claim) > 0 || self.claim.history.is_some();
         let (pushed, anchor) = match tracked.collect() {
             Collected::Nothing => return None,
-            Collected::Gone => {
-                self.at = At::Left(Removed::Nothing);
-                return Some(Attempt::Gone);
-            }
+            Collected::Gone => return Some(Attempt::Gone),
             Collected::Grant { .. } if ask => return None,
             Collected::Grant { pushed, anchor } => (pushed, anchor),
         };
@@ -104,19 +98,19 @@ impl RedisEntry {
             return None;
         }
         self.client.tracked.hold(tracked);
-        self.at = At::Holding;
+        self.waits = false;
         self.token = Some(pushed.token);
         Some(Attempt::Granted(pushed.token))
     }
 
-    async fn ask(&mut self) -> Result<Attempt> {
+    async fn request_grant(&mut self) -> Result<Attempt> {
         let tracked = self.tracked();
         tracked.forget_trouble();
         let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = match &self.claim.vote {
             None => {
-                if self.at == At::Waiting {
+                if self.waits {
                     tracked.begin_request();
                 }
                 Call::new(&ENTER, slot, self.client.setting.enter(&key, &self.claim, ttl)).entering(&tracked)
@@ -143,8 +137,7 @@ impl RedisEntry {
             Entered::Holds { token, hdel } => {
                 self.claim.confirm(sent, ttl);
                 self.client.tracked.hold(&tracked);
-                self.at = At::Holding;
-                self.refused = false;
+                (self.waits, self.refused) = (false, false);
                 self.lone = hdel;
                 self.token = Some(token);
                 Attempt::Granted(token)
@@ -153,21 +146,20 @@ impl RedisEntry {
                 let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
                 let due = self.client.tracked.stand(&tracked, (sent, last), number, sent + pause);
                 self.claim.validity.waiting(due, Duration::ZERO);
-                self.at = At::Waiting;
+                self.waits = true;
                 Attempt::Blocked { again: None }
             }
             // A holder that is dead may not have been found yet.
             Entered::Busy { again: Some(Duration::ZERO) } if self.claim.vote.is_none() => {
                 self.client.go_on(Lane::Caller, &key, slot).await;
-                return Box::pin(self.ask()).await;
+                return Box::pin(self.request_grant()).await;
             }
             Entered::Busy { again } => {
                 if !self.claim.waits && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
-                    Box::pin(self.leave(End::Withdrawn)).await?;
+                    Box::pin(self.depart(End::Withdrawn, false)).await.map_err(Error::unknown)?;
                 }
-                self.at = At::Nowhere;
-                self.refused = self.claim.waits;
+                (self.waits, self.refused) = (false, self.claim.waits);
                 Attempt::Blocked { again: again.map(|again| self.past(again)) }
             }
             Entered::Away(left) => {
@@ -178,10 +170,7 @@ impl RedisEntry {
                 );
                 return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));
             }
-            Entered::Gone => {
-                self.at = At::Left(Removed::Nothing);
-                Attempt::Gone
-            }
+            Entered::Gone => Attempt::Gone,
         })
     }
 
@@ -189,9 +178,9 @@ impl RedisEntry {
     async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
         // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
         let error = self.client.deployment.short(copies, replicas).transient(false);
-        match self.leave(End::Withdrawn).await {
-            Ok(left) => {
-                self.at = At::Left(left);
+        match self.depart(End::Withdrawn, false).await {
+            Ok(_) => {
+                self.over = true;
                 error
             }
             Err(_) => error.unknown(),
@@ -233,13 +222,30 @@ impl RedisEntry {
         let renewed = self.claim.renewed;
         let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
         self.tracked();
-        self.at = At::Holding;
         self.token = Some(token);
         Ok(Attempt::Granted(token))
     }
+
+    async fn raise(&self, to: Token) -> Result<Attempt> {
+        let name = &self.claim.want().name;
+        let (key, slot) = self.client.key(name);
+        let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
+        let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, again));
+        let value = self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
+        let reply = ScriptReply::read(&value)?;
+        match reply.status {
+            b"DONE" => Ok(Attempt::Granted(to)),
+            b"NONE" => {
+                Err(Error::new(ErrorKind::Mismatch, format!("token {to} cannot be this grant's any more"))
+                    .of(name.clone())
+                    .on(ENGINE))
+            }
+            _ => Err(reply.nonsense()),
+        }
+    }
 }
 
-impl Drop for RedisEntry {
+impl Drop for RedisPlace {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.remove(tracked);
@@ -247,88 +253,60 @@ impl Drop for RedisEntry {
     }
 }
 
-impl Entry for RedisEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        match self.at {
-            At::Left(_) => return Reply::ready(Ok(Attempt::Gone)),
-            At::Detached => return Reply::coming(self.take_up()),
-            At::Waiting => {
-                if let Some(attempt) = self.collect() {
-                    return Reply::ready(Ok(attempt));
-                }
-            }
-            At::Nowhere | At::Holding => {}
+impl Place for RedisPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        if self.over {
+            return Request::ready(Ok(Attempt::Gone));
         }
-        Reply::coming(self.ask())
+        if self.attaches {
+            return Request::drops(self.take_up());
+        }
+        if self.waits
+            && let Some(attempt) = self.collect()
+        {
+            return Request::ready(Ok(attempt));
+        }
+        Request::drops(self.request_grant())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match (&self.at, &self.tracked) {
-            (At::Waiting, Some(tracked)) => tracked.poll(cx),
-            (At::Nowhere, Some(tracked)) if self.refused => tracked.poll(cx),
-            (At::Holding, Some(tracked)) if self.turn.is_asked => tracked.poll(cx),
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.tracked {
+            Some(tracked) if self.waits || self.refused || self.round.is_asked => tracked.poll(cx),
             _ => Poll::Pending,
         }
     }
 
-    fn why_silent(&self) -> Option<Error> {
-        self.tracked.as_ref()?.trouble().map(|failure| failure.unknown())
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        match how {
+            _ if self.over => Request::ready(Ok(Found::Missing.into())),
+            Leave::Withdraw => Request::drops(self.depart(End::Withdrawn, again)),
+            Leave::Release => Request::drops(self.depart(End::Released, again)),
+            Leave::Detach => Request::drops(async move {
+                let detached = self.take(false).await?.is_some();
+                Ok(if detached { Found::There } else { Found::Missing }.into())
+            }),
+        }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        if !matches!(self.at, At::Waiting | At::Holding) {
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        // A vote that was refused has nothing to renew.
+        if !holds && !self.waits {
             return None;
         }
         // Places in the queue need no replicas.
-        let durable = matches!(self.at, At::Holding) && self.client.replicas(&self.claim) > 0;
-        let session = session::of(&self.client, &self.claim.want().name, durable);
-        Some(Renewal { claim: Arc::clone(&self.claim), session })
+        let durable = holds && self.client.replicas(&self.claim) > 0;
+        Some(session::of(&self.client, &self.claim.want().name, durable))
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.remove(End::Withdrawn)
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        match to {
+            Turn::Exclusive { join } => Request::drops(self.become_exclusive(join)),
+            Turn::Shared { token } => Request::drops(self.become_shared(token)),
+            Turn::Raise { to } => Request::drops(self.raise(to)),
+        }
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        self.remove(End::Released)
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(self.become_exclusive(join))
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        Reply::coming(self.become_shared(token))
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        Reply::coming(async move {
-            let name = &self.claim.want().name;
-            let (key, slot) = self.client.key(name);
-            let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
-            let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, again));
-            let value =
-                self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
-            let reply = ScriptReply::read(&value)?;
-            match reply.status {
-                b"DONE" => Ok(()),
-                b"NONE" => Err(Error::new(
-                    ErrorKind::Mismatch,
-                    format!("token {to} cannot be this grant's any more"),
-                )
-                .of(name.clone())
-                .on(ENGINE)),
-                _ => Err(reply.nonsense()),
-            }
-        })
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(async move {
-            if self.take(false).await?.is_some() {
-                return Ok(());
-            }
-            Err(self.claim.gone())
-        })
+    fn why_silent(&self) -> Option<Error> {
+        self.tracked.as_ref()?.trouble().map(Error::unknown)
     }
 }

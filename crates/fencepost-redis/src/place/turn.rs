@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost_core::{Attempt, Error, Result, Token};
 use redis::Value;
 
-use super::{At, RedisEntry};
+use super::RedisPlace;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Turned, nonsense};
@@ -13,7 +13,7 @@ use crate::script::queue::{BEAT, TURN, TurnTo};
 
 /// The number of a claim's turn. A downgrade begins a new one, so that an upgrade from before it that arrives late changes nothing.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct Round {
     number: u32,
     /// An upgrade was asked for in this turn.
     pub(super) is_asked: bool,
@@ -21,16 +21,13 @@ pub(super) struct Turn {
     is_shared: bool,
 }
 
-impl RedisEntry {
+impl RedisPlace {
     pub(super) async fn become_exclusive(&mut self, join: bool) -> Result<Attempt> {
-        if self.at != At::Holding {
-            return Ok(Attempt::Gone);
-        }
         self.tracked().begin_request();
-        (self.turn.is_asked, self.turn.is_shared) = (true, false);
+        (self.round.is_asked, self.round.is_shared) = (true, false);
         Ok(match self.ask_turn(TurnTo::Exclusive { mark: join }).await? {
             Turned::Exclusive(token) => {
-                self.turn.is_asked = false;
+                self.round.is_asked = false;
                 self.token = Some(token);
                 Attempt::Granted(token)
             }
@@ -46,12 +43,9 @@ impl RedisEntry {
         })
     }
 
-    pub(super) async fn become_shared(&mut self, token: Token) -> Result<()> {
-        if self.at != At::Holding {
-            return Err(self.claim.gone());
-        }
-        if !self.turn.is_shared {
-            self.turn = Turn { number: self.turn.number + 1, is_asked: false, is_shared: true };
+    pub(super) async fn become_shared(&mut self, token: Token) -> Result<Attempt> {
+        if !self.round.is_shared {
+            self.round = Round { number: self.round.number + 1, is_asked: false, is_shared: true };
         }
         self.lone = false;
         match self.ask_turn(TurnTo::Shared { token }).await? {
@@ -60,9 +54,9 @@ impl RedisEntry {
                 if more {
                     self.client.tend(&self.claim.want().name);
                 }
-                Ok(())
+                Ok(Attempt::Granted(token))
             }
-            Turned::Gone => Err(self.claim.gone()),
+            Turned::Gone => Ok(Attempt::Gone),
             _ => Err(nonsense(&Value::Nil)),
         }
     }
@@ -70,7 +64,7 @@ impl RedisEntry {
     /// Sends the request with the first poll. Dropped then, it takes effect or not: asking again tells.
     async fn ask_turn(&mut self, to: TurnTo) -> Result<Turned> {
         let (key, slot) = self.client.key(&self.claim.want().name);
-        let command = self.client.setting.turn(&key, self.claim.id, self.turn.number, to);
+        let command = self.client.setting.turn(&key, self.claim.id, self.round.number, to);
         let call = Call::new(&TURN, slot, command);
         // A reader's place needs no replicas.
         let is_shared = matches!(to, TurnTo::Shared { .. });

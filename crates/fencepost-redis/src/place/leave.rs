@@ -1,49 +1,37 @@
 //! The end of a claim: its release or its withdrawal.
 
-use fencepost_core::{Error, ErrorKind, Found, Removed, Reply, Result};
+use fencepost_core::{Error, ErrorKind, Found, Left, Result};
 use redis::Value;
 
-use super::{At, RedisEntry};
+use super::RedisPlace;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Departed, nonsense};
 use crate::script::history::{End, run_end};
 use crate::script::queue::{LEAVE, Setting};
 
-impl RedisEntry {
-    pub(super) fn remove(&mut self, how: End) -> Reply<'_, Result<Removed>> {
-        match self.at {
-            // Asked again because the answer was lost: the first one still holds.
-            At::Left(left) => Reply::ready(Ok(left)),
-            At::Nowhere if self.tracked.is_none() => Reply::ready(Ok(Removed::Nothing)),
-            _ => Reply::coming(async move {
-                let left = self.leave(how).await?;
-                self.at = At::Left(left);
-                Ok(left)
-            }),
-        }
-    }
-
+impl RedisPlace {
     /// Sends the request to leave with the first poll.
-    pub(super) async fn leave(&mut self, how: End) -> Result<Removed> {
+    pub(super) async fn depart(&mut self, how: End, again: bool) -> Result<Left> {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.leave(tracked);
         }
-        let again = self.withdrawal.start(self.claim.is_valid());
         // Behind requests that have no answer it needs no tombstone on their connection. Otherwise it goes by the client's own
         // connection the second time: the caller's runtime may be gone or blocked.
         let unanswered = self.tracked.clone().filter(|tracked| !tracked.unanswered.is_over());
-        let lane = if again && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
+        let earlier = std::mem::replace(&mut self.leaves, true);
+        let lane = if earlier && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
         let (key, slot) = self.client.key(&self.claim.want().name);
         let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
-        if self.lone && unanswered.is_none() && !again && !asked_for {
+        let mut repeated = again;
+        if self.lone && unanswered.is_none() && !earlier && !asked_for {
             let call = Call::plain(slot, Setting::end(&key, self.claim.id));
             // Dropped here, it has ended or not: as below.
             match self.ask_to_leave(lane, &call).await? {
                 // By the server's clock its lease may have ended before.
-                Value::Int(1) => return Ok(self.withdrawal.removed(Found::There, true)),
+                Value::Int(1) => return Ok(Found::There.into()),
                 // Somebody asked for it, and that is not known here yet, or an answer was lost.
-                Value::Int(_) => self.withdrawal.repeated(call.was_repeated()),
+                Value::Int(_) => repeated = call.was_repeated(),
                 other => return Err(nonsense(&other)),
             }
         }
@@ -52,7 +40,9 @@ impl RedisEntry {
             call = call.leaving(tracked, self.departure(&key, slot, true, how).command);
         }
         // Dropped here, it has left or not: the next call finds out.
-        let value = self.ask_to_leave(lane, &call).await?;
+        let answer = self.ask_to_leave(lane, &call).await;
+        // What certainly failed undoes no earlier request.
+        let value = answer.map_err(|error| if repeated { error.unknown() } else { error })?;
         let Departed { what, more, full } = Departed::read(&value)?;
         if full {
             let call = self.departure(&key, slot, true, how);
@@ -61,16 +51,16 @@ impl RedisEntry {
         if more {
             self.client.tend(&self.claim.want().name);
         }
-        self.withdrawal.repeated(call.was_repeated());
-        if what.is_none() && self.withdrawal.is_repeated() && self.at == At::Detached {
+        repeated |= call.was_repeated();
+        if what.is_none() && repeated && self.attaches && self.token.is_none() {
             // How long a lease lives that somebody else detached is not known here. Asked again there is nothing to leave.
-            self.at = At::Left(Removed::Nothing);
+            self.over = true;
             let message = "an answer was lost: the lease was ended by this release, or had ended before it";
             return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE).transient(false).unknown());
         }
         Ok(match what {
-            Some(left) => self.withdrawal.removed(Found::Valid, left == Removed::Released),
-            None => self.withdrawal.removed(Found::Missing, self.claim.validity.is_confirmed()),
+            Some(left) => Left { repeated, ..left.into() },
+            None => Left { repeated, held: Some(self.claim.validity.is_confirmed()), found: Found::Missing },
         })
     }
 
@@ -93,8 +83,8 @@ impl RedisEntry {
         let answer = self.client.deployment.call(lane, call).await;
         if let Err(CallError::Foreign(_)) = answer {
             // Nothing of it is left there, and asking again changes nothing.
-            self.at = At::Left(Removed::Nothing);
+            self.over = true;
         }
-        self.withdrawal.answered(answer.map_err(CallError::into_error))
+        answer.map_err(CallError::into_error)
     }
 }
