@@ -12,15 +12,19 @@ pub struct InvalidName {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<E> {
-    /// A holder with a greater token was here. Or the row does not exist.
+    /// A holder with a greater token was here.
     #[error(
-        "the row refuses the fencing token {token}: a later holder of the lock was here, or the row does not exist; \
-         stop, and take the lock again"
+        "the data refuses the fencing token {token}, because a later holder of the lock was here; stop, and take the lock again"
     )]
     Refused {
         /// The token that was refused.
         token: u64,
     },
+    /// The table has no row with this key.
+    #[error(
+        "the table has no row with this key, so nothing was read or written; check the key, or insert the row first"
+    )]
+    Missing,
     /// The token is greater than a `BIGINT` can be. No engine of fencepost gives such a token.
     #[error(
         "the fencing token {token} does not fit into a BIGINT; pass the token that the lock was granted with"
@@ -35,9 +39,20 @@ pub enum Error<E> {
 }
 
 impl<E> Error<E> {
-    /// Whether a later holder was here, or the row does not exist.
+    /// Whether a later holder was here.
     pub fn is_refused(&self) -> bool {
         matches!(self, Error::Refused { .. })
+    }
+
+    /// Whether the row does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Error::Missing)
+    }
+
+    /// The error of a statement that found no row for this token; `exists`: the table has a row with the key.
+    #[cfg(any(feature = "tokio-postgres", feature = "sqlx", feature = "rusqlite"))]
+    pub(crate) fn no_row(exists: bool, token: u64) -> Error<E> {
+        if exists { Error::Refused { token } } else { Error::Missing }
     }
 }
 

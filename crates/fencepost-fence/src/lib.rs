@@ -27,6 +27,8 @@
 //! trigger. Tokens of two engines cannot be compared.
 
 #![forbid(unsafe_code)]
+// docs.rs names the feature of each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod dialect;
 mod error;

@@ -26,6 +26,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 pub struct Rows {
     read: String,
     write: String,
+    exists: String,
 }
 
 impl Rows {
@@ -35,13 +36,14 @@ impl Rows {
     /// [`InvalidName`] for a column's name that SQL cannot contain.
     pub fn new(table: &Table, columns: &[&str]) -> Result<Rows, InvalidName> {
         let dialect = Dialect::Sqlite;
-        Ok(Rows { read: table.read(dialect, columns)?, write: table.write(dialect, columns)? })
+        let (read, write) = (table.read(dialect, columns)?, table.write(dialect, columns)?);
+        Ok(Rows { read, write, exists: table.exists(dialect) })
     }
 
     /// Shows the token to the row and reads it, in one statement. `database` may be a transaction.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a later holder was here or there is no such row. [`Error::Driver`] if SQLite or `read` fails.
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row. [`Error::Driver`] if SQLite or `read` fails.
     pub fn read<T>(
         &self,
         database: &Connection,
@@ -53,13 +55,13 @@ impl Rows {
         let number = bigint(token)?;
         let mut statement = database.prepare_cached(&self.read)?;
         let row = statement.query_row(&[key, &number][..], read).optional()?;
-        row.ok_or(Error::Refused { token })
+        row.map_or_else(|| Err(self.no_row(database, key, token)?), Ok)
     }
 
     /// Writes the row, in one statement. `values` are those of the columns, in their order. `database` may be a transaction.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a later holder was here or there is no such row: nothing was written. [`Error::Driver`] if SQLite fails.
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row: nothing was written. [`Error::Driver`] if SQLite fails.
     pub fn write(
         &self,
         database: &Connection,
@@ -71,8 +73,18 @@ impl Rows {
         let number = bigint(token)?;
         let parameters = [&[key, &number as &dyn ToSql], values].concat();
         match database.prepare_cached(&self.write)?.execute(&parameters[..])? {
-            0 => Err(Error::Refused { token }),
+            0 => Err(self.no_row(database, key, token)?),
             _ => Ok(()),
         }
+    }
+    /// Finds out why a statement has found no row.
+    fn no_row(
+        &self,
+        database: &Connection,
+        key: &dyn ToSql,
+        token: u64,
+    ) -> rusqlite::Result<Error<rusqlite::Error>> {
+        let exists = database.prepare_cached(&self.exists)?.exists([key])?;
+        Ok(Error::no_row(exists, token))
     }
 }

@@ -1,43 +1,48 @@
-//! Queries for sqlx 0.9.
+//! Reads and writes through sqlx 0.9.
 
 use crate::error::bigint;
 use crate::{Dialect, Error, InvalidName, Table};
+use sqlx_core::arguments::IntoArguments;
+use sqlx_core::connection::Connection;
 use sqlx_core::database::Database;
 use sqlx_core::encode::Encode;
+use sqlx_core::executor::Executor;
 use sqlx_core::query::{Query, query};
+use sqlx_core::raw_sql::raw_sql;
 use sqlx_core::sql_str::AssertSqlSafe;
 use sqlx_core::types::Type;
 
 /// A query of sqlx, with the key and the token bound.
 pub type Bound<DB> = Query<'static, DB, <DB as Database>::Arguments>;
 
+/// A row of the database of a connection.
+type RowOf<C> = <<C as Connection>::Database as Database>::Row;
+
 /// The read and the write of a row, with fixed columns.
 ///
 /// ```
 /// # use sqlx_core::{row::Row, transaction::Transaction};
 /// # use sqlx_postgres::Postgres;
-/// use fencepost_fence::sqlx::{Rows, changed, found};
+/// use fencepost_fence::sqlx::Rows;
 /// use fencepost_fence::{Dialect, Table};
 ///
 /// # async fn sell(mut tx: Transaction<'static, Postgres>, token: u64) -> Result<(), Box<dyn std::error::Error>> {
 /// let rows = Rows::new(&Table::new("stock", "id")?, Dialect::Postgres, &["pieces"])?;
-/// let row = rows.read(42_i64, token)?.fetch_optional(&mut *tx).await?;
-/// let pieces: i64 = found(row, token)?.get(0);
-/// let done = rows.write(42_i64, token, |query| query.bind(pieces - 3))?.execute(&mut *tx).await?;
-/// changed(done.rows_affected(), token)?;
+/// let pieces: i64 = rows.read(&mut *tx, &42_i64, token).await?.get(0);
+/// rows.write(&mut *tx, &42_i64, token, |query| query.bind(pieces - 3)).await?;
 /// tx.commit().await?;
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// MySQL has no statement that shows the token and reads: run [`show`](Rows::show) after [`read`](Rows::read), in one transaction.
-/// sqlx asks MySQL for found rows, so a repeated write counts as a change.
+/// Each call takes a connection: `&mut *transaction`, or `&mut *pool.acquire().await?`.
 #[derive(Clone, Debug)]
 pub struct Rows {
     dialect: Dialect,
     read: String,
     show: String,
     write: String,
+    exists: String,
 }
 
 impl Rows {
@@ -46,67 +51,118 @@ impl Rows {
     /// # Errors
     /// [`InvalidName`] for a column's name that SQL cannot contain.
     pub fn new(table: &Table, dialect: Dialect, columns: &[&str]) -> Result<Rows, InvalidName> {
-        let (read, write) = (table.read(dialect, columns)?, table.write(dialect, columns)?);
-        Ok(Rows { dialect, read, show: table.show(dialect), write })
+        let (read, mut write) = (table.read(dialect, columns)?, table.write(dialect, columns)?);
+        if dialect != Dialect::MySql {
+            write += " RETURNING 1";
+        }
+        Ok(Rows { dialect, read, show: table.show(dialect), write, exists: table.exists(dialect) })
     }
 
-    /// Returns the query that shows the token and reads the columns. Pass its row to [`found`].
+    /// Shows the token to the row and reads it, in one statement. MySQL has no such statement and takes two, so call it in a transaction
+    /// there: another holder could write between them.
     ///
     /// # Errors
-    /// [`Error::TooGreat`] for a token that no lock gives.
-    pub fn read<DB: Database, K>(
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row. [`Error::Driver`]: the token may have
+    /// been shown.
+    ///
+    /// # Cancel safety
+    /// A dropped future may have shown the token, which does no harm.
+    pub async fn read<C, K>(
         &self,
-        key: K,
+        database: &mut C,
+        key: &K,
         token: impl Into<u64>,
-    ) -> Result<Bound<DB>, Error<sqlx_core::Error>>
+    ) -> Result<RowOf<C>, Error<sqlx_core::Error>>
     where
-        K: for<'t> Encode<'t, DB> + Type<DB>,
-        i64: for<'t> Encode<'t, DB> + Type<DB>,
+        C: Connection,
+        for<'c> &'c mut C: Executor<'c, Database = C::Database>,
+        <C::Database as Database>::Arguments: IntoArguments<C::Database>,
+        K: for<'t> Encode<'t, C::Database> + Type<C::Database> + Sync,
+        i64: for<'t> Encode<'t, C::Database> + Type<C::Database>,
     {
-        let token = bigint(token.into())?;
-        Ok(query(AssertSqlSafe(self.read.clone())).bind(key).bind(token))
+        let token = token.into();
+        let number = bigint(token)?;
+        let read: Bound<C::Database> = query(AssertSqlSafe(self.read.clone())).bind(key).bind(number);
+        let Some(row) = read.fetch_optional(&mut *database).await? else {
+            return Err(self.no_row(database, key, token).await?);
+        };
+        if self.dialect == Dialect::MySql {
+            let show = self.bound(&self.show, key, number, |query| query);
+            show.execute(&mut *database).await?;
+            if !self.is_changed(database).await? {
+                return Err(self.no_row(database, key, token).await?);
+            }
+        }
+        Ok(row)
     }
 
-    /// Returns the query that shows the token and changes nothing else. Pass the number of changed rows to [`changed`].
+    /// Writes the row, in one statement. `values` binds those of the columns, in their order. On MySQL the connection must ask for found
+    /// rows, as those of sqlx do.
     ///
     /// # Errors
-    /// As [`read`](Rows::read).
-    pub fn show<DB: Database, K>(
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row: nothing was written.
+    /// [`Error::Driver`]: the write may have taken effect; repeat it with the same token.
+    ///
+    /// # Cancel safety
+    /// A dropped future may have written.
+    pub async fn write<C, K>(
         &self,
-        key: K,
+        database: &mut C,
+        key: &K,
         token: impl Into<u64>,
-    ) -> Result<Bound<DB>, Error<sqlx_core::Error>>
+        values: impl FnOnce(Bound<C::Database>) -> Bound<C::Database>,
+    ) -> Result<(), Error<sqlx_core::Error>>
     where
-        K: for<'t> Encode<'t, DB> + Type<DB>,
-        i64: for<'t> Encode<'t, DB> + Type<DB>,
+        C: Connection,
+        for<'c> &'c mut C: Executor<'c, Database = C::Database>,
+        <C::Database as Database>::Arguments: IntoArguments<C::Database>,
+        K: for<'t> Encode<'t, C::Database> + Type<C::Database> + Sync,
+        i64: for<'t> Encode<'t, C::Database> + Type<C::Database>,
     {
-        let token = bigint(token.into())?;
-        Ok(self.bound(&self.show, key, token, |query| query))
+        let token = token.into();
+        let write = self.bound(&self.write, key, bigint(token)?, values);
+        let written = if self.dialect == Dialect::MySql {
+            write.execute(&mut *database).await?;
+            self.is_changed(database).await?
+        } else {
+            write.fetch_optional(&mut *database).await?.is_some()
+        };
+        if written { Ok(()) } else { Err(self.no_row(database, key, token).await?) }
     }
 
-    /// Returns the query that writes the columns. `values` binds their values, in their order. Pass the number of changed rows to
-    /// [`changed`].
-    ///
-    /// # Errors
-    /// As [`read`](Rows::read).
-    pub fn write<DB: Database, K>(
-        &self,
-        key: K,
-        token: impl Into<u64>,
-        values: impl FnOnce(Bound<DB>) -> Bound<DB>,
-    ) -> Result<Bound<DB>, Error<sqlx_core::Error>>
+    /// Returns whether the last statement has found a row to change. MySQL has no `RETURNING`, and sqlx no such number that is the same for
+    /// all databases.
+    async fn is_changed<C>(&self, database: &mut C) -> Result<bool, sqlx_core::Error>
     where
-        K: for<'t> Encode<'t, DB> + Type<DB>,
-        i64: for<'t> Encode<'t, DB> + Type<DB>,
+        C: Connection,
+        for<'c> &'c mut C: Executor<'c, Database = C::Database>,
     {
-        let token = bigint(token.into())?;
-        Ok(self.bound(&self.write, key, token, values))
+        let found =
+            raw_sql("SELECT 1 FROM DUAL WHERE ROW_COUNT() > 0").fetch_optional(&mut *database).await?;
+        Ok(found.is_some())
+    }
+
+    /// Finds out why a statement has found no row.
+    async fn no_row<C, K>(
+        &self,
+        database: &mut C,
+        key: &K,
+        token: u64,
+    ) -> Result<Error<sqlx_core::Error>, sqlx_core::Error>
+    where
+        C: Connection,
+        for<'c> &'c mut C: Executor<'c, Database = C::Database>,
+        <C::Database as Database>::Arguments: IntoArguments<C::Database>,
+        K: for<'t> Encode<'t, C::Database> + Type<C::Database> + Sync,
+    {
+        let find: Bound<C::Database> = query(AssertSqlSafe(self.exists.clone())).bind(key);
+        Ok(Error::no_row(find.fetch_optional(&mut *database).await?.is_some(), token))
     }
 
     fn bound<DB: Database, K>(
         &self,
         text: &str,
-        key: K,
+        key: &K,
         token: i64,
         values: impl FnOnce(Bound<DB>) -> Bound<DB>,
     ) -> Bound<DB>
@@ -121,20 +177,4 @@ impl Rows {
             Dialect::Postgres | Dialect::Sqlite => values(query.bind(key).bind(token)),
         }
     }
-}
-
-/// Returns the row that was read.
-///
-/// # Errors
-/// [`Error::Refused`] if there is none: a later holder was here, or there is no such row.
-pub fn found<R>(row: Option<R>, token: impl Into<u64>) -> Result<R, Error<sqlx_core::Error>> {
-    row.ok_or(Error::Refused { token: token.into() })
-}
-
-/// Checks that a row was changed.
-///
-/// # Errors
-/// [`Error::Refused`] if none was: a later holder was here, or there is no such row.
-pub fn changed(rows: u64, token: impl Into<u64>) -> Result<(), Error<sqlx_core::Error>> {
-    if rows == 0 { Err(Error::Refused { token: token.into() }) } else { Ok(()) }
 }

@@ -63,6 +63,13 @@ impl Table {
         Ok(format!("UPDATE {} SET {} WHERE {rule}", self.quoted(dialect), sets.join(", ")))
     }
 
+    /// Returns the statement that finds a row, whatever its token. After a statement that has found no row it tells whether a later holder
+    /// was here or the row does not exist. The parameter is the key.
+    pub fn exists(&self, dialect: Dialect) -> String {
+        let (key, parameter) = (dialect.quoted(&self.key), dialect.parameter(1));
+        format!("SELECT 1 FROM {} WHERE {key} = {parameter}", self.quoted(dialect))
+    }
+
     /// Returns the parameters for key and token, and the condition on a row.
     fn rule(&self, dialect: Dialect) -> ([String; 2], String) {
         let parameters = [dialect.parameter(1), dialect.parameter(2)];
@@ -113,6 +120,7 @@ mod tests {
             table.read(Dialect::Sqlite, &["pieces"]).unwrap(),
             r#"UPDATE "stock" SET "token" = ?2 WHERE "id" = ?1 AND "token" <= ?2 AND typeof(?2) = 'integer' RETURNING "pieces""#
         );
+        assert_eq!(table.exists(Dialect::Postgres), r#"SELECT 1 FROM "stock" WHERE "id" = $1"#);
     }
 
     #[test]

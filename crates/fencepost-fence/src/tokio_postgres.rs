@@ -21,6 +21,7 @@ use tokio_postgres::{GenericClient, Row};
 pub struct Rows {
     read: String,
     write: String,
+    exists: String,
 }
 
 impl Rows {
@@ -30,13 +31,14 @@ impl Rows {
     /// [`InvalidName`] for a column's name that SQL cannot contain.
     pub fn new(table: &Table, columns: &[&str]) -> Result<Rows, InvalidName> {
         let dialect = Dialect::Postgres;
-        Ok(Rows { read: table.read(dialect, columns)?, write: table.write(dialect, columns)? })
+        let (read, write) = (table.read(dialect, columns)?, table.write(dialect, columns)?);
+        Ok(Rows { read, write, exists: table.exists(dialect) })
     }
 
     /// Shows the token to the row and reads it, in one statement. `client` may be a transaction.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a later holder was here or there is no such row. [`Error::Driver`]: the token may have been shown.
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row. [`Error::Driver`]: the token may have been shown.
     ///
     /// # Cancel safety
     /// A dropped future may have shown the token, which does no harm.
@@ -48,13 +50,16 @@ impl Rows {
     ) -> Result<Row, Error<tokio_postgres::Error>> {
         let token = token.into();
         let row = client.query_opt(&self.read, &[key, &bigint(token)?]).await?;
-        row.ok_or(Error::Refused { token })
+        match row {
+            Some(row) => Ok(row),
+            None => Err(self.no_row(client, key, token).await?),
+        }
     }
 
     /// Writes the row, in one statement. `values` are those of the columns, in their order. `client` may be a transaction.
     ///
     /// # Errors
-    /// [`Error::Refused`] if a later holder was here or there is no such row: nothing was written. [`Error::Driver`]: the write may
+    /// [`Error::Refused`] if a later holder was here, [`Error::Missing`] if there is no such row: nothing was written. [`Error::Driver`]: the write may
     /// have taken effect; repeat it with the same token.
     ///
     /// # Cancel safety
@@ -70,8 +75,18 @@ impl Rows {
         let number = bigint(token)?;
         let parameters = [&[key, &number as &(dyn ToSql + Sync)], values].concat();
         match client.execute(&self.write, &parameters).await? {
-            0 => Err(Error::Refused { token }),
+            0 => Err(self.no_row(client, key, token).await?),
             _ => Ok(()),
         }
+    }
+    /// Finds out why a statement has found no row.
+    async fn no_row(
+        &self,
+        client: &impl GenericClient,
+        key: &(dyn ToSql + Sync),
+        token: u64,
+    ) -> Result<Error<tokio_postgres::Error>, tokio_postgres::Error> {
+        let exists = client.query_opt(&self.exists, &[key]).await?.is_some();
+        Ok(Error::no_row(exists, token))
     }
 }

@@ -26,19 +26,25 @@ async fn a_late_write_is_refused_through_sqlx() {
     let rows = sqlx::Rows::new(&table, Dialect::MySql, &["pieces"]).unwrap();
 
     let mut transaction = client.begin().await.unwrap();
-    let row = rows.read(7_i64, 41_u64).unwrap().fetch_optional(&mut *transaction).await.unwrap();
-    assert_eq!(sqlx::found(row, 41_u64).unwrap().get::<i64, _>(0), 100);
-    rows.show(7_i64, 41_u64).unwrap().execute(&mut *transaction).await.unwrap();
+    for _ in 0..2 {
+        let row = rows.read(&mut *transaction, &7_i64, 41_u64).await.expect("a repeated read is one read");
+        assert_eq!(row.get::<i64, _>(0), 100);
+    }
     transaction.commit().await.unwrap();
+    assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "100\t41\n");
 
     let mut write = async |token: u64, pieces: i64| {
-        let query = rows.write(7_i64, token, |query| query.bind(pieces)).unwrap();
-        sqlx::changed(query.execute(&mut client).await.unwrap().rows_affected(), token)
+        rows.write(&mut client, &7_i64, token, |query| query.bind(pieces)).await
     };
     write(41, 99).await.unwrap();
     write(41, 99).await.expect("a repeated write is one write");
     write(42, 98).await.unwrap();
     assert!(write(41, 1).await.unwrap_err().is_refused());
+    assert!(rows.read(&mut client, &7_i64, 41_u64).await.unwrap_err().is_refused());
+    let missing = rows.read(&mut client, &8_i64, 42_u64).await.unwrap_err();
+    assert!(missing.is_missing() && !missing.is_refused(), "there is no such row: {missing}");
+    let missing = rows.write(&mut client, &8_i64, 42_u64, |query| query.bind(1_i64)).await.unwrap_err();
+    assert!(missing.is_missing(), "{missing}");
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "98\t42\n");
 }
 

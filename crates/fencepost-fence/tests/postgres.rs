@@ -33,7 +33,9 @@ async fn a_late_write_is_refused_through_tokio_postgres() {
     rows.read(&client, &7_i64, 42_u64).await.unwrap();
     assert!(rows.write(&client, &7_i64, 41_u64, &[&1_i64]).await.unwrap_err().is_refused());
     assert!(rows.read(&client, &7_i64, 41_u64).await.unwrap_err().is_refused());
-    assert!(rows.read(&client, &8_i64, 42_u64).await.unwrap_err().is_refused(), "there is no such row");
+    let missing = rows.read(&client, &8_i64, 42_u64).await.unwrap_err();
+    assert!(missing.is_missing() && !missing.is_refused(), "there is no such row: {missing}");
+    assert!(rows.write(&client, &8_i64, 42_u64, &[&1_i64]).await.unwrap_err().is_missing());
     assert!(
         !rows.read(&client, &7_i64, u64::MAX).await.unwrap_err().is_refused(),
         "no lock gives this token"
@@ -49,15 +51,19 @@ async fn a_late_write_is_refused_through_sqlx() {
     let (server, table) = server();
     let mut client = PgConnection::connect(&server.url()).await.unwrap();
     let rows = sqlx::Rows::new(&table, Dialect::Postgres, &["pieces"]).unwrap();
-    let row = rows.read(7_i64, 41_u64).unwrap().fetch_optional(&mut client).await.unwrap();
-    assert_eq!(sqlx::found(row, 41_u64).unwrap().get::<i64, _>(0), 100);
+    let row = rows.read(&mut client, &7_i64, 41_u64).await.unwrap();
+    assert_eq!(row.get::<i64, _>(0), 100);
     let mut write = async |token: u64, pieces: i64| {
-        let query = rows.write(7_i64, token, |query| query.bind(pieces)).unwrap();
-        sqlx::changed(query.execute(&mut client).await.unwrap().rows_affected(), token)
+        rows.write(&mut client, &7_i64, token, |query| query.bind(pieces)).await
     };
     write(41, 99).await.unwrap();
     write(42, 98).await.unwrap();
     assert!(write(41, 1).await.unwrap_err().is_refused());
+    assert!(rows.read(&mut client, &7_i64, 41_u64).await.unwrap_err().is_refused());
+    let missing = rows.read(&mut client, &8_i64, 42_u64).await.unwrap_err();
+    assert!(missing.is_missing() && !missing.is_refused(), "there is no such row: {missing}");
+    let missing = rows.write(&mut client, &8_i64, 42_u64, |query| query.bind(1_i64)).await.unwrap_err();
+    assert!(missing.is_missing(), "{missing}");
     assert_eq!(server.run("SELECT pieces, token FROM stock;").unwrap(), "98|42\n");
 }
 

@@ -16,7 +16,9 @@ fn a_late_write_is_refused() {
     rows.write(&database, &7, 41_u64, &[&99]).expect("a repeated write is one write");
     assert_eq!(rows.read(&database, &7, 42_u64, |row| row.get::<_, i64>(0)).unwrap(), 99);
     assert!(rows.write(&database, &7, 41_u64, &[&1]).unwrap_err().is_refused());
-    assert!(rows.read(&database, &8, 42_u64, |_| Ok(())).unwrap_err().is_refused(), "there is no such row");
+    let missing = rows.read(&database, &8, 42_u64, |_| Ok(())).unwrap_err();
+    assert!(missing.is_missing() && !missing.is_refused(), "there is no such row: {missing}");
+    assert!(rows.write(&database, &8, 42_u64, &[&1]).unwrap_err().is_missing());
 }
 
 #[test]

@@ -44,9 +44,18 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
         }
     };
     let statements = &block.stmts;
-    let (body, done) = match sig.asyncness {
-        Some(_) => (quote!(async move { #typed #(#statements)* }), quote!(.await)),
-        None => (quote!((move || -> #output { #(#statements)* })()), quote!()),
+    // A client of the other API is refused with a message that says what to write.
+    let (body, done, checked) = match sig.asyncness {
+        Some(_) => (
+            quote!(async move { #typed #(#statements)* }),
+            quote!(.await),
+            quote!(::fencepost::__locked::request_of_async_function),
+        ),
+        None => (
+            quote!((move || -> #output { #(#statements)* })()),
+            quote!(),
+            quote!(::fencepost::__locked::request_of_blocking_function),
+        ),
     };
     let answer = match on_busy {
         Some(on_busy) => quote! {
@@ -62,7 +71,7 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
         #vis #sig {
             let __fencepost_lock = (#client).#lock #or_fail;
             let __fencepost_answer =
-                __fencepost_lock.#request() #(#calls)* .run(|#view| #body) #done #or_fail;
+                #checked(__fencepost_lock.#request()) #(#calls)* .run(|#view| #body) #done #or_fail;
             #answer
         }
     })
@@ -128,6 +137,15 @@ mod tests {
             ("\"a\", wait = \"1s\", wait = \"2s\"", "`wait` is given twice"),
             ("\"a{}\", wait = \"1s\", id", "before the options"),
             ("\"a\", view = 3", "`view` is a name"),
+            (
+                "\"order/{order.id}\"",
+                "braces take the name of an argument alone; write #[locked(\"order/{}\", order.id)]",
+            ),
+            (
+                "\"{{a}}/{id}/{order.shop.id:03}/{self.id}\"",
+                "write #[locked(\"{{a}}/{}/{:03}/{}\", id, order.shop.id, self.id)]",
+            ),
+            ("\"{}/{order.id}\", id", "write #[locked(\"{}/{}\", id, order.id)]"),
         ] {
             let message = message(options, GOOD);
             assert!(message.contains(expected), "{options}: {message:?}");

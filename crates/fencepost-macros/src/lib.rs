@@ -82,6 +82,27 @@ use proc_macro::TokenStream;
 ///     Ok(())
 /// }
 /// ```
+///
+/// So is an expression in braces. Write `#[locked("order:{}", order.id)]`:
+///
+/// ```compile_fail
+/// #[fencepost::locked("order:{order.id}")]
+/// async fn pay(locks: &fencepost::Locks, order: Order) -> fencepost::Result<()> {
+///     Ok(())
+/// }
+/// struct Order {
+///     id: u64,
+/// }
+/// ```
+///
+/// And so is a function without `async` whose client needs one. Write `async fn`, or take a `fencepost::blocking::Locks`:
+///
+/// ```compile_fail,E0277
+/// #[fencepost::locked("order:{id}")]
+/// fn pay(locks: &fencepost::Locks, id: u64) -> fencepost::Result<()> {
+///     Ok(())
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn locked(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::locked(options.into(), function.into()).unwrap_or_else(|error| error.to_compile_error()).into()

@@ -86,8 +86,46 @@ impl Parse for Options {
                 }
             }
         }
+        check_braces(&options.name, &options.values)?;
         Ok(options)
     }
+}
+
+/// Refuses expressions in the braces of the name, which `format!` does not take, with a message that says what to write.
+fn check_braces(name: &LitStr, values: &[Expr]) -> Result<()> {
+    let text = name.value();
+    let mut values = values.iter().map(|value| quote!(#value).to_string());
+    let (mut rest, mut written, mut behind, mut wrong) = (&*text, String::new(), Vec::new(), false);
+    while let Some(at) = rest.find('{') {
+        let (before, braces) = rest.split_at(at);
+        written.push_str(before);
+        if let Some(after) = braces.strip_prefix("{{") {
+            written.push_str("{{");
+            rest = after;
+            continue;
+        }
+        let Some((inner, after)) = braces[1..].split_once('}') else { return Ok(()) };
+        let (argument, form) = inner.split_once(':').map_or((inner, ""), |(argument, form)| (argument, form));
+        let is_name = argument.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+        wrong |= !is_name;
+        if argument.is_empty() {
+            behind.extend(values.next());
+        } else {
+            behind.push(argument.to_owned());
+        }
+        let colon = if form.is_empty() { "" } else { ":" };
+        written.push_str(&format!("{{{colon}{form}}}"));
+        rest = after;
+    }
+    if !wrong {
+        return Ok(());
+    }
+    written.push_str(rest);
+    let message = format!(
+        "braces take the name of an argument alone; write #[locked({written:?}, {})], with the options behind that",
+        behind.join(", ")
+    );
+    Err(Error::new(name.span(), message))
 }
 
 impl Options {

@@ -35,6 +35,9 @@
 //!
 //! The engine `memory:` is always there. A URL of an engine whose feature is off is refused with an error that names the feature.
 
+// docs.rs names the feature of each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod builder;
@@ -156,6 +159,39 @@ impl Deref for Locks {
 impl From<fencepost_core::Client> for Locks {
     fn from(locks: fencepost_core::Client) -> Locks {
         Locks(locks)
+    }
+}
+
+/// What the attribute `locked` writes: checks that a function has the client of its kind, with messages that say what to write.
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod __locked {
+    /// A request of a client of this crate.
+    #[diagnostic::on_unimplemented(
+        message = "a locked `async fn` needs the client `fencepost::Locks`",
+        note = "remove `async`, or pass a `fencepost::Locks`"
+    )]
+    pub trait AsyncRequest {}
+
+    impl AsyncRequest for crate::Acquire<'_> {}
+    impl AsyncRequest for crate::TryAcquire<'_> {}
+
+    /// A request of a client of `fencepost::blocking`.
+    #[diagnostic::on_unimplemented(
+        message = "a locked function without `async` needs the client `fencepost::blocking::Locks`",
+        note = "write `async fn`, or pass a `fencepost::blocking::Locks` (feature `blocking` of the crate `fencepost`)"
+    )]
+    pub trait BlockingRequest {}
+
+    #[cfg(feature = "blocking")]
+    impl<A> BlockingRequest for crate::blocking::Request<A> {}
+
+    pub fn request_of_async_function<R: AsyncRequest>(request: R) -> R {
+        request
+    }
+
+    pub fn request_of_blocking_function<R: BlockingRequest>(request: R) -> R {
+        request
     }
 }
 
