@@ -22,6 +22,15 @@ pub(crate) fn deny(workspace: &Workspace, install: bool) -> Result<Done, String>
     passed()
 }
 
+/// Checks that each crate that is published can be packaged: its dependencies have versions and form no circle. Nothing is compiled.
+pub(crate) fn packages(workspace: &Workspace) -> Result<Done, String> {
+    let command = ["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
+    // These are not published.
+    let others = ["fencepost-benches", "fencepost-testkit", "xtask"].map(|name| ["--exclude", name]);
+    workspace.cargo("packages", &[&command[..], others.as_flattened()].concat()).run()?;
+    passed()
+}
+
 /// A system other than Linux, for which the library's portable part is compiled.
 const MACOS: &str = "x86_64-apple-darwin";
 

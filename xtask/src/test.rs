@@ -107,6 +107,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     // A step that is named runs as well.
     if extent.all || extent.list || !only.is_empty() {
         run.step("licences and sources", || features::deny(workspace, extent.install));
+        run.step("packages", || features::packages(workspace));
         run.step("each feature alone", || features::alone(workspace));
         run.step("macOS", || features::macos(workspace));
         run.step("oldest Rust", || features::oldest_rust(workspace));

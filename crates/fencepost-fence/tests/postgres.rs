@@ -45,13 +45,18 @@ async fn a_late_write_is_refused_through_tokio_postgres() {
     driver.await.unwrap().unwrap();
 }
 
+/// A handler of requests needs futures that may move to another thread.
+fn sendable<F: Future + Send>(future: F) -> F {
+    future
+}
+
 #[tokio::test]
 async fn a_late_write_is_refused_through_sqlx() {
     needs!(POSTGRES);
     let (server, table) = server();
     let mut client = PgConnection::connect(&server.url()).await.unwrap();
     let rows = sqlx::Rows::new(&table, Dialect::Postgres, &["pieces"]).unwrap();
-    let row = rows.read(&mut client, &7_i64, 41_u64).await.unwrap();
+    let row = sendable(rows.read(&mut client, &7_i64, 41_u64)).await.unwrap();
     assert_eq!(row.get::<i64, _>(0), 100);
     let mut write = async |token: u64, pieces: i64| {
         rows.write(&mut client, &7_i64, token, |query| query.bind(pieces)).await
@@ -59,6 +64,7 @@ async fn a_late_write_is_refused_through_sqlx() {
     write(41, 99).await.unwrap();
     write(42, 98).await.unwrap();
     assert!(write(41, 1).await.unwrap_err().is_refused());
+    sendable(rows.write(&mut client, &7_i64, 42_u64, |query| query.bind(98_i64))).await.unwrap();
     assert!(rows.read(&mut client, &7_i64, 41_u64).await.unwrap_err().is_refused());
     let missing = rows.read(&mut client, &8_i64, 42_u64).await.unwrap_err();
     assert!(missing.is_missing() && !missing.is_refused(), "there is no such row: {missing}");

@@ -21,7 +21,7 @@
 //! - `http`: the lock service (`fencepost serve`) as an engine: `http://HOST` and `https:`.
 //! - `redis`: the engines `redis:`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:`
 //!   and `redlock:`.
-//! - `sqlite` (default): the engine `sqlite:FILE`.
+//! - `sqlite`: the engine `sqlite:FILE`.
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
