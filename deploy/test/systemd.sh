@@ -21,7 +21,7 @@ check 'systemctl start fencepost; systemctl is-active fencepost'
 check 'curl -sf http://127.0.0.1:7070/readyz && curl -sf http://127.0.0.1:7070/ | grep -q "<title>"'
 ok "the unit serves a SQLite file as user $(inside 'ps -o user= -C fencepost | head -1'), the page answers"
 
-check 'curl -sf -H "Content-Type: application/json" -d "{\"ttl\": \"10m\", \"holder\": \"test\"}" http://127.0.0.1:7070/v1/locks/kept/acquire'
+check 'curl -sf -H "Content-Type: application/json" -d "{\"name\": \"kept\", \"ttl\": \"10m\", \"holder\": \"test\"}" http://127.0.0.1:7070/v1/acquire'
 check 'fencepost ls -b http://127.0.0.1:7070 | grep kept'
 ok "an administrator lists its locks by the service"
 before=$(property MainPID)

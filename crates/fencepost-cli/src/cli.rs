@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::args::GlobalArgs;
 use crate::verbs::{
-    acquire, check, completions, config, demo, doctor, evict, extend, hold, ls, man, permits, queue, release,
-    run, schema, show, watch,
+    acquire, check, completions, config, copy_to, demo, doctor, evict, extend, hold, ls, man, permits, queue,
+    release, run, schema, show, watch,
 };
 
 /// Distributed locks for cron jobs and programs, on Redis, PostgreSQL, MySQL, etcd, ZooKeeper or a local file.
@@ -48,6 +48,7 @@ pub(crate) enum Verb {
     #[cfg(feature = "serve")]
     Serve(crate::verbs::serve::Args),
     Config(config::Args),
+    CopyTo(copy_to::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

@@ -46,8 +46,8 @@ use crate::exit::{Failure, USAGE};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::verbs::{
-    acquire as acquire_verb, completions, config, demo, doctor, evict, extend, hold, ls, man, queue, release,
-    run, schema,
+    acquire as acquire_verb, completions, config, copy_to, demo, doctor, evict, extend, hold, ls, man, queue,
+    release, run, schema,
 };
 
 fn main() -> ExitCode {
@@ -96,6 +96,7 @@ fn main() -> ExitCode {
 fn start(cli: Cli) -> Result<u8, Failure> {
     match &cli.verb {
         Verb::Completions(args) => return completions::run(args, Cli::command()),
+        Verb::CopyTo(args) => return copy_to::run(&args.folder),
         Verb::Man(args) => return man::run(args, Cli::command()),
         _ => {}
     }
@@ -132,7 +133,7 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Demo(args) => demo::run(args, settings),
         Verb::Schema(args) => wait_for(schema::run(args, settings)),
         Verb::Config(args) => config::run(&args, settings),
-        Verb::Completions(_) | Verb::Man(_) => Ok(0),
+        Verb::Completions(_) | Verb::CopyTo(_) | Verb::Man(_) => Ok(0),
     }
 }
 

@@ -173,6 +173,7 @@ fn missing(error: &Error, verb: Option<&str>, arguments: &[String]) -> String {
         ),
         "doctor" => "--yes works only with --init".to_owned(),
         "completions" => "no shell given".to_owned(),
+        "copy-to" => "no folder given".to_owned(),
         "serve" => format!("not given: {missing} (see --help)"),
         _ => "no lock name given".to_owned(),
     }

@@ -4,6 +4,7 @@ pub(crate) mod acquire;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod copy_to;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod evict;

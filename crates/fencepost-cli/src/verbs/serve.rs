@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use fencepost_core::{Error, HolderInfo};
 use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Streams, Tokens};
+use sd_notify::NotifyState;
 
 use crate::args::count;
 use crate::connect::{CLEANUP, Options, close, connect};
 use crate::duration;
-use crate::exit::Failure;
+use crate::exit::{Failure, OWN};
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
@@ -183,16 +184,29 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         show::line(&format!("the page: {scheme}://{address}/"))?;
         let curl = format!("curl{authority}{header} --json '{{\"name\": \"hello\", \"ttl\": \"1m\"}}'");
         show::line(&format!("try: {curl} {scheme}://{address}/v1/acquire"))?;
+        // Connections are accepted from here on: those that came since the address was bound are queued.
+        tell_systemd(NotifyState::Ready)?;
         Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
     };
     let outcome = until_stopped(signals, served).await;
+    let told = tell_systemd(NotifyState::Stopping);
     // Those that wait are answered, and those that hold a lock by a stream stop first.
     options.streams.end().await;
     close(&locks, CLEANUP).await;
     options.audit.flush().await;
     traces.end().await;
     // A service that was asked to stop has done so: systemd counts any other code as a failure.
-    outcome?.unwrap_or(Ok(())).map(|()| 0)
+    outcome?.unwrap_or(Ok(())).and(told).map(|()| 0)
+}
+
+/// Does nothing where systemd does not ask for it, by the variable `NOTIFY_SOCKET`.
+fn tell_systemd(state: NotifyState) -> Result<(), Failure> {
+    sd_notify::notify(std::slice::from_ref(&state)).map_err(|error| {
+        Failure::new(
+            OWN,
+            format!("systemd cannot be told {state}: {error}; see NOTIFY_SOCKET in systemd.exec(5)"),
+        )
+    })
 }
 
 fn options(args: &Args) -> Result<Service, Error> {

@@ -9,7 +9,7 @@ use fencepost_testkit::sql::Postgres;
 
 use crate::kit::{Kid, Place};
 
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "run",
     "acquire",
     "extend",
@@ -27,6 +27,7 @@ const VERBS: [&str; 19] = [
     "schema",
     "serve",
     "config",
+    "copy-to",
     "completions",
     "man",
 ];
@@ -107,6 +108,7 @@ fn examples_of_the_help_run() {
             let file = place.file(program, "#!/bin/sh\n");
             fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
         }
+        fs::create_dir_all(place.path("shared")).unwrap();
         fs::create_dir_all(place.path(".local/share/bash-completion/completions")).unwrap();
         symlink(env!("CARGO_BIN_EXE_fencepost"), place.path("fencepost")).unwrap();
         let script = format!("{}\n{}\n", before(verb), examples.join("\n"));

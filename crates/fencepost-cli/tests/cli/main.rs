@@ -4,6 +4,7 @@ mod basics;
 mod browser;
 mod busy;
 mod chain;
+mod copied;
 mod cron;
 mod crowd;
 mod demo;

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -411,4 +412,25 @@ fn the_cause_of_a_problem_is_in_the_log() {
     let log =
         eventually("the log has the cause", SOON, || Some(place.read("log")).filter(|log| log.contains(id)));
     assert!(log.contains("fencepost: a request failed, error: ") && log.contains("redis"), "{log}");
+}
+
+#[test]
+fn systemd_is_told_when_the_service_accepts_connections_and_when_it_stops() {
+    let place = Place::new();
+    let path = place.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    let told = || {
+        let mut text = [0; 100];
+        let count = socket.recv(&mut text).unwrap();
+        String::from_utf8(text[..count].to_vec()).unwrap()
+    };
+    let mut command = place.fencepost(["serve", "--listen", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", &path);
+    let mut service = Service::of(command);
+    assert_eq!(told().trim_end(), "READY=1");
+    assert_eq!(service.post("/v1/acquire", &json!({ "name": "a" })).0, 200);
+    service.end();
+    assert_eq!(told().trim_end(), "STOPPING=1");
+    service.has_ended();
 }
