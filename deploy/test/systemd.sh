@@ -40,13 +40,13 @@ ok "its state folder serves an administrator while it is stopped"
 
 inside 'setsid redis-server --port 6379 --save "" --daemonize yes --requirepass hunter2 > /dev/null'
 inside 'mkdir -p /etc/fencepost /etc/systemd/system/fencepost.service.d; umask 077; echo hunter2 > /etc/fencepost/password'
-inside 'cd /etc/fencepost; fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci > /root/token'
+inside 'cd /etc/fencepost; fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci > /run/token'
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
     -addext basicConstraints=critical,CA:FALSE -keyout "$root/etc/fencepost/key.pem" -out "$root/etc/fencepost/cert.pem" 2> /dev/null
 chmod 600 "$root/etc/fencepost/key.pem"
 inside 'sed s/redis.example.com/127.0.0.1/ /usr/share/doc/fencepost/examples/network.conf > /etc/systemd/system/fencepost.service.d/network.conf; systemctl daemon-reload'
 check 'systemctl start fencepost; curl -sf --cacert /etc/fencepost/cert.pem https://localhost:7070/readyz'
-check 'FENCEPOST_SERVICE_TOKEN=$(cat /root/token) fencepost run -b "https://localhost:7070?ca=/etc/fencepost/cert.pem" stock/1 -- redis-cli -a hunter2 --no-auth-warning --scan'
+check 'FENCEPOST_SERVICE_TOKEN=$(cat /run/token) fencepost run -b "https://localhost:7070?ca=/etc/fencepost/cert.pem" stock/1 -- redis-cli -a hunter2 --no-auth-warning --scan'
 grep -q stock "$work/out" || { cat "$work/out"; fail "the lock is not in Redis"; }
 check 'curl -s -o /dev/null -w "%{http_code}" --cacert /etc/fencepost/cert.pem https://localhost:7070/v1/locks | grep 401'
 ok "with network.conf it serves Redis to other machines, with TLS, access tokens and a password from credentials"

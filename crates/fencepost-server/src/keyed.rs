@@ -79,7 +79,8 @@ async fn join(
             // That work was for a request that does not wait.
             Ok(Some(Err(problem))) if waits && !work.waits && problem.is("busy") => {}
             // The grant came while all requests that waited had lost their rights. This one has come since.
-            Ok(Some(Err(problem))) if problem.is(GIVEN_BACK) && service.is_still_allowed(caller, wanted) => {}
+            Ok(Some(Err(problem)))
+                if problem.is(GIVEN_BACK) && service.is_still_allowed(caller, &wanted.name) => {}
             Ok(Some(outcome)) => return outcome.map(Outcome::Granted),
             Ok(None) => {
                 let detail = "the work on this key was given up; try again";
@@ -181,7 +182,7 @@ async fn with_record(
     };
     let caller = loop {
         let callers = requests.callers();
-        if let Some(caller) = callers.iter().find(|caller| service.is_still_allowed(caller, wanted)) {
+        if let Some(caller) = callers.iter().find(|caller| service.is_still_allowed(caller, &wanted.name)) {
             break caller.clone();
         }
         if !callers.is_empty() {

@@ -21,7 +21,6 @@ use crate::rights::tokens::Tokens;
 use crate::running::Running;
 use crate::snapshots::Snapshots;
 use crate::streams::Streams;
-use crate::wanted::Wanted;
 
 /// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
 const WAITING: usize = 10_000;
@@ -123,9 +122,9 @@ impl Service {
         self.known(caller).ok_or_else(invalid)?.check(verb, name)
     }
 
-    /// Returns whether the caller may still acquire the lock, after a wait.
-    pub(crate) fn is_still_allowed(&self, caller: &Caller, wanted: &Wanted) -> bool {
-        self.check_again(caller, Verb::Acquire, &wanted.name).is_ok()
+    /// Returns whether the caller may still acquire the lock of this name, after a wait.
+    pub(crate) fn is_still_allowed(&self, caller: &Caller, name: &Name) -> bool {
+        self.check_again(caller, Verb::Acquire, name).is_ok()
     }
 
     /// Counts a caller that waits.
