@@ -1,15 +1,21 @@
-//! `cargo xtask dist`: builds the command as one stripped file that needs no library of the system.
+//! `cargo xtask dist`: builds all that a release publishes. Two builds of one commit give the same bytes.
 
+use crate::process::on_path;
+use crate::python;
 use crate::runner::Done;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, fresh};
+use std::fs;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The greatest size of the file, in bytes.
-const LARGEST: u64 = 17_000_000;
+const LARGEST: u64 = 18_000_000;
 
 /// A static program cannot look for functions of the system's library, so the crate `getrandom` would read `/dev/urandom`.
-const FLAGS: &str = "-C target-feature=+crt-static --cfg getrandom_backend=\"linux_getrandom\"";
+const FLAGS: [&str; 4] =
+    ["-C", "target-feature=+crt-static", "--cfg", "getrandom_backend=\"linux_getrandom\""];
 
 /// The time that the build may take: 4 minutes on two free cores.
 const LONGEST: Duration = Duration::from_secs(3_600);
@@ -18,6 +24,37 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 const TESTS: [&str; 8] =
     ["test", "--package", "fencepost-cli", "--test", "cli", "--", "--ignored", "static_binary"];
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The parts of a release, the programs that make them, and how to get these.
+const PARTS: [(&str, &[(&str, &str)]); 6] = [
+    ("binary", &[]),
+    ("packages", &[("nfpm", "go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2")]),
+    ("image", &[("buildah", "apt-get install buildah")]),
+    ("wheel", &[("python3", "apt-get install python3")]),
+    ("npm", &[("npm", "apt-get install npm")]),
+    ("sbom", &[("cargo-cyclonedx", "cargo install --locked cargo-cyclonedx")]),
+];
+
+/// The names of one processor type.
+struct Processor {
+    /// Rust's, Python's and RPM's.
+    name: &'static str,
+    /// Debian's and that of images.
+    debian: &'static str,
+    node: &'static str,
+}
+
+const PROCESSORS: [Processor; 2] = [
+    Processor { name: "x86_64", debian: "amd64", node: "x64" },
+    Processor { name: "aarch64", debian: "arm64", node: "arm64" },
+];
+
+/// Returns the names of the parts.
+pub(crate) fn parts() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().map(|(part, _)| *part)
+}
+
 /// Builds the file and returns its path.
 fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -25,31 +62,327 @@ fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let arguments =
         ["build", "--profile", "dist", "--locked", "--package", "fencepost-cli", "--target", &target];
     let cargo = workspace.cargo("dist", &arguments).limit(LONGEST);
-    cargo.env("RUSTFLAGS", FLAGS).run()?;
+    // The folders of this machine do not belong to the bytes of a release.
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
+        .map_err(|error| format!("HOME: {error}"))?;
+    let places = [format!("{home}=/cargo"), format!("{}=/fencepost", workspace.root().display())];
+    let remapped = places.each_ref().map(|place| format!("--remap-path-prefix={place}"));
+    let flags: Vec<&str> = FLAGS.into_iter().chain(remapped.iter().map(String::as_str)).collect();
+    let c_flags = places.each_ref().map(|place| format!("-ffile-prefix-map={place}"));
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", &flags.join("\u{1f}")).env("CFLAGS", &c_flags.join(" ")).run()?;
     let built = workspace.target().join(&target).join("dist/fencepost");
-    let folder = workspace.target().join("dist");
-    let file = folder.join("fencepost");
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::copy(&built, &file))
-        .map_err(|error| format!("{}: {error}", file.display()))?;
+    let file = workspace.target().join("dist/fencepost");
+    copy(&built, &file)?;
     Ok(file)
+}
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> String {
+    let shown = path.display().to_string();
+    move |error| format!("{shown}: {error}")
+}
+
+/// Copies a file, and makes its folder.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    to.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed(to))?;
+    fs::copy(from, to).map(drop).map_err(failed(from))
+}
+
+/// Writes a file, and makes its folder.
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    file.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed(file))?;
+    fs::write(file, text).map_err(failed(file))
 }
 
 /// Returns a file's size in megabytes, if it is not too large.
 fn size(file: &Path) -> Result<String, String> {
-    let bytes = std::fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?.len();
+    let bytes = fs::metadata(file).map_err(failed(file))?.len();
     if bytes > LARGEST {
         return Err(format!("{} has {bytes} bytes; at most {LARGEST} are allowed", file.display()));
     }
     Ok(format!("{:.1} MB", bytes as f64 / 1e6))
 }
 
-/// Builds the file and says where it is.
-pub(crate) fn dist(workspace: &Workspace) -> Result<bool, String> {
+/// What all parts of a release share.
+struct Release<'a> {
+    workspace: &'a Workspace,
+    processor: &'static Processor,
+    binary: PathBuf,
+    /// The files that go into the parts.
+    stage: PathBuf,
+    /// The files that are published.
+    out: PathBuf,
+    /// The time of the commit, in seconds since 1970: the time of each file.
+    epoch: u64,
+}
+
+/// Builds the parts that are named (all, if there are none) into `target/dist`, and signs their checksums by the key.
+pub(crate) fn dist(workspace: &Workspace, only: &[String], sign_key: Option<&Path>) -> Result<bool, String> {
+    if let Some(unknown) = only.iter().find(|part| !parts().any(|known| known == part.as_str())) {
+        return Err(format!(
+            "a release has no part `{unknown}`; there is: {}",
+            parts().collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let wanted = |part: &str| only.is_empty() || only.iter().any(|only| only == part);
+    let tools = PARTS.iter().filter(|(part, _)| wanted(part)).flat_map(|(_, tools)| *tools);
+    let missing: Vec<_> = tools.filter(|(tool, _)| !on_path(tool)).map(|(_, how)| *how).collect();
+    if !missing.is_empty() {
+        return Err(format!(
+            "programs are missing (`cargo xtask dist binary` needs none); install them by\n{}",
+            missing.join("\n")
+        ));
+    }
     println!("building with optimisation …");
-    let file = build(workspace)?;
-    println!("{}: {}", file.display(), size(&file)?);
+    let binary = build(workspace)?;
+    println!("{}: {}", binary.display(), size(&binary)?);
+    let release = Release::new(workspace, binary)?;
+    for part in parts().filter(|part| wanted(part)) {
+        match part {
+            "packages" => release.packages()?,
+            "image" => release.image()?,
+            "wheel" => release.wheel()?,
+            "npm" => release.npm()?,
+            "sbom" => release.sbom()?,
+            _ => {}
+        }
+    }
+    if only.is_empty() {
+        release.checksums(sign_key)?;
+    }
     Ok(true)
+}
+
+impl<'a> Release<'a> {
+    fn new(workspace: &'a Workspace, binary: PathBuf) -> Result<Self, String> {
+        let arch = std::env::consts::ARCH;
+        let processor = PROCESSORS.iter().find(|known| known.name == arch);
+        let processor = processor.ok_or_else(|| format!("there are no packages for {arch}"))?;
+        let time = workspace.program("time of the commit", "git", &["log", "-1", "--format=%ct"]).run()?.text;
+        let epoch = time.trim().parse().map_err(|error| format!("git log: {time}: {error}"))?;
+        let out = workspace.target().join("dist/release");
+        fs::create_dir_all(&out).map_err(failed(&out))?;
+        let release = Release {
+            workspace,
+            processor,
+            binary,
+            stage: workspace.target().join("dist/stage"),
+            out,
+            epoch,
+        };
+        fresh(&release.stage)?;
+        let name = format!("fencepost-{VERSION}-{arch}-linux");
+        copy(&release.binary, &release.out.join(name))?;
+        Ok(release)
+    }
+
+    /// A program that makes a part, in a folder of the staged files.
+    fn run(&self, folder: &str, program: &str, arguments: &[&str]) -> Result<String, String> {
+        let step = format!("dist {program} {}", arguments.first().unwrap_or(&""));
+        let program = self.workspace.program_in(&self.stage.join(folder), &step, program, arguments);
+        Ok(program.env("SOURCE_DATE_EPOCH", &self.epoch.to_string()).run()?.text)
+    }
+
+    /// Copies a folder of `deploy/`, with this release's version.
+    fn staged(&self, from: &str, to: &str) -> Result<(), String> {
+        for file in self.workspace.files()? {
+            let Ok(inner) = file.strip_prefix(Path::new("deploy").join(from)) else { continue };
+            let to = if inner.as_os_str().is_empty() {
+                self.stage.join(to)
+            } else {
+                self.stage.join(to).join(inner)
+            };
+            let text = self.workspace.read(&file.to_string_lossy())?;
+            let text = text.replace("VERSION", VERSION).replace("CPU", self.processor.node);
+            write(&to, &text)?;
+            let mode = fs::metadata(self.workspace.root().join(&file)).map_err(failed(&file))?.permissions();
+            fs::set_permissions(&to, mode).map_err(failed(&to))?;
+        }
+        Ok(())
+    }
+
+    /// Gives each staged file and folder the time of the commit.
+    fn dated(&self, folder: &Path) -> Result<(), String> {
+        for entry in fs::read_dir(folder).map_err(failed(folder))? {
+            let path = entry.map_err(failed(folder))?.path();
+            if path.is_dir() {
+                self.dated(&path)?;
+            }
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.epoch);
+            File::open(&path).and_then(|file| file.set_modified(time)).map_err(failed(&path))?;
+        }
+        Ok(())
+    }
+
+    /// The Debian and the RPM package.
+    fn packages(&self) -> Result<(), String> {
+        self.staged("systemd", "packages/systemd")?;
+        self.staged("packages", "packages/packages")?;
+        let folder = self.stage.join("packages");
+        copy(&self.binary, &folder.join("fencepost"))?;
+        let binary = self.binary.to_string_lossy();
+        let help = self.run("packages", &binary, &["help"])?;
+        let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let verbs =
+            verbs.take_while(|line| line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
+        for verb in [""].into_iter().chain(verbs.filter(|verb| *verb != "help")) {
+            let (name, arguments) = match verb {
+                "" => ("fencepost.1".to_owned(), vec!["man"]),
+                verb => (format!("fencepost-{verb}.1"), vec!["man", verb]),
+            };
+            write(&folder.join("man").join(name), &self.run("packages", &binary, &arguments)?)?;
+        }
+        for (shell, file) in [("bash", "fencepost.bash"), ("fish", "fencepost.fish"), ("zsh", "_fencepost")] {
+            let script = self.run("packages", &binary, &["completions", shell])?;
+            write(&folder.join("completions").join(file), &script)?;
+        }
+        write(&folder.join("changelog"), &self.workspace.read("CHANGELOG.md")?)?;
+        let copyright = self.workspace.read("deploy/packages/copyright")?;
+        let licence = |file: &str| {
+            Ok::<_, String>(self.workspace.read(file)?.replace("\n\n", "\n.\n").replace('\n', "\n "))
+        };
+        let copyright = format!(
+            "{copyright}License: MIT\n {}\n\nLicense: Apache-2.0\n On Debian systems, the text is in /usr/share/common-licenses/Apache-2.0.\n",
+            licence("LICENSE-MIT")?.trim_end()
+        );
+        write(&folder.join("copyright"), &copyright)?;
+        self.run("packages", "sh", &["-c", "gzip -9n changelog man/*"])?;
+        let date = self.run(
+            "packages",
+            "date",
+            &["--utc", "--iso-8601=seconds", "--date", &format!("@{}", self.epoch)],
+        )?;
+        let settings = self.workspace.read("deploy/packages/nfpm.yaml")?;
+        let settings = settings.replace("${VERSION}", VERSION).replace("${ARCH}", self.processor.debian);
+        write(&folder.join("nfpm.yaml"), &settings.replace("${DATE}", date.trim()))?;
+        self.dated(&folder)?;
+        for kind in ["deb", "rpm"] {
+            self.run(
+                "packages",
+                "nfpm",
+                &["package", "--packager", kind, "--target", &self.out.to_string_lossy()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The image, as an archive of one file.
+    fn image(&self) -> Result<(), String> {
+        self.staged("image", "image")?;
+        let folder = self.stage.join("image");
+        let root = folder.join("root");
+        copy(&self.binary, &root.join("usr/bin/fencepost"))?;
+        let authorities = "etc/ssl/certs/ca-certificates.crt";
+        copy(&Path::new("/").join(authorities), &root.join(authorities))?;
+        for (name, mode) in [("state", 0o700), ("shared", 0o755)] {
+            let empty = folder.join(name);
+            fs::create_dir(&empty).map_err(failed(&empty))?;
+            fs::set_permissions(&empty, Permissions::from_mode(mode)).map_err(failed(&empty))?;
+        }
+        let store = self.workspace.scratch("containers");
+        let (store, epoch) = (store.to_string_lossy().into_owned(), self.epoch.to_string());
+        let (layers, running) = (format!("{store}/root"), format!("{store}/run"));
+        let place = ["--root", &layers, "--runroot", &running, "--storage-driver", "vfs"];
+        let name = format!("fencepost:{VERSION}");
+        let build = ["build", "--quiet", "--format", "oci", "--timestamp", &epoch, "--tag", &name, "."];
+        self.run("image", "buildah", &[&place[..], &build].concat())?;
+        // The layout's files are put into an archive whose bytes depend on nothing else.
+        let layout = "oci:layout:".to_owned() + VERSION;
+        self.run("image", "buildah", &[&place[..], &["push", "--quiet", &name, &layout]].concat())?;
+        let archive = self.out.join(format!("fencepost-{VERSION}-image-{}.tar", self.processor.debian));
+        let (mtime, archive) = (format!("--mtime=@{epoch}"), archive.to_string_lossy().into_owned());
+        let same =
+            ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=a+rX,u+w,go-w", &mtime];
+        self.run(
+            "image",
+            "tar",
+            &[&same[..], &["--create", "--file", &archive, "--directory", "layout", "."]].concat(),
+        )?;
+        Ok(())
+    }
+
+    /// The wheel for pip.
+    fn wheel(&self) -> Result<(), String> {
+        let name = format!("fencepost_cli-{VERSION}");
+        let info = format!("wheel/{name}.dist-info");
+        self.staged("pip/METADATA", &format!("{info}/METADATA"))?;
+        // A static file runs with each library of C.
+        let tags = ["manylinux_2_17", "musllinux_1_1"]
+            .map(|kind| format!("Tag: py3-none-{kind}_{}\n", self.processor.name));
+        let text =
+            format!("Wheel-Version: 1.0\nGenerator: fencepost\nRoot-Is-Purelib: false\n{}", tags.concat());
+        write(&self.stage.join(info).join("WHEEL"), &text)?;
+        let folder = self.stage.join("wheel");
+        copy(&self.binary, &folder.join(format!("{name}.data/scripts/fencepost")))?;
+        self.dated(&folder)?;
+        let out = self.out.to_string_lossy();
+        let wheel = python::program(self.workspace, "wheel")?;
+        self.run("", &wheel, &["pack", "--dest-dir", &out, "wheel"]).map(drop)
+    }
+
+    /// The packages for npm: one that everybody names, and one with the program.
+    fn npm(&self) -> Result<(), String> {
+        self.staged("npm/main", "npm/main")?;
+        self.staged("npm/platform.json", "npm/platform/package.json")?;
+        copy(&self.binary, &self.stage.join("npm/platform/bin/fencepost"))?;
+        for package in ["npm/main", "npm/platform"] {
+            self.staged("npm/README.md", &format!("{package}/README.md"))?;
+            self.run(
+                package,
+                "npm",
+                &["pack", "--offline", "--pack-destination", &self.out.to_string_lossy()],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The list of the crates in the program.
+    fn sbom(&self) -> Result<(), String> {
+        let target = format!("{}-unknown-linux-gnu", self.processor.name);
+        let file = format!("fencepost-{VERSION}-{}.cdx", self.processor.name);
+        let arguments = [
+            "cyclonedx",
+            "--manifest-path",
+            "crates/fencepost-cli/Cargo.toml",
+            "--format",
+            "json",
+            "--target",
+            &target,
+            "--override-filename",
+            &file,
+        ];
+        let cargo = self.workspace.cargo("dist cyclonedx", &arguments);
+        cargo.env("SOURCE_DATE_EPOCH", &self.epoch.to_string()).run()?;
+        // One is written beside the manifest of each crate of the workspace.
+        let crates = self.workspace.root().join("crates");
+        let wanted = crates.join("fencepost-cli").join(format!("{file}.json"));
+        copy(&wanted, &self.out.join(format!("{file}.json")))?;
+        for folder in fs::read_dir(&crates).map_err(failed(&crates))? {
+            let _ = fs::remove_file(folder.map_err(failed(&crates))?.path().join(format!("{file}.json")));
+        }
+        for other in ["benches", "xtask"] {
+            let _ = fs::remove_file(self.workspace.root().join(other).join(format!("{file}.json")));
+        }
+        Ok(())
+    }
+
+    /// The checksums of all files, and their signature.
+    fn checksums(&self, sign_key: Option<&Path>) -> Result<(), String> {
+        let out = self.out.to_string_lossy();
+        let in_out = |step: &str, program: &str, arguments: &[&str]| {
+            self.workspace.program_in(&self.out, step, program, arguments).run()
+        };
+        let _ = fs::remove_file(self.out.join("SHA256SUMS"));
+        let _ = fs::remove_file(self.out.join("SHA256SUMS.sig"));
+        let sums = in_out("dist sums", "sh", &["-c", "LC_ALL=C sha256sum -- *"])?.text;
+        write(&self.out.join("SHA256SUMS"), &sums)?;
+        if let Some(key) = sign_key {
+            let key = key.to_string_lossy();
+            in_out("dist sign", "ssh-keygen", &["-Y", "sign", "-f", &key, "-n", "fencepost", "SHA256SUMS"])?;
+        }
+        println!("{out}:\n{sums}");
+        Ok(())
+    }
 }
 
 /// Builds the file, and runs it on a root that has nothing else.

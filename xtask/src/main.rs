@@ -9,13 +9,16 @@ mod dist;
 mod drivers;
 mod features;
 mod layout;
+mod manifests;
 mod modules;
 mod packages;
 mod peers;
 mod process;
 mod prove;
+mod python;
 mod readme;
 mod runner;
+mod scripts;
 mod test;
 mod test_programs;
 mod tree;
@@ -23,6 +26,7 @@ mod versions;
 mod workspace;
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use test::Extent;
 use workspace::Workspace;
@@ -76,8 +80,15 @@ enum Command {
         #[arg(long, requires = "only")]
         write: bool,
     },
-    /// Build the command as one static, stripped file, target/dist/fencepost
-    Dist,
+    /// Build all that a release publishes, in target/dist/release; `dist binary`: only the command as one static, stripped file,
+    /// target/dist/fencepost
+    Dist {
+        #[arg(value_name = "PART", help = format!("Parts to build: {} (default: all)", dist::parts().collect::<Vec<_>>().join(", ")))]
+        parts: Vec<String>,
+        /// Sign the checksums by this SSH key (`ssh-keygen -Y`)
+        #[arg(long, value_name = "FILE", conflicts_with = "parts")]
+        sign_key: Option<PathBuf>,
+    },
     /// Build the pages as a book with mdBook, target/xtask/book/book/index.html
     Docs,
 }
@@ -91,7 +102,7 @@ fn main() -> ExitCode {
             versions::versions(&engines[1..])
         }
         Command::Prove { engines, only, write } => prove::prove(&engines, &only, write),
-        Command::Dist => dist::dist(&Workspace::find()),
+        Command::Dist { parts, sign_key } => dist::dist(&Workspace::find(), &parts, sign_key.as_deref()),
         Command::Docs => book::docs(&Workspace::find()),
     };
     match outcome {

@@ -2,6 +2,7 @@
 
 use crate::bench::{Host, build};
 use crate::peers;
+use crate::scripts;
 use crate::workspace::Workspace;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -61,28 +62,38 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
         return Err(format!("nothing is to be proved for `{unknown}`; there is: {}", known.join(", ")));
     }
     let (workspace, lines) = (&Workspace::find(), lines()?);
-    let bench = build(workspace)?;
-    let host = Host::of(workspace, &bench)?.shown();
+    let wanted = |line: &&Line| {
+        (engines.is_empty() || engines.contains(&line.engine))
+            && (only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str())))
+    };
+    let wanted: Vec<&Line> = lines.iter().filter(wanted).collect();
+    // Scripts need no bench, and the page keeps the host of the others.
+    let (bench, host) = if wanted.iter().all(|line| line.script().is_some()) {
+        (String::new(), None)
+    } else {
+        let bench = build(workspace)?;
+        let host = Host::of(workspace, &bench)?.shown();
+        (bench, Some(host))
+    };
     let (mut measured, mut short) = (0, 0);
-    for line in &lines {
-        let wanted = engines.is_empty() || engines.contains(&line.engine);
-        if wanted && (only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str()))) {
-            let (row, holds) = line.verdict(workspace, &bench);
-            measured += 1;
-            short += usize::from(!holds);
-            // A run that is stopped keeps what it has measured.
-            if only.is_empty() || write {
-                workspace.write(PAGE, &page(&lines, &host, &row, &workspace.read(PAGE)?)?)?;
-            }
+    for line in wanted {
+        let (row, holds) = line.verdict(workspace, &bench);
+        measured += 1;
+        short += usize::from(!holds);
+        // A run that is stopped keeps what it has measured.
+        if only.is_empty() || write {
+            workspace.write(PAGE, &page(&lines, host.as_deref(), &row, &workspace.read(PAGE)?)?)?;
         }
     }
     println!("{} hold, {short} fall short", measured - short);
     Ok(short == 0 && measured > 0)
 }
 
-/// The page with this row. The other lines keep their rows, and the introduction stays.
-fn page(lines: &[Line], host: &str, row: &str, old: &str) -> Result<String, String> {
-    let (intro, _) = old.split_once("\nMeasured on").ok_or(format!("{PAGE} has no line `Measured on`"))?;
+/// The page with this row. The other lines keep their rows, and the introduction stays. So does the host, if there is no other one.
+fn page(lines: &[Line], host: Option<&str>, row: &str, old: &str) -> Result<String, String> {
+    let (intro, rest) = old.split_once("\nMeasured on").ok_or(format!("{PAGE} has no line `Measured on`"))?;
+    let old_host = format!("Measured on{}", rest.split("\n\n").next().unwrap_or_default());
+    let host = host.unwrap_or(&old_host);
     let mut page = format!(
         "{intro}\n{host}\n\n| | promised | bar | measured | how | verdict |\n|---|---|---|---|---|---|\n"
     );
@@ -140,6 +151,14 @@ impl Line {
         format!("| {} `{}` |", self.engine, self.id)
     }
 
+    /// The script in `deploy/test` that the line runs, if it is one.
+    fn script(&self) -> Option<&str> {
+        match &self.measure[..] {
+            [kind, script] if kind == "script" => Some(script),
+            _ => None,
+        }
+    }
+
     /// Runs the program and reads its last line.
     fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
         let measure: Vec<&str> = self.measure.iter().map(String::as_str).collect();
@@ -154,6 +173,10 @@ impl Line {
             let passed = output.text.contains("1 passed");
             let measured = Measured { figure: cases.parse().ok(), note: format!("seeds from {seed} on") };
             return if passed { Ok(measured) } else { Err(format!("{package} has no test {test}")) };
+        }
+        if let Some(script) = self.script() {
+            return scripts::run(workspace, &self.id, script, limit)
+                .map(|checks| Measured { figure: Some(checks.len() as f64), note: checks.join("; ") });
         }
         let mut program = workspace.program(&self.id, bench, &measure).limit(limit);
         if measure.iter().any(|word| word.ends_with("-peers") || *word == "zookeeper-mixed") {
@@ -194,6 +217,7 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn numbers_are_shown_short() {
@@ -210,8 +234,8 @@ mod tests {
         let row = |line: &Line, measured: &str| format!("{} {measured} |", line.row());
         let old: Vec<String> = lines.iter().map(|line| row(line, "old")).collect();
         let before = format!("# Proof\n\nMeasured on b\n{}\n", old.join("\n"));
-        let before = page(&lines, "Measured on a", &old[0], &before).unwrap();
-        let after = page(&lines, "Measured on a", &row(&lines[1], "new"), &before).unwrap();
+        let before = page(&lines, Some("Measured on a"), &old[0], &before).unwrap();
+        let after = page(&lines, None, &row(&lines[1], "new"), &before).unwrap();
         let changed: Vec<&str> =
             after.lines().zip(before.lines()).filter(|(a, b)| a != b).map(|(a, _)| a).collect();
         assert_eq!(
@@ -235,6 +259,13 @@ mod tests {
         for line in &lines {
             assert!(line.at_most.is_some() != line.at_least.is_some(), "{}", line.id);
             assert!(!line.holds(None) && line.holds(line.at_most.or(line.at_least)), "{}", line.id);
+            if let Some(script) = line.script() {
+                assert!(
+                    Path::new("../deploy/test").join(script).exists(),
+                    "{}: there is no {script}",
+                    line.id
+                );
+            }
             let [kind, package, test, _] = &line.measure[..] else { continue };
             if kind == "test" {
                 let (module, function) = test.rsplit_once("::").unwrap();

@@ -4,7 +4,7 @@ use crate::process::{FOLDER, Program};
 use crate::runner::{Done, Runner, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
-use crate::{dist, drivers, features, layout, packages, readme, tree};
+use crate::{dist, drivers, features, layout, manifests, packages, readme, tree};
 use nix::sys::statvfs::statvfs;
 use std::fs::{File, TryLockError};
 use std::num::NonZeroUsize;
@@ -82,6 +82,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("packages of the system", || packages::packages(workspace, extent.install));
     run.step("files of the tree", || tree::checks(workspace));
     run.step("layout", || layout::layout(workspace));
+    run.step("manifests", || manifests::manifests(workspace));
     run.step("format", || format(workspace));
     run.step("lint", || lint(workspace, &["--all-features"]));
     run.step("documentation", || {
