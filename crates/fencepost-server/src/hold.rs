@@ -180,7 +180,7 @@ impl Hold {
                         Err(problem) => problem,
                     },
                     Ok(None) => busy(&self.service.locks, &self.wanted).await,
-                    Err(error) => Problem::from(error),
+                    Err(error) => Problem::from(error).logged(&self.service.failures),
                 };
                 Some(self.end(&problem))
             }

@@ -225,7 +225,9 @@ fn hold(service: &Service) -> (TcpStream, Value) {
     loop {
         assert_eq!(stream.read(&mut byte).unwrap(), 1, "{text}");
         text.push(byte[0] as char);
-        let event = text.split_once("event: granted\ndata: ").and_then(|(_, rest)| rest.split_once('\n'));
+        // To the end of the event: a connection with unread bytes is reset when it is closed.
+        let event = text.split_once("event: granted\ndata: ");
+        let event = event.and_then(|(_, rest)| rest.split_once("\n\n"));
         if let Some((granted, _)) = event {
             return (stream, serde_json::from_str(granted).unwrap());
         }
