@@ -225,9 +225,9 @@ fn hold(service: &Service) -> (TcpStream, Value) {
     loop {
         assert_eq!(stream.read(&mut byte).unwrap(), 1, "{text}");
         text.push(byte[0] as char);
-        // To the end of the event: a connection with unread bytes is reset when it is closed.
+        // To the end of the chunk: a connection with unread bytes is reset when it is closed.
         let event = text.split_once("event: granted\ndata: ");
-        let event = event.and_then(|(_, rest)| rest.split_once("\n\n"));
+        let event = event.and_then(|(_, rest)| rest.split_once("\n\n\r\n"));
         if let Some((granted, _)) = event {
             return (stream, serde_json::from_str(granted).unwrap());
         }
@@ -356,13 +356,13 @@ fn callers_that_wait_are_answered_before_the_streams_have_ended() {
     let mut waiting: Vec<_> = (0..6).map(waits).collect();
     // This one would send its next request over the same connection.
     let mut kept = TcpStream::connect(&service.address).unwrap();
-    let body = json!({ "wait": "1m" }).to_string();
+    let body = json!({ "name": "a", "wait": "1m" }).to_string();
     let head = format!(
         "Host: {}\r\nContent-Type: application/json\r\nContent-Length: {}",
         service.address,
         body.len()
     );
-    write!(kept, "POST /v1/locks/a/acquire HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+    write!(kept, "POST /v1/acquire HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
     waiting.push(kept);
     let mut changes = TcpStream::connect(&service.address).unwrap();
     write!(changes, "GET /v1/changes HTTP/1.1\r\nHost: {}\r\n\r\n", service.address).unwrap();
