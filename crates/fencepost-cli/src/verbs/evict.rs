@@ -26,7 +26,7 @@ use crate::show;
   fencepost evict backup --token 7 --reason 'host is gone'
   fencepost evict backup --overdue --yes || echo none is overdue
 
-Prints on standard error an audit line, and when the lock will be free. Exits with 1 if the lock is free, if no holder has that token, or
+Prints on standard error an audit line, and when the lock will be free. Exits with 1 if the lock is free, if no holder has that token, or \
 if none is overdue. A holder that is already evicted stays so: the command says it and exits with 0."
 )]
 pub(crate) struct Args {
