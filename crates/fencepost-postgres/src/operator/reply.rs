@@ -83,9 +83,7 @@ async fn answer(client: &Arc<PostgresClient>, question: &Value) -> Vec<Value> {
         }
         Some("evict") => {
             let (name, token) = (text("name").unwrap_or_default(), question["token"].as_u64());
-            let found = client.listed.select(|known| known == name);
-            let found = found.into_iter().find(|one| one.token.is_some_and(|held| Some(held.get()) == token));
-            match found {
+            match token.and_then(|token| client.listed.granted(name, Token::new(token))) {
                 Some(one) => evict(&one, question["now"] == true, text("reason")).await.into_iter().collect(),
                 None => Vec::new(),
             }

@@ -74,6 +74,15 @@ impl<S: Server> ListedClaims<S> {
         held
     }
 
+    /// Returns the claim that was granted with this token. It is found as well if the server has freed its lock since, because a question
+    /// of an operator arrives once for each connection that listens, and each arrival must have the same answer.
+    pub fn granted(&self, name: &str, token: Token) -> Option<ListedClaim<S>> {
+        let claims = self.0.lock();
+        let is_wanted =
+            |one: &&ListedClaim<S>| one.token == Some(token) && one.claim.want().name.as_str() == name;
+        claims.values().find(is_wanted).cloned()
+    }
+
     /// Returns the claims whose names are `wanted`, by name. Holders come first, then waiters in the order of their arrival. A lost claim
     /// whose lock the server has freed is not among them, although its guard is kept.
     pub fn select(&self, wanted: impl Fn(&str) -> bool) -> Vec<ListedClaim<S>> {
