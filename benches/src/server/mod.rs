@@ -3,6 +3,7 @@
 mod caller;
 mod cost;
 pub(crate) mod echo;
+mod ended;
 mod garbled;
 mod hung_up;
 mod octostore;
@@ -29,6 +30,7 @@ pub(crate) fn measured(words: &[&str]) -> Option<Measured> {
         ["torture", cycles, seed] => torture::cycles(number(cycles), number(seed) as u64),
         ["told", clients] => told::clients(number(clients)),
         ["hung-up", callers] => hung_up::callers(number(callers)),
+        ["ended", over_http2, behind_proxy] => ended::streams(number(over_http2), number(behind_proxy)),
         ["openapi", examples] => openapi::findings(number(examples)),
         ["octostore-peers"] => octostore::ahead(),
         ["garbled", requests] => garbled::requests(number(requests)),
