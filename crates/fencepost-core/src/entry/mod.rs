@@ -246,7 +246,11 @@ impl<P: Place> ClaimEntry<P> {
         }
         match self.life.step {
             Step::Left(removed) => return Reply::ready(Ok(removed)),
-            Step::New => return Reply::ready(Ok(Removed::Nothing)),
+            // Nothing has to be sent. A request for the grant that was made before and comes only now finds that the claim has left.
+            Step::New => {
+                self.life.step = Step::Left(Removed::Nothing);
+                return Reply::ready(Ok(Removed::Nothing));
+            }
             Step::Asked | Step::Queued | Step::Holding(_) | Step::Gone => {}
         }
         let ClaimEntry { place, life } = self;

@@ -169,6 +169,14 @@ fn now<T>(reply: impl Future<Output = T>) -> T {
 }
 
 #[test]
+fn a_claim_that_left_before_it_was_asked_for_is_not_asked_for_later() {
+    let mut stage = Stage::new(false);
+    assert_eq!(now(stage.entry.withdraw()).unwrap(), Removed::Nothing);
+    assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
+    assert_eq!(stage.script.asked(), []);
+}
+
+#[test]
 fn a_request_that_is_kept_outlives_its_caller_and_answers_the_next_one() {
     let mut stage = Stage::new(true);
     let answer = stage.script.attempt();

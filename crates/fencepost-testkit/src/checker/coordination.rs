@@ -72,19 +72,23 @@ struct Firing {
 }
 
 /// Checks that no claim passes a gate before enough claims have arrived at it. A gate is a latch, or one side of a barrier. A failed call
-/// may have arrived at the engine, so it counts as an arrival.
+/// may have arrived at the engine, so it counts as an arrival. A member that is absent counts at any time.
 fn gates(history: &History, findings: &mut Vec<Finding>) {
     let mut arrivals: HashMap<&str, Vec<(u64, Key)>> = HashMap::new();
+    let mut absent: HashMap<&str, usize> = HashMap::new();
     for (position, event) in history.positioned() {
-        if let What::Arrived { gate } = &event.what {
-            arrivals.entry(gate).or_default().push((position, event.by));
+        match &event.what {
+            What::Arrived { gate } => arrivals.entry(gate).or_default().push((position, event.by)),
+            What::Absent { gate } => *absent.entry(gate).or_default() += 1,
+            _ => {}
         }
     }
     for (position, event) in history.positioned() {
         let What::Passed { gate, of } = &event.what else { continue };
         let arrived =
             arrivals.get(&**gate).map_or(&[][..], |all| &all[..all.partition_point(|one| one.0 <= position)]);
-        if arrived.len() < *of as usize {
+        let absent = absent.get(&**gate).copied().unwrap_or_default();
+        if arrived.len() + absent < *of as usize {
             findings.push(Finding {
                 kind: Kind::OpenEarly,
                 position,

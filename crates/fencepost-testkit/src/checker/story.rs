@@ -216,6 +216,7 @@ impl Book {
                     }
                 }
                 What::Arrived { .. }
+                | What::Absent { .. }
                 | What::Passed { .. }
                 | What::Led { .. }
                 | What::Sold { .. }

@@ -223,6 +223,12 @@ pub enum What {
         /// The gate: the latch of a generation, or one side of the barrier of a generation.
         gate: Arc<str>,
     },
+    /// The member was never inside a barrier as far as it knows, or has lost its permit before it left. For the others it counts as one
+    /// that has left, from a moment that it cannot know.
+    Absent {
+        /// The side of the barrier that it does not pass.
+        gate: Arc<str>,
+    },
     /// The gate was found open.
     Passed {
         /// The gate.

@@ -179,12 +179,21 @@ impl User {
             if inside.is_ok() {
                 self.note(What::Passed { gate: gate("into"), of: members });
             }
-            self.pause(LONGEST_LEASE).await;
-            // For the other members, a member that failed to enter, or that has lost its permit, counts as one that has left.
-            self.note(What::Arrived { gate: gate("out of") });
-            if let Ok(inside) = inside
-                && inside.leave(LONG).await.is_ok()
-            {
+            let Ok(inside) = inside else {
+                self.pause(LONGEST_LEASE).await;
+                self.note(What::Absent { gate: gate("out of") });
+                continue;
+            };
+            let is_lost = tokio::select! {
+                biased;
+                _ = inside.guard().lost() => true,
+                () = self.pause(LONGEST_LEASE) => false,
+            };
+            self.note(match is_lost {
+                true => What::Absent { gate: gate("out of") },
+                false => What::Arrived { gate: gate("out of") },
+            });
+            if inside.leave(LONG).await.is_ok() {
                 self.note(What::Passed { gate: gate("out of"), of: members });
             }
         }
