@@ -124,7 +124,7 @@ fn a_server_that_goes_stops_the_program_before_its_session_can_end() {
 fn a_server_that_comes_back_costs_nobody_anything() {
     needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
-    let place = Place::at(&format!("{}?session=20s&timeout=1s", server.url()));
+    let place = Place::at(&format!("{}?session=60s&timeout=1s", server.url()));
     server_that_comes_back(&place, &[], &mut server);
     watch_goes_on(&place, &mut server);
 }
