@@ -23,7 +23,7 @@ pub(crate) fn near_its_end() -> Measured {
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
         bare.mkdir("/count/lock/kept", &options).await.expect("it is made");
     });
-    server.set_count("/count/lock", LAST - BEFORE as i32).expect("it is set");
+    server.set_counts(&[("/count/lock", LAST - BEFORE as i32)]).expect("it is set");
     let url = format!("{}/count", server.url());
     let (before, behind) = runtime.block_on(async {
         let locks = connect(&url).await;
@@ -32,7 +32,7 @@ pub(crate) fn near_its_end() -> Measured {
         locks.close().await;
         (before, behind)
     });
-    server.set_count("/count/lock", i32::MAX).expect("it is set");
+    server.set_counts(&[("/count/lock", i32::MAX)]).expect("it is set");
     let tied = runtime.block_on(async {
         let clients = [connect(&url).await, connect(&url).await];
         let [one, two] = clients.each_ref().map(|locks| granted(locks, TIED / 2));

@@ -3,7 +3,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.zookeeper.server.DataTree;
 import org.apache.zookeeper.server.persistence.FileTxnSnapLog;
 
-/** Sets how many children a node ever had, in the data of a server that does not run. */
+/** Sets how many children nodes ever had, in the data of a server that does not run: a folder, then a path and a number for each node. */
 public class SetCount {
     public static void main(String[] args) throws Exception {
         File data = new File(args[0]);
@@ -11,7 +11,9 @@ public class SetCount {
         DataTree tree = new DataTree();
         ConcurrentHashMap<Long, Integer> sessions = new ConcurrentHashMap<>();
         files.restore(tree, sessions, (header, txn, digest) -> {});
-        tree.getNode(args[1]).stat.setCversion(Integer.parseInt(args[2]));
+        for (int node = 1; node < args.length; node += 2) {
+            tree.getNode(args[node]).stat.setCversion(Integer.parseInt(args[node + 1]));
+        }
         files.save(tree, sessions, true);
         files.close();
     }

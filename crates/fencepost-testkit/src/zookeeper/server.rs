@@ -80,18 +80,21 @@ impl ZooKeeper {
         self.server.pid()
     }
 
-    /// Restarts it with another count of children at `path`. The count includes deleted children, and is the
-    /// number of the next sequential child.
+    /// Restarts it with other counts of children at some paths. A count includes deleted children, and is the number of the next
+    /// sequential child.
     ///
     /// # Errors
     /// Returns an error with the reason if the server's data cannot be changed.
-    pub fn set_count(&mut self, path: &str, count: i32) -> Result<(), Fault> {
+    pub fn set_counts(&mut self, counts: &[(&str, i32)]) -> Result<(), Fault> {
         self.kill()?;
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zookeeper/SetCount.java");
         let data = self.server.dir().join("data");
         let mut command = Command::new("java");
         command.args(["-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]);
-        command.args(["-cp", &server_path(), source]).arg(data).args([path, &count.to_string()]);
+        command.args(["-cp", &server_path(), source]).arg(data);
+        for (path, count) in counts {
+            command.args([path, count.to_string().as_str()]);
+        }
         let output = command.output()?;
         if !output.status.success() {
             return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()).into());
