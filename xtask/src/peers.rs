@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// The engine, the script in benches/peers, what it builds, and the tools that it needs.
 const SCRIPTS: [(&str, &str, &str, &str); 9] = [
     ("redis", "rust", "rslock, redlock and distributed-lock", "cargo"),
-    ("redis", "go", "redsync", "go"),
+    ("redis", "redsync", "redsync", "go"),
     ("redis", "java", "Redisson", "java mvn"),
     ("redis", "python", "redis-py and python-redis-lock", "python3"),
     ("redis", "node", "redlock for Node.js", "node npm"),
