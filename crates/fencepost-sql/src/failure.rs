@@ -81,6 +81,11 @@ impl Failure {
         Failure { transient: true, ..self }
     }
 
+    /// Notes that nothing took effect, and nothing will.
+    pub(crate) fn certain(self) -> Failure {
+        Failure { uncertain: false, ..self }
+    }
+
     /// Makes the failure of a server with which there is no connection. `product`: the name of the server's software.
     pub fn unconnected(server: &str, product: &str, cause: impl fmt::Display) -> Failure {
         let message = format!(

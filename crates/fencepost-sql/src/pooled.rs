@@ -103,7 +103,8 @@ impl<D: Driver> OneTransaction<D> {
 
 impl<D: Driver> Transaction for OneTransaction<D> {
     fn run(&mut self, statements: Vec<Statement>) -> Answer<'_, Results> {
-        Box::pin(async move { self.send(statements).await.map_err(undone) })
+        // Nothing was committed: the connection is closed, so that the server undoes what it may have done.
+        Box::pin(async move { self.send(statements).await.map_err(Failure::certain) })
     }
 
     fn commit(mut self: Box<Self>, mut statements: Vec<Statement>) -> Answer<'static, Results> {
@@ -115,8 +116,10 @@ impl<D: Driver> Transaction for OneTransaction<D> {
                 self.send(statements).await?
             } else {
                 // The commit would take effect although a statement before it has failed: it is sent when all have succeeded.
-                let mut results =
-                    if count == 0 { Vec::new() } else { self.send(statements).await.map_err(undone)? };
+                let mut results = match count {
+                    0 => Vec::new(),
+                    _ => self.send(statements).await.map_err(Failure::certain)?,
+                };
                 results.append(&mut self.send(commit).await?);
                 results
             };
@@ -125,9 +128,4 @@ impl<D: Driver> Transaction for OneTransaction<D> {
             Ok(results)
         })
     }
-}
-
-/// Nothing was committed: the connection is closed, so that the server undoes what it may have done.
-fn undone(failure: Failure) -> Failure {
-    Failure { uncertain: false, ..failure }
 }

@@ -11,8 +11,8 @@ mod statements;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name, Operator, Page,
-    Reply, Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -24,8 +24,8 @@ use crate::listing;
 use crate::names::TableName;
 use crate::pooled::Pooled;
 use crate::runs::{RunStatements, TableOfRuns};
-use crate::table::claim::entry::TableEntry;
 use crate::table::claim::limit;
+use crate::table::claim::place::TablePlace;
 use crate::table::client::TableClient;
 use crate::table::statements::Statements;
 
@@ -141,11 +141,11 @@ impl Backend for LeaseTable {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(TableEntry::new(&self.client, claim, false))
+        ClaimEntry::enter(Arc::clone(&claim), TablePlace::new(&self.client, claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(TableEntry::new(&self.client, claim, true))
+        ClaimEntry::attach(Arc::clone(&claim), TablePlace::new(&self.client, claim, true))
     }
 
     fn operator(&self) -> &dyn Operator {

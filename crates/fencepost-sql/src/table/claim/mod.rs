@@ -1,8 +1,8 @@
-//! One claim: its row, its place in the line, its entry.
+//! One claim: its row, its place in the line, what is asked for it.
 
-pub(crate) mod entry;
 pub(crate) mod limit;
 pub(crate) mod line;
+pub(crate) mod place;
 pub(crate) mod record;
 pub(crate) mod request;
 pub(crate) mod turn;

@@ -1,13 +1,17 @@
-//! One claim, as the rest of the client sees it.
+//! One claim, as its requests and the rest of the client see it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use fencepost_core::{Claim, Waiter as News};
 
+use crate::table::session::SessionRow;
+
 pub(crate) struct Waiter {
     pub(crate) claim: Arc<Claim>,
+    /// The session that its row refers to.
+    pub(crate) session: OnceLock<Arc<SessionRow>>,
     news: News<State>,
 }
 
@@ -15,15 +19,32 @@ pub(crate) struct Waiter {
 struct State {
     /// Another attempt is worthwhile. Cleared before the statement is sent.
     woken: bool,
-    /// Its release is on its way: a row that is missing is no news.
+    /// It was detached, or its row was removed because it was lost: a row that is missing is no news.
     leaving: bool,
     /// A grant that was not confirmed yet may have been evicted.
     doubtful: bool,
+    /// A request for the lock got no reply, and may take effect later.
+    unanswered: bool,
+    row: ClaimRow,
+}
+
+/// The claim's row, as far as the replies tell.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum ClaimRow {
+    #[default]
+    Unknown,
+    Queued(i64),
+    Holding {
+        in_lock_row: bool,
+    },
+    /// It holds, and waits in this row of the queue to become exclusive.
+    Marked(i64),
+    Gone,
 }
 
 impl Waiter {
     pub(crate) fn new(claim: Arc<Claim>) -> Arc<Waiter> {
-        Arc::new(Waiter { claim, news: News::default() })
+        Arc::new(Waiter { claim, session: OnceLock::new(), news: News::default() })
     }
 
     pub(crate) fn wake(&self) {
@@ -48,8 +69,26 @@ impl Waiter {
         self.news.with(|state| state.leaving = true);
     }
 
+    /// Returns whether a row that is missing is no news.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.news.with(|state| state.leaving)
+        self.claim.is_leaving() || self.news.with(|state| state.leaving)
+    }
+
+    pub(crate) fn row(&self) -> ClaimRow {
+        self.news.with(|state| state.row)
+    }
+
+    /// Returns the one before.
+    pub(crate) fn set_row(&self, row: ClaimRow) -> ClaimRow {
+        self.news.with(|state| std::mem::replace(&mut state.row, row))
+    }
+
+    pub(crate) fn set_unanswered(&self) {
+        self.news.with(|state| state.unanswered = true);
+    }
+
+    pub(crate) fn take_unanswered(&self) -> bool {
+        self.news.with(|state| std::mem::take(&mut state.unanswered))
     }
 
     pub(crate) fn set_doubtful(&self) {

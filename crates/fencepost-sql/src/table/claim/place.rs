@@ -1,0 +1,291 @@
+//! Implements core's [`Place`]: what is asked of the database for one claim.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fencepost_core::{
+    Attempt, Claim, Error, ErrorKind, Found, Leave, Left, Mode, Place, Removed, Request, Result, Session,
+    Turn,
+};
+use futures_util::future::try_join;
+
+use crate::failure::Failure;
+use crate::table::claim::request::{self, Outcome};
+use crate::table::claim::turn::{self, Upgraded};
+use crate::table::claim::waiter::{ClaimRow, Waiter};
+use crate::table::client::TableClient;
+use crate::table::session::{SessionRow, TableSession};
+
+/// The shortest lease of a place in the line, for claims whose own lease is not renewed.
+const MIN_PLACE: Duration = Duration::from_secs(5);
+
+/// When a withdrawn claim is looked for whose request got no reply: each pause follows the one before.
+const LATE: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
+
+pub(crate) struct TablePlace {
+    asker: Asker,
+    attaches: bool,
+}
+
+/// Asks for one claim. Requests that outlive their caller have a copy of it.
+#[derive(Clone)]
+struct Asker {
+    client: Arc<TableClient>,
+    waiter: Arc<Waiter>,
+}
+
+impl TablePlace {
+    pub(crate) fn new(client: &Arc<TableClient>, claim: Arc<Claim>, attaches: bool) -> TablePlace {
+        TablePlace { asker: Asker { client: Arc::clone(client), waiter: Waiter::new(claim) }, attaches }
+    }
+}
+
+impl Asker {
+    fn claim(&self) -> &Arc<Claim> {
+        &self.waiter.claim
+    }
+
+    fn error(&self, failure: Failure) -> Error {
+        failure.on(self.client.engine)
+    }
+
+    /// Returns the session of all requests of the claim: its row may be that of any of them.
+    async fn session(&self) -> Result<Arc<SessionRow>, Failure> {
+        let database = &self.client.database;
+        if let Some(session) = self.waiter.session.get() {
+            database.ready_to_renew().await?;
+            return Ok(Arc::clone(session));
+        }
+        let claim = self.claim();
+        let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
+        // The session's statement takes the idle connection, so that the other one is opened meanwhile.
+        let (session, ()) = try_join(self.client.session(ttl), database.ready_to_renew()).await?;
+        session.insert(&self.waiter);
+        Ok(Arc::clone(self.waiter.session.get_or_init(|| session)))
+    }
+
+    /// Takes up a detached lease.
+    async fn attach(self) -> Result<Attempt> {
+        self.client.database.ready_to_renew().await.map_err(|failure| self.error(failure.certain()))?;
+        let outcome =
+            request::attach(&self.client, self.claim()).await.map_err(|failure| self.error(failure))?;
+        self.note(&outcome);
+        self.attempt(outcome).await
+    }
+
+    async fn ask(self) -> Result<Attempt> {
+        // Whatever becomes of the session, nothing of the claim is at the database yet.
+        let session = self.session().await.map_err(|failure| self.error(failure.certain()))?;
+        if self.claim().is_leaving() {
+            // Its caller went away before anything was sent.
+            return Err(Error::new(ErrorKind::Closed, "the claim was withdrawn").on(self.client.engine));
+        }
+        let mut outcome = self.ask_in(&session).await.map_err(|failure| self.error(failure))?;
+        if matches!(outcome, Outcome::Granted { .. }) && self.waiter.take_doubtful() {
+            // It may have been evicted before its reply arrived.
+            outcome = self.ask_in(&session).await.map_err(|failure| self.error(failure).unknown())?;
+        }
+        self.attempt(outcome).await
+    }
+
+    async fn ask_in(&self, session: &Arc<SessionRow>) -> Result<Outcome, Failure> {
+        // A claim that has a row does not get another one.
+        let row = match self.waiter.row() {
+            ClaimRow::Unknown | ClaimRow::Gone => None,
+            ClaimRow::Queued(row) => Some(row),
+            ClaimRow::Holding { .. } | ClaimRow::Marked(_) => Some(0),
+        };
+        let outcome = request::ask(&self.client, &self.waiter, session, row).await;
+        match &outcome {
+            Ok(outcome) => self.note(outcome),
+            Err(failure) if failure.uncertain => {
+                self.waiter.set_unanswered();
+                // A row that the lost statement makes, now or later, ends with this session.
+                self.client.retire(session);
+            }
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn note(&self, outcome: &Outcome) {
+        let claim = self.claim();
+        self.set_row(match *outcome {
+            Outcome::Granted { in_lock_row, sent, .. } => {
+                if !claim.renewed {
+                    claim.note.store(1, Relaxed);
+                }
+                claim.confirm(sent, claim.ttl());
+                self.client.listen_soon();
+                ClaimRow::Holding { in_lock_row }
+            }
+            Outcome::Blocked { row: Some(row), .. } => {
+                if let Some(session) = self.waiter.session.get() {
+                    claim.validity.waiting(session.sent(), session.ttl);
+                }
+                ClaimRow::Queued(row)
+            }
+            Outcome::Blocked { row: None, .. } => ClaimRow::Unknown,
+            Outcome::Gone | Outcome::Over(_) => ClaimRow::Gone,
+        });
+    }
+
+    /// Notes the claim's row. From now on messages about this row are for this claim.
+    fn set_row(&self, row: ClaimRow) {
+        if let ClaimRow::Queued(row) | ClaimRow::Marked(row) = self.waiter.set_row(row) {
+            self.client.unqueue(row);
+        }
+        if let ClaimRow::Queued(row) | ClaimRow::Marked(row) = row {
+            self.client.queue(row, &self.waiter);
+        }
+    }
+
+    async fn attempt(&self, outcome: Outcome) -> Result<Attempt> {
+        Ok(match outcome {
+            Outcome::Granted { token, .. } if self.claim().is_valid() => Attempt::Granted(token),
+            // A pause has eaten the lease: the row is removed, and core starts again.
+            Outcome::Granted { .. } => {
+                let removed = request::remove(&self.client, self.claim(), true).await;
+                removed.map_err(|failure| self.error(failure).unknown())?;
+                self.set_row(ClaimRow::Gone);
+                Attempt::Gone
+            }
+            Outcome::Blocked { again, .. } => Attempt::Blocked { again: Some(again) },
+            Outcome::Gone => Attempt::Gone,
+            Outcome::Over(limit) => return Err(Error::over_limit(limit).on(self.client.engine)),
+        })
+    }
+
+    async fn leave(self) -> Result<Left> {
+        let claim = self.claim();
+        let in_lock_row = match self.waiter.row() {
+            ClaimRow::Queued(_) | ClaimRow::Marked(_) => false,
+            ClaimRow::Holding { in_lock_row } => in_lock_row,
+            ClaimRow::Unknown | ClaimRow::Gone => claim.want().mode == Mode::Exclusive,
+        };
+        let removed = request::remove(&self.client, claim, in_lock_row).await;
+        let removed = removed.map_err(|failure| self.error(failure))?;
+        if self.waiter.take_unanswered() {
+            let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(claim));
+            self.client.runtime.spawn(remove_late(client, claim));
+        }
+        // The session keeps the row of a claim that this client counts as lost.
+        let found = if removed == Removed::Nothing { Found::Missing } else { Found::There };
+        Ok(Left { found, ..removed.into() })
+    }
+
+    async fn detach(self) -> Result<Left> {
+        self.waiter.set_leaving();
+        let detached = request::detach(&self.client, self.claim()).await;
+        let detached = detached.map_err(|failure| self.error(failure))?;
+        Ok(if detached { Found::There } else { Found::Missing }.into())
+    }
+
+    /// Stops listening to messages about an upgrade that waits.
+    fn forget_mark(&self) {
+        if let ClaimRow::Marked(_) = self.waiter.row() {
+            self.set_row(ClaimRow::Holding { in_lock_row: false });
+        }
+    }
+
+    async fn upgrade(&self, join: bool) -> Result<Attempt> {
+        self.waiter.clear_woken();
+        let upgraded = turn::upgrade(&self.client, self.claim(), join).await;
+        self.forget_mark();
+        Ok(match upgraded.map_err(|failure| self.error(failure))? {
+            Upgraded::Exclusive(token) => Attempt::Granted(token),
+            Upgraded::Blocked { row, again } => {
+                self.set_row(ClaimRow::Marked(row));
+                Attempt::Blocked { again: Some(again) }
+            }
+            Upgraded::Conflict => {
+                return Err(Error::upgrade_conflict(self.claim().want().name.clone()).on(self.client.engine));
+            }
+            Upgraded::Gone => Attempt::Gone,
+        })
+    }
+}
+
+/// Removes the row that a request without a reply makes after its claim was withdrawn. A later row ends with its session.
+async fn remove_late(client: Weak<TableClient>, claim: Arc<Claim>) {
+    let clock = claim.runtime.clock();
+    for pause in LATE {
+        clock.sleep_until(clock.now() + pause).await;
+        let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
+        if let Err(failure) = request::remove(&client, &claim, false).await {
+            tracing::debug!(%failure, "a withdrawn claim could not be looked for");
+        }
+    }
+}
+
+impl Place for TablePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        // Its effect must be known before the claim leaves.
+        let asker = self.asker.clone();
+        if self.attaches { Request::kept(asker.attach()) } else { Request::kept(asker.ask()) }
+    }
+
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.asker.waiter.poll_woken(cx)
+    }
+
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        let asker = self.asker.clone();
+        match how {
+            Leave::Detach => Request::kept(asker.detach()),
+            _ if asker.waiter.row() == ClaimRow::Gone => Request::ready(Ok(Found::Missing.into())),
+            Leave::Withdraw | Leave::Release => Request::kept(asker.leave()),
+        }
+    }
+
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        let Asker { client, waiter } = &self.asker;
+        match waiter.session.get() {
+            Some(session) => Some(Arc::new(TableSession::of(Arc::clone(session)))),
+            None => self.attaches.then(|| Arc::new(client.row_session()) as Arc<dyn Session>),
+        }
+    }
+
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        // A transaction has locked the row of the name, so the next request of the claim waits for one that was dropped.
+        let asker = &self.asker;
+        match to {
+            Turn::Exclusive { join } => Request::drops(asker.upgrade(join)),
+            Turn::Shared { token } => Request::drops(async move {
+                asker.forget_mark();
+                let shared = turn::downgrade(&asker.client, asker.claim(), token).await;
+                if !shared.map_err(|failure| asker.error(failure))? {
+                    return Ok(Attempt::Gone);
+                }
+                // It has a row of the queue now.
+                asker.set_row(ClaimRow::Holding { in_lock_row: false });
+                Ok(Attempt::Granted(token))
+            }),
+            Turn::Raise { .. } => Request::ready(Err(Error::new(
+                ErrorKind::Unsupported,
+                "a lease table has no way to raise a token",
+            )
+            .on(asker.client.engine))),
+        }
+    }
+
+    fn abandon(&mut self, _asking: bool) {
+        // The row ends with the session.
+        if let Some(session) = self.asker.waiter.session.get()
+            && self.asker.waiter.row() != ClaimRow::Gone
+        {
+            self.asker.client.retire(session);
+        }
+    }
+}
+
+impl Drop for TablePlace {
+    fn drop(&mut self) {
+        self.asker.set_row(ClaimRow::Gone);
+        if let Some(session) = self.asker.waiter.session.get() {
+            session.remove(self.asker.claim());
+        }
+    }
+}
