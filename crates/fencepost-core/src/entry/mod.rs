@@ -216,7 +216,7 @@ impl<P: Place> ClaimEntry<P> {
         let ClaimEntry { place, life } = self;
         match place.ask() {
             Request::Ready(answer) => {
-                let before = Before { step: life.step, asking: life.asking };
+                let before = life.ask();
                 Reply::ready(life.asked(before, answer))
             }
             Request::Drops(coming) => Reply::coming(async move {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::backend::withdrawal::Found;
-use crate::backend::{Attempt, Removed, Session};
+use crate::backend::{Attempt, Removed, Reply, Session};
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::Token;
 
@@ -98,6 +98,16 @@ impl<'a, T> Request<'a, T> {
     /// Makes a request that outlives its caller.
     pub fn kept(work: impl Future<Output = Result<T>> + Send + 'static) -> Request<'a, T> {
         Request::Kept(Box::pin(work))
+    }
+}
+
+/// The future is dropped together with its caller. For an engine that answers on the spot unless its database is busy.
+impl<'a, T: Unpin> From<Reply<'a, Result<T>>> for Request<'a, T> {
+    fn from(reply: Reply<'a, Result<T>>) -> Request<'a, T> {
+        match reply {
+            Reply::Ready(answer) => Request::Ready(answer.expect("nobody has polled it")),
+            Reply::Coming(coming) => Request::Drops(coming),
+        }
     }
 }
 

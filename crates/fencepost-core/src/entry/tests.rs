@@ -237,6 +237,41 @@ fn a_claim_that_was_refused_is_not_at_the_engine() {
     }
 }
 
+/// An engine that answers on the spot: its disk fails.
+#[derive(Default)]
+struct FailingDisk(Arc<Script>);
+
+impl Place for FailingDisk {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.0.asked.lock().push(Asked::Ask);
+        Request::ready(Err(refused().unknown()))
+    }
+
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.0.asked.lock().push(Asked::Leave(how, again));
+        Request::ready(Ok(Found::Valid.into()))
+    }
+
+    fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
+        None
+    }
+}
+
+#[test]
+fn a_claim_leaves_an_engine_that_said_on_the_spot_that_it_may_be_there() {
+    let stage = Stage::new(false);
+    let place = FailingDisk::default();
+    let script = Arc::clone(&place.0);
+    let mut entry = ClaimEntry::enter(Arc::clone(&stage.claim), place);
+    assert!(now(entry.attempt()).is_err());
+    assert_eq!(now(entry.withdraw()).unwrap(), Removed::Withdrawn);
+    assert_eq!(script.asked(), [Asked::Ask, Asked::Leave(Leave::Withdraw, false)]);
+}
+
 #[test]
 fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
     for (error, again, removed) in
