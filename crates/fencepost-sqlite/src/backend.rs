@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, Info, Listing, Name, Operator, Page,
-    Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client};
 use crate::config::Config;
 use crate::doctor::examine;
-use crate::entry::SqliteEntry;
 use crate::error::{ENGINE, Failure};
 use crate::operator::{evict, list, permits};
+use crate::place::SqlitePlace;
 
 /// Opens the database that a `sqlite:` URL names, making it if it is not there: register it as
 /// `Registry::new().with("sqlite", fencepost_sqlite::open)`.
@@ -58,6 +58,12 @@ struct SqliteBackend {
     session: Arc<SqliteSession>,
 }
 
+impl SqliteBackend {
+    fn place(&self, claim: Arc<Claim>, attached: bool) -> SqlitePlace {
+        SqlitePlace::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, attached)
+    }
+}
+
 impl Backend for SqliteBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
@@ -67,11 +73,11 @@ impl Backend for SqliteBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SqliteEntry::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, false))
+        ClaimEntry::enter(Arc::clone(&claim), self.place(claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SqliteEntry::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, true))
+        ClaimEntry::attach(Arc::clone(&claim), self.place(claim, true))
     }
 
     fn operator(&self) -> &dyn Operator {

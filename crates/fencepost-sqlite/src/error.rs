@@ -63,9 +63,22 @@ impl Failure {
         }
     }
 
+    /// Returns whether a transaction may be in the log although it failed: whoever reads the log anew then finds it. All others have
+    /// changed nothing.
+    fn may_be_logged(&self) -> bool {
+        // A transaction of which a part could not be read or written is not complete in the log.
+        let harmless = [ffi::SQLITE_IOERR_READ, ffi::SQLITE_IOERR_SHORT_READ, ffi::SQLITE_IOERR_WRITE];
+        match self {
+            Failure::Sql(rusqlite::Error::SqliteFailure(error, _)) => {
+                error.code == ErrorCode::SystemIoFailure && !harmless.contains(&error.extended_code)
+            }
+            _ => false,
+        }
+    }
+
     /// The error for the caller; `path` is the database.
     pub(crate) fn at(self, path: &Path) -> Error {
-        let shown = path.display();
+        let (shown, may_be_logged) = (path.display(), self.may_be_logged());
         let error = match self {
             Failure::Error(error) => error,
             Failure::Busy => Error::new(
@@ -82,7 +95,7 @@ impl Failure {
             Failure::File(error) => file_failure(error, path),
             Failure::Sql(error) => sql_failure(error, path),
         };
-        error.on(ENGINE)
+        if may_be_logged { error.on(ENGINE).unknown() } else { error.on(ENGINE) }
     }
 }
 
@@ -174,4 +187,25 @@ pub(crate) fn blocked(path: &Path, waited: Duration) -> Error {
         waited.as_secs_f64()
     );
     Error::new(ErrorKind::Unreachable, message).on(ENGINE)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Effect;
+
+    use super::*;
+
+    #[test]
+    fn only_a_transaction_that_may_be_in_the_log_may_have_taken_effect() {
+        for (code, effect) in [
+            (ffi::SQLITE_IOERR_FSYNC, Effect::Unknown),
+            (ffi::SQLITE_IOERR_SHMMAP, Effect::Unknown),
+            (ffi::SQLITE_IOERR_WRITE, Effect::None),
+            (ffi::SQLITE_FULL, Effect::None),
+            (ffi::SQLITE_READONLY, Effect::None),
+        ] {
+            let failure = Failure::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+            assert_eq!(failure.at(Path::new("locks.db")).effect(), effect, "{code}");
+        }
+    }
 }

@@ -60,16 +60,16 @@ mod client;
 mod config;
 mod db;
 mod doctor;
-mod entry;
 mod error;
 mod operator;
+mod place;
 mod process;
 #[cfg(test)]
 mod testing;
 mod waiters;
 
 pub use backend::open;
-pub use entry::Holding;
+pub use place::Holding;
 
 /// Marks in a side file that the pinned grants of its process are over, although its lock may still be held. Wakes the waiters.
 ///

@@ -1,4 +1,4 @@
-//! One claim at the engine.
+//! Implements core's [`Place`]: what is asked of the database for one claim.
 
 mod upgrade;
 
@@ -11,12 +11,15 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Claim, Entry, Error, Loss, Moment, Removed, Renewal, Reply, Result, Token};
+use fencepost_core::{
+    Attempt, Claim, Error, Found, Leave, Left, Loss, Moment, Place, Removed, Request, Result, Session, Token,
+    Turn,
+};
 
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
-use crate::db::queue::{self, Outcome, Request};
+use crate::db::queue::{self, Outcome};
 use crate::db::rows;
 use crate::db::runs::{self, End};
 use crate::error::Failure;
@@ -34,60 +37,51 @@ const TRY_TIMEOUT: Duration = Duration::from_millis(500);
 const RECHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// A claim's row, or the lack of one.
-pub(crate) struct SqliteEntry {
-    state: ClaimState,
-    session: Arc<SqliteSession>,
-    native: Option<Holding>,
-}
-
-struct ClaimState {
+pub(crate) struct SqlitePlace {
     client: Arc<Client>,
+    session: Arc<SqliteSession>,
     waiter: Arc<TrackedClaim>,
-    /// Something was asked: there may be a row.
-    asked: bool,
     /// The row's number, once known.
     seq: Option<i64>,
     /// The token of its grant, once it was answered.
     token: Option<u64>,
-    /// The outcome of its removal.
-    removed: Option<Removed>,
     /// Looks still to be taken at a process that has just closed its side file.
     rechecks: u8,
+    native: Option<Holding>,
 }
 
-impl SqliteEntry {
+impl SqlitePlace {
     pub(crate) fn new(
         client: Arc<Client>,
         session: Arc<SqliteSession>,
         claim: Arc<Claim>,
         attached: bool,
-    ) -> SqliteEntry {
+    ) -> SqlitePlace {
         let waiter = client.waiters.insert(TrackedClaim::new(claim, attached));
-        let state =
-            ClaimState { client, waiter, asked: false, seq: None, token: None, removed: None, rechecks: 0 };
-        SqliteEntry { state, session, native: None }
+        SqlitePlace { client, session, waiter, seq: None, token: None, rechecks: 0, native: None }
     }
-}
 
-impl ClaimState {
     fn id(&self) -> [u8; 16] {
         self.waiter.claim.id.as_u128().to_be_bytes()
     }
 
-    fn attempt(&mut self) -> Result<Attempt, Failure> {
-        let asked = std::mem::replace(&mut self.asked, true);
-        self.removed = None;
-        self.waiter.clear_woken();
-        let outcome = if self.waiter.attached { self.attach() } else { self.request() };
-        if let Err(Failure::Busy) = outcome {
-            // The database was locked by another writer, so nothing was written: there is nothing new to withdraw.
-            self.asked = asked;
-        }
-        outcome
+    /// Makes a request, which is one transaction, or a few of which one writes.
+    fn request<'a, T: Send + Unpin + 'a>(
+        &'a mut self,
+        timeout: Duration,
+        mut work: impl FnMut(&mut SqlitePlace) -> Result<T, Failure> + Send + 'a,
+    ) -> Request<'a, T> {
+        let client = Arc::clone(&self.client);
+        client.retry_while_busy(timeout, move || work(self)).into()
     }
 
-    fn request(&mut self) -> Result<Attempt, Failure> {
-        let ClaimState { client, waiter, seq, .. } = self;
+    fn ask_once(&mut self) -> Result<Attempt, Failure> {
+        self.waiter.clear_woken();
+        if self.waiter.attached { self.attach() } else { self.join() }
+    }
+
+    fn join(&mut self) -> Result<Attempt, Failure> {
+        let SqlitePlace { client, waiter, seq, .. } = self;
         let claim = &waiter.claim;
         if waiter.take_file_closed() {
             self.rechecks = 3;
@@ -97,7 +91,7 @@ impl ClaimState {
         let renewed_at = client.renew(now.boot, RENEWAL_AGE)?;
         let want = claim.want();
         let ttl = u64::try_from(claim.ttl().as_nanos()).unwrap_or(u64::MAX);
-        let request = Request {
+        let request = queue::Request {
             resource: want.name.as_str(),
             id: waiter.claim.id.as_u128().to_be_bytes(),
             mode: want.mode,
@@ -177,7 +171,7 @@ impl ClaimState {
 
     /// Watches those on whom the claim waits, and says when to look again.
     fn watch(&mut self, blockers: &[(rows::Row, Option<u64>)]) -> Option<Moment> {
-        let ClaimState { client, .. } = self;
+        let client = &self.client;
         let mut keys: Vec<_> =
             blockers.iter().filter_map(|(row, _)| row.process).filter(|key| *key != client.key).collect();
         keys.sort_unstable_by_key(|key| key.0);
@@ -215,17 +209,10 @@ impl ClaimState {
         Ok(Attempt::Granted(Token::new(token)))
     }
 
-    fn leave(&mut self, end: End) -> Result<Removed, Failure> {
-        if let Some(removed) = self.removed {
-            return Ok(removed);
-        }
-        if !self.asked && !self.waiter.attached {
-            return Ok(Removed::Nothing);
-        }
-        self.waiter.start_release();
+    fn remove(&mut self, end: End) -> Result<Removed, Failure> {
         let client = &self.client;
         if client.database.is_given_up() {
-            return Ok(*self.removed.insert(Removed::Nothing));
+            return Ok(Removed::Nothing);
         }
         let resource = self.waiter.claim.want().name.as_str();
         let id = self.id();
@@ -235,7 +222,7 @@ impl ClaimState {
             && client.database.once(|db| rows::release_if_alone(db, resource, &id))?
         {
             self.seq = None;
-            return Ok(*self.removed.insert(Removed::Released));
+            return Ok(Removed::Released);
         }
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
@@ -249,7 +236,6 @@ impl ClaimState {
             }
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
-        self.removed = Some(withdrawal.removed);
         self.seq = None;
         self.client.wake(&withdrawal.next);
         self.client.watch.forget(&self.client.runtime, self.id());
@@ -257,94 +243,68 @@ impl ClaimState {
         Ok(withdrawal.removed)
     }
 
-    fn detach(&mut self) -> Result<(), Failure> {
-        let claim = &self.waiter.claim;
-        let now = self.client.now();
-        let name = &claim.want().name;
-        let id = self.id();
-        let client = &self.client;
-        let there = client
-            .database
-            .write(|db| lease::detach(db, &client.liveness(now), name.as_str(), &id, claim.ttl()))?;
-        if !there {
-            return Err(claim.gone().into());
-        }
-        self.removed = Some(Removed::Nothing);
-        Ok(())
+    fn detach(&mut self) -> Result<Found, Failure> {
+        let (client, claim) = (&self.client, &self.waiter.claim);
+        let (now, id) = (client.now(), self.id());
+        let there = client.database.write(|db| {
+            lease::detach(db, &client.liveness(now), claim.want().name.as_str(), &id, claim.ttl())
+        })?;
+        Ok(if there { Found::There } else { Found::Missing })
     }
 
-    fn raise(&mut self, to: Token) -> Result<(), Failure> {
+    fn raise(&mut self, to: Token) -> Result<Attempt, Failure> {
         let resource = self.waiter.claim.want().name.as_str();
-        self.client.database.write(|db| Ok(rows::set_last_token(db, resource, to.get(), true)?))
+        self.client.database.write(|db| Ok(rows::set_last_token(db, resource, to.get(), true)?))?;
+        Ok(Attempt::Granted(to))
     }
 }
 
-impl Entry for SqliteEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        let timeout = if state.waiter.claim.waits { BUSY_TIMEOUT } else { TRY_TIMEOUT };
-        client.retry_while_busy(timeout, move || state.attempt())
+impl Place for SqlitePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        let timeout = if self.waiter.claim.waits { BUSY_TIMEOUT } else { TRY_TIMEOUT };
+        self.request(timeout, SqlitePlace::ask_once)
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.state.waiter.poll_woken(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.waiter.poll_woken(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let session: Arc<SqliteSession> = Arc::clone(&self.session);
-        Some(Renewal { claim: Arc::clone(&self.state.waiter.claim), session })
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        let end = match how {
+            Leave::Detach => return self.request(BUSY_TIMEOUT, |place| Ok(place.detach()?.into())),
+            Leave::Withdraw => End::Withdrawn,
+            Leave::Release => End::Released,
+        };
+        self.request(BUSY_TIMEOUT, move |place| Ok(place.remove(end)?.into()))
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.leave(End::Withdrawn))
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        Some(Arc::<SqliteSession>::clone(&self.session))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.leave(End::Released))
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.detach())
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.raise(to))
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        let timeout = if join { BUSY_TIMEOUT } else { TRY_TIMEOUT };
-        client.retry_while_busy(timeout, move || state.upgrade(join))
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        let state = &mut self.state;
-        let client = Arc::clone(&state.client);
-        client.retry_while_busy(BUSY_TIMEOUT, move || state.downgrade(token.get()))
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        match to {
+            Turn::Exclusive { join } => {
+                let timeout = if join { BUSY_TIMEOUT } else { TRY_TIMEOUT };
+                self.request(timeout, move |place| place.upgrade(join))
+            }
+            Turn::Shared { token } => self.request(BUSY_TIMEOUT, move |place| place.downgrade(token)),
+            Turn::Raise { to } => self.request(BUSY_TIMEOUT, move |place| place.raise(to)),
+        }
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
-        let client = &self.state.client;
+        let client = &self.client;
         let holding = self.native.get_or_insert_with(|| Holding { client: Arc::clone(client) });
         Some(holding)
     }
 }
 
-impl Drop for SqliteEntry {
+impl Drop for SqlitePlace {
     fn drop(&mut self) {
-        self.state.client.waiters.remove(&self.state.waiter);
-        if self.state.seq.is_some() {
-            self.state.client.watch.forget(&self.state.client.runtime, self.state.id());
+        self.client.waiters.remove(&self.waiter);
+        if self.seq.is_some() {
+            self.client.watch.forget(&self.client.runtime, self.id());
         }
     }
 }

@@ -17,8 +17,6 @@ pub(crate) struct TrackedClaim {
 
 #[derive(Default)]
 struct State {
-    /// Its own release or withdrawal is under way: a missing row is no news.
-    releasing: bool,
     /// It is worth asking again. Cleared before the question is sent.
     woken: bool,
     /// The watch on a file has woken it: the file's lock may fall a moment later.
@@ -46,14 +44,6 @@ impl TrackedClaim {
 
     pub(crate) fn name(&self) -> &str {
         self.claim.want().name.as_str()
-    }
-
-    pub(crate) fn start_release(&self) {
-        self.waiter.with(|state| state.releasing = true);
-    }
-
-    pub(crate) fn is_releasing(&self) -> bool {
-        self.waiter.with(|state| state.releasing)
     }
 
     /// Counts a round of renewal while it waits. Returns whether the queue is to be read: always for the first waiter, else in each

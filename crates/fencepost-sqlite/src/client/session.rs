@@ -65,7 +65,7 @@ impl SqliteSession {
                 }
                 let id = claim.id.as_u128().to_be_bytes();
                 let Some(waiter) = client.waiters.get(claim.id) else { continue };
-                if rows::find(db, waiter.name(), &id)?.is_none() && !waiter.is_releasing() {
+                if rows::find(db, waiter.name(), &id)?.is_none() && !claim.is_leaving() {
                     claim.validity.end_with(
                         Loss::Deleted,
                         "its row is gone: somebody has overwritten the database, or deleted it",
@@ -104,7 +104,7 @@ impl SqliteSession {
                 let id = claim.id.as_u128().to_be_bytes();
                 match rows::find(db, claim.want().name.as_str(), &id)? {
                     Some(row) if !row.is_evicted() => {}
-                    None if waiter.is_releasing() => {}
+                    None if claim.is_leaving() => {}
                     // Without a row it was thrown out at once.
                     _ => claim.validity.end_with(Loss::Evicted, eviction_file::reason_of(&text, &id)),
                 }

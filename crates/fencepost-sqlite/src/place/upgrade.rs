@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost_core::{Attempt, Error, Token};
 
-use super::ClaimState;
+use super::SqlitePlace;
 use crate::db::queue::upgrade::{self, Upgraded};
 use crate::db::runs;
 use crate::error::{ENGINE, Failure};
@@ -12,7 +12,7 @@ use crate::error::{ENGINE, Failure};
 /// A marked reader looks again after this time, in case nobody has woken it.
 const RECHECK: Duration = Duration::from_secs(1);
 
-impl ClaimState {
+impl SqlitePlace {
     pub(super) fn upgrade(&mut self, join: bool) -> Result<Attempt, Failure> {
         self.waiter.clear_woken();
         if self.waiter.take_file_closed() {
@@ -47,22 +47,22 @@ impl ClaimState {
         }
     }
 
-    pub(super) fn downgrade(&mut self, token: u64) -> Result<(), Failure> {
+    pub(super) fn downgrade(&mut self, token: Token) -> Result<Attempt, Failure> {
         let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
         let (now, before) = (client.now(), self.token);
         let resource = claim.want().name.as_str();
         let next = client.database.write(|db| {
-            let next = upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token)?;
+            let next = upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token.get())?;
             if let (Some(_), Some(before), Some(_)) = (&next, before, claim.history) {
-                let note = || runs::renumber(db, claim, before, token, now.wall);
+                let note = || runs::renumber(db, claim, before, token.get(), now.wall);
                 runs::dispensable(db, &client.warned_of_runs, note)?;
             }
             Ok(next)
         })?;
-        self.token = Some(token);
+        self.token = Some(token.get());
         client.watch.forget(&client.runtime, id);
-        let Some(next) = next else { return Err(claim.gone().into()) };
+        let Some(next) = next else { return Ok(Attempt::Gone) };
         client.wake(&next);
-        Ok(())
+        Ok(Attempt::Granted(token))
     }
 }

@@ -1,13 +1,14 @@
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{
-    Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, Mode, Name, Runtime, Spawner, Task, Want,
+    Attempt, BackendUrl, ClaimEntry, ClaimId, Clock, Entry, HolderInfo, Mode, Name, Runtime, Spawner, Task,
+    Want,
 };
 use fencepost_testkit::server::TempDir;
 
 use super::*;
 use crate::config::Config;
-use crate::entry::SqliteEntry;
+use crate::place::SqlitePlace;
 use crate::testing;
 
 struct Nobody;
@@ -35,17 +36,18 @@ impl Stage {
     }
 
     /// A claim to the lock `name`, with the answer to its first attempt.
-    fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, SqliteEntry, Attempt) {
+    fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
         self.ask_in(Mode::Exclusive, id, name)
     }
 
-    fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, SqliteEntry, Attempt) {
+    fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
         let ttl = Duration::from_secs(30);
         let claim = Arc::new(Claim::new(id, want, ttl, holder, self.client.runtime.clone()));
         let (client, session) = (Arc::clone(&self.client), Arc::clone(&self.session));
-        let mut entry = SqliteEntry::new(client, session, Arc::clone(&claim), false);
+        let place = SqlitePlace::new(client, session, Arc::clone(&claim), false);
+        let mut entry = ClaimEntry::enter(Arc::clone(&claim), place);
         let attempt = now(entry.attempt()).unwrap();
         (claim, entry, attempt)
     }
@@ -60,7 +62,7 @@ fn now<T>(reply: Reply<'_, T>) -> T {
     answer
 }
 
-fn waits(entry: &mut SqliteEntry) -> bool {
+fn waits(entry: &mut Box<dyn Entry>) -> bool {
     entry.poll_wait(&mut Context::from_waker(Waker::noop())) == Poll::Pending
 }
 
@@ -68,7 +70,7 @@ fn waits(entry: &mut SqliteEntry) -> bool {
 fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
     let folder = testing::folder();
     let stage = Stage::new(&folder);
-    let held: Vec<_> = ["marked", "removed", "released", "kept"]
+    let mut held: Vec<_> = ["marked", "removed", "released", "kept"]
         .into_iter()
         .zip(1..)
         .map(|(name, id)| stage.ask(id, name))
@@ -80,8 +82,7 @@ fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
     let seq = find("marked", 1).seq;
     stage.client.database.write(|db| Ok(rows::mark_evicted(db, "marked", seq)?)).unwrap();
     stage.sql("DELETE FROM line WHERE resource IN ('removed', 'released')");
-    let released = crate::waiters::find(&stage.client.waiters, &3u128.to_be_bytes()).unwrap();
-    released.start_release();
+    now(held[2].1.release()).unwrap();
     eviction_file::write(&stage.client.eviction_file(stage.client.key), "").unwrap();
     let due: Vec<_> = held.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
     now(stage.session.renew(&due)).unwrap();
