@@ -364,6 +364,8 @@ impl<P: Place> Entry for ClaimEntry<P> {
         let holds = match self.life.step {
             Step::Holding(_) => true,
             Step::Queued => false,
+            // Its renewal finds out why the grant is gone.
+            Step::Gone if self.life.claim.validity.is_confirmed() => true,
             Step::New | Step::Asked | Step::Gone | Step::Left(_) => return None,
         };
         let session = self.place.session(holds)?;

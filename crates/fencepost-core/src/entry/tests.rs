@@ -98,8 +98,8 @@ impl Place for Scripted {
         if self.keeps { Request::kept(work) } else { Request::drops(work) }
     }
 
-    fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
-        None
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        holds.then(|| Arc::new(NoSession) as Arc<dyn Session>)
     }
 
     fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
@@ -108,6 +108,18 @@ impl Place for Scripted {
 
     fn abandon(&mut self, asking: bool) {
         self.script.asked.lock().push(Asked::Abandoned(asking));
+    }
+}
+
+struct NoSession;
+
+impl Session for NoSession {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::ready(Ok(()))
     }
 }
 
@@ -300,6 +312,7 @@ fn a_grant_turns_and_keeps_its_last_token() {
         assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Granted(token)) if token == Token::new(5)));
         stage.script.attempt().send(Ok(Attempt::Gone)).unwrap();
         assert!(now(stage.entry.downgrade(Token::new(1))).unwrap_err().is_lost());
+        assert!(stage.entry.renewal().is_some(), "its renewal finds the reason");
         assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
         let upgrade = Asked::Turn(Turn::Exclusive { join: true });
         assert_eq!(
