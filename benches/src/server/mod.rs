@@ -6,6 +6,7 @@ pub(crate) mod echo;
 mod ended;
 mod garbled;
 mod hung_up;
+mod keyed;
 mod octostore;
 mod openapi;
 mod page;
@@ -31,6 +32,7 @@ pub(crate) fn measured(words: &[&str]) -> Option<Measured> {
         ["told", clients] => told::clients(number(clients)),
         ["hung-up", callers] => hung_up::callers(number(callers)),
         ["ended", over_http2, behind_proxy] => ended::streams(number(over_http2), number(behind_proxy)),
+        ["keyed", engine, keys] => return keyed::left(engine, number(keys)),
         ["openapi", examples] => openapi::findings(number(examples)),
         ["octostore-peers"] => octostore::ahead(),
         ["garbled", requests] => garbled::requests(number(requests)),

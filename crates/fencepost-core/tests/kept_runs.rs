@@ -10,8 +10,8 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
-    Listing, Memory, Name, Operator, Page, Removed, Renewal, Reply, Result, RunEnd, RunRecord, RunStore,
-    Runs, StoredRuns, Token,
+    Listing, Memory, Name, Operator, Page, Record, RecordKind, RecordStore, Removed, Renewal, Reply, Result,
+    RunEnd, Runs, StoredRecord, Token,
 };
 use tokio::sync::Notify;
 
@@ -32,9 +32,9 @@ enum Writes {
 
 #[derive(Default)]
 struct Store {
-    records: Mutex<HashMap<Name, (RunRecord, u64)>>,
+    records: Mutex<HashMap<Name, (Record, u64)>>,
     writes: Mutex<Writes>,
-    late: Mutex<Vec<(Name, RunRecord, u64)>>,
+    late: Mutex<Vec<(Name, Record, u64)>>,
     waits: Notify,
 }
 
@@ -43,7 +43,7 @@ impl Store {
         *self.writes.lock() = writes;
     }
 
-    fn put(&self, name: &Name, record: &RunRecord, version: u64) -> Option<u64> {
+    fn put(&self, name: &Name, record: &Record, version: u64) -> Option<u64> {
         let mut records = self.records.lock();
         if records.get(name).map_or(0, |(_, version)| *version) != version {
             return None;
@@ -62,21 +62,23 @@ fn failure() -> Error {
     Error::new(ErrorKind::Denied, "the user may not write runs")
 }
 
-impl RunStore for Store {
-    fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<StoredRuns>> {
+impl RecordStore for Store {
+    fn read<'a>(&'a self, _: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         let found = self.records.lock().get(name).cloned();
         let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let now_micros = u64::try_from(now.as_micros()).unwrap();
-        Reply::ready(Ok(StoredRuns { record, version, now_micros }))
+        Reply::ready(Ok(StoredRecord { record, version, now_micros }))
     }
 
     fn write<'a>(
         &'a self,
+        _: RecordKind,
         name: &'a Name,
-        record: &'a RunRecord,
+        record: Option<&'a Record>,
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
+        let record = record.expect("no run is deleted");
         let writes = *self.writes.lock();
         match writes {
             Writes::Work => Reply::ready(Ok(self.put(name, record, version))),
@@ -306,10 +308,11 @@ async fn a_run_from_the_future_keeps_nobody_from_running() {
     guard.report(0);
     guard.release().await.unwrap();
     for (record, _) in store.records.lock().values_mut() {
-        let runs = &mut record.runs;
+        let mut runs = Runs::read(&record.text);
         for run in [&mut runs.last, &mut runs.good].into_iter().flatten() {
             run.since_micros += 365 * 86_400_000_000;
         }
+        record.text = runs.to_text();
     }
     assert!(matches!(client.once("job", DAY).unwrap().begin().await, Ok(Firing::First(_))));
 }

@@ -8,7 +8,7 @@ use fencepost_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::claim::run_store::EtcdRuns;
+use crate::claim::records::EtcdRecords;
 use crate::client::EtcdClient;
 use crate::config::Config;
 use crate::doctor;
@@ -43,8 +43,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let (sender, commands) = mpsc::unbounded_channel();
         let client = EtcdClient::open(config, runtime.clone(), sender).await?;
         runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
-        let runs = Arc::new(EtcdRuns(Arc::clone(&client)));
-        let backend = Arc::new(KeptRuns::new(Arc::new(EtcdBackend { client }), runs));
+        let records = Arc::new(EtcdRecords::new(Arc::clone(&client)));
+        let backend = Arc::new(KeptRuns::new(Arc::new(EtcdBackend { client }), records));
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
     })
 }

@@ -4,7 +4,7 @@
 //! contender, in the order of create revisions. Names are escaped, so that `a` and `a/b` differ; a name without `/` and `%` is unchanged.
 //! Each claim of this client has a key of its own, `<queue><lease>-<number>`, so two claims of one process are two contenders.
 
-use fencepost_core::{ClaimRecord, LaterFormat, Mode, Name};
+use fencepost_core::{ClaimRecord, LaterFormat, Mode, Name, RecordKind};
 
 use crate::rpc::proto::KeyValue;
 
@@ -125,9 +125,9 @@ pub(crate) fn tombstone(prefix: &str, (lease, number): KeyId) -> Vec<u8> {
     format!("{prefix}{INTERNAL}left/{lease:x}-{number:x}").into_bytes()
 }
 
-/// Returns the key of the runs of a name, or the prefix of those keys for names that begin with `name`.
-pub(crate) fn run(prefix: &str, name: &str) -> Vec<u8> {
-    names(&format!("{prefix}{INTERNAL}run/"), name)
+/// Returns the key of a record.
+pub(crate) fn record(prefix: &str, kind: RecordKind, name: &str) -> Vec<u8> {
+    names(&format!("{prefix}{INTERNAL}{}/", kind.as_str()), name)
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(name_of("", &eviction("", (1, 1), 9)), None);
         assert_eq!(evicted(&eviction("p/", (0x6b, 10), 31)), Some(((0x6b, 10), 31)));
         assert_eq!(name_of("", &tombstone("", (1, 1))), None);
-        assert_eq!(name_of("", &run("", "a")), None);
+        assert_eq!(name_of("", &record("", RecordKind::Run, "a")), None);
         assert_eq!(name_of("p/", b"p/a/"), Some(Name::new("a").unwrap()), "of other software");
         assert_eq!((name_of("p/", b"p/"), name_of("", b"/")), (None, None));
         assert_eq!(name_of("", b"a/b/6b"), None, "Go's lock with a slash in its name");

@@ -40,10 +40,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
-        let runs = client::runs(config.clone(), &runtime)?;
+        let records = client::records(config.clone(), &runtime)?;
         let client = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::cleaner::run(Arc::downgrade(&client)));
-        Ok(client.backend(runs, &engine))
+        Ok(client.backend(records, &engine))
     })
 }
 

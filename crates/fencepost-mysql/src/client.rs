@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Error, Mode, Name, RunStore, Runtime, Token, Want};
+use fencepost_core::{Error, Mode, Name, RecordStore, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
-use fencepost_sql::{Answer, Failure, ServerUrl, runs_beside};
+use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
@@ -30,12 +30,12 @@ pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlCl
     ConnectionLocks::open(Arc::new(MysqlServer { connector }), runtime).await
 }
 
-/// Returns the runs of named locks.
-pub(crate) fn runs(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RunStore>, Failure> {
+/// Returns the records beside named locks.
+pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RecordStore>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one.
     config.server.pinned = false;
     let connector = Arc::new(Connector::new(config, runtime.clone())?);
-    Ok(runs_beside(&connector, &MYSQL, "fencepost_run", ENGINE))
+    Ok(records_beside(&connector, &MYSQL, "fencepost_record", ENGINE))
 }
 
 impl MysqlServer {

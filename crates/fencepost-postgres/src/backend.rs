@@ -41,10 +41,10 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         // Clients whose URLs differ share no limit.
         let engine =
             format!("postgres {} {} {}", config.server, config.server.database, config.server.prefix);
-        let runs = client::runs(config.clone(), &runtime)?;
+        let records = client::records(config.clone(), &runtime)?;
         let (client, messages) = client::open(config, runtime.clone()).await?;
         runtime.spawn(operator::reply::run(Arc::downgrade(&client), messages));
-        Ok(client.backend(runs, &engine))
+        Ok(client.backend(records, &engine))
     })
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Error, Mode, RunStore, Runtime, Want};
+use fencepost_core::{Claim, Error, Mode, RecordStore, Runtime, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Server};
-use fencepost_sql::{Answer, Failure, ServerUrl, runs_beside};
+use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
@@ -41,13 +41,13 @@ pub(crate) async fn open(
     Ok((client, messages))
 }
 
-/// Returns the runs of advisory locks.
-pub(crate) fn runs(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RunStore>, Failure> {
+/// Returns the records beside advisory locks.
+pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RecordStore>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one. Nobody listens.
     config.server.pinned = false;
     let (ignored, _) = mpsc::unbounded_channel();
     let connector = Arc::new(Connector::new(config, runtime.clone(), ignored)?);
-    Ok(runs_beside(&connector, &POSTGRES, "fencepost.run", ENGINE))
+    Ok(records_beside(&connector, &POSTGRES, "fencepost.record", ENGINE))
 }
 
 impl PostgresServer {

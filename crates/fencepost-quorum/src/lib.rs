@@ -6,6 +6,7 @@ mod entry;
 mod node;
 mod node_claim;
 mod operator;
+mod records;
 mod session;
 mod stragglers;
 mod withdrawal;
@@ -21,12 +22,13 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
-    Moment, Name, NoHistory, Operator, Page, Reply, Report, Result, Token, jitter,
+    Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token, jitter,
 };
 
 use entry::QuorumEntry;
 use node::Node;
 use node_claim::NodeClaim;
+use records::QuorumRecords;
 use stragglers::Stragglers;
 
 /// A lock for which somebody was refused is taken for contended so long.
@@ -302,6 +304,10 @@ impl Operator for Quorum {
                 _ => Err(shared.unreachable().unknown()),
             }
         })
+    }
+
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(QuorumRecords::new(&self.0, runtime)?))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

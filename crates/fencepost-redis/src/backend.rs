@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, Listing, Name, Operator,
-    Page, Reply, Report, Result, Runtime, Token, Tokens,
+    Page, RecordStore, Reply, Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::client::RedisClient;
@@ -19,6 +19,7 @@ use crate::operator;
 use crate::place::RedisPlace;
 use crate::script::permits;
 use crate::script::queue::Setting;
+use crate::script::records::RedisRecords;
 
 /// Opens the deployment that a URL names: register it as `Registry::new().with("redis", fencepost_redis::open)`, and so for
 /// each of [`SCHEMES`](crate::SCHEMES).
@@ -144,6 +145,10 @@ impl Operator for RedisBackend {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         Reply::coming(permits::set(&self.client, name, limit))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(RedisRecords(Arc::clone(&self.client))))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

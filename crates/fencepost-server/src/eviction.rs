@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, DetachedLease, Error, HolderInfo, Name, Token};
+use fencepost_core::{ClaimInfo, DetachedLease, Error, HolderInfo, Name, Record, RecordKind, Token};
+use serde_json::json;
 
 use crate::problem::{Answer, Problem};
 use crate::record;
@@ -12,6 +13,9 @@ use crate::service::Service;
 /// For how long a reason is kept after the evicted lease would have ended.
 const AFTER: Duration = Duration::from_secs(30);
 
+/// The record of an eviction, by its name and version.
+pub(crate) struct Noted(Name, u64);
+
 /// Keeps the reason of an eviction for the holder. A grant that is not there needs none. Returns what keeps it.
 pub(crate) async fn note(
     service: &Service,
@@ -19,7 +23,7 @@ pub(crate) async fn note(
     name: &Name,
     token: Token,
     reason: Option<&str>,
-) -> Answer<Option<DetachedLease>> {
+) -> Answer<Option<Noted>> {
     let by =
         Some(&*caller.name).filter(|name| !name.is_empty()).map(|name| format!("by the token of {name}"));
     let why = [reason.map(str::to_owned), by].into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -27,14 +31,22 @@ pub(crate) async fn note(
     let Some(holder) = info.holders().find(|claim| claim.token == Some(token) && claim.detached) else {
         return Ok(None);
     };
-    let can = service.locks.capabilities();
-    let ttl = (holder.expires_in.unwrap_or_default() + AFTER).clamp(can.min_ttl, can.max_ttl);
-    let record = service.locks.mutex(record::of_eviction(name, token)?.as_str())?;
-    // Another eviction of the same grant has noted its reason.
-    match record.try_lock().ttl(ttl).no_renewal().reason(&HolderInfo::cut(why)).await? {
-        Some(kept) => Ok(Some(kept.detach().await?)),
-        None => Ok(None),
+    let keep = holder.expires_in.unwrap_or_default() + AFTER;
+    let (record, name) =
+        (Record::new(json!({ "why": HolderInfo::cut(why) }), keep), record::of_eviction(name, token)?);
+    let stored = service.records.read(RecordKind::Eviction, &name).await?;
+    if stored.record.is_some() {
+        // Another eviction of the same grant has noted its reason.
+        return Ok(None);
     }
+    let noted = service.records.write(RecordKind::Eviction, &name, Some(&record), stored.version).await?;
+    Ok(noted.map(|version| Noted(name, version)))
+}
+
+/// Removes the note about an eviction that failed. A note that stays expires.
+pub(crate) async fn remove(service: &Service, note: Noted) {
+    let Noted(name, version) = note;
+    let _ = service.records.write(RecordKind::Eviction, &name, None, version).await;
 }
 
 /// Explains why a lease cannot be extended. `may_know`: the caller may read the lock, or holds the very grant that the lease names. The token
@@ -50,18 +62,19 @@ pub(crate) async fn explain(
         return problem;
     }
     match noted(service, lease).await {
-        Some(ClaimInfo { reason: Some(why), .. }) => problem.with("loss", "evicted").with("why", why),
-        Some(_) => problem.with("loss", "evicted"),
+        Some(why) if why.is_empty() => problem.with("loss", "evicted"),
+        Some(why) => problem.with("loss", "evicted").with("why", why),
         None if is_marked(service, lease).await => problem.with("loss", "evicted"),
         None => problem,
     }
 }
 
-/// Returns the note about the eviction of the grant with this token.
-async fn noted(service: &Service, lease: &DetachedLease) -> Option<ClaimInfo> {
-    let record = record::of_eviction(lease.name(), lease.token()).ok()?;
-    let info = service.locks.inspect(record.as_str()).await.ok()?;
-    info.holders().next().cloned()
+/// Returns why the grant with this token was evicted; empty: nobody gave a reason. `None`: it was not evicted here.
+async fn noted(service: &Service, lease: &DetachedLease) -> Option<String> {
+    let name = record::of_eviction(lease.name(), lease.token()).ok()?;
+    let stored = service.records.read(RecordKind::Eviction, &name).await.ok()?;
+    let object = stored.record?.object().ok()?;
+    Some(object.get("why").and_then(|why| why.as_str()).unwrap_or_default().to_owned())
 }
 
 /// Returns whether the engine shows that the holder with this token is evicted.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use fencepost_core::{Backoff, DetachedLease, Guard, Removed, Token};
+use fencepost_core::{Backoff, DetachedLease, Removed};
 use tokio::time::Instant;
 
+use crate::attempt::{self, Attempt};
 use crate::grant::{Grant, extended};
 use crate::problem::{Answer, Problem};
 use crate::record::Key;
@@ -15,9 +16,6 @@ use crate::running::{Joined, Requests};
 use crate::service::Service;
 use crate::wanted::{Wanted, busy, detached};
 
-/// How long a record stays if the copy of the service that works on it is killed: then another copy may take it over. Also how much longer
-/// than its grant a record stays.
-const WORK: Duration = Duration::from_secs(10);
 /// The longest time in the queue, over all requests of a key.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// How long a request without a waiting time waits for one with the same key that does wait: it may be granted at once.
@@ -112,33 +110,43 @@ async fn find_or_acquire(
     key: &Key,
     requests: &Requests,
 ) -> Answer<Grant> {
-    let record = service.locks.mutex(key.record.as_str())?;
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let (until, mut settled) = (Instant::now() + limit, None);
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+    let (mut number, mut unanswered) = (Attempt::fresh()?, false);
     let mut is_first = true;
     while Instant::now() < until {
-        // Also if something was lost, or an engine that ends leases late shows a record without a holder.
+        // Also if something was lost.
         if !std::mem::take(&mut is_first) {
             tokio::time::sleep(backoff.pause()).await;
         }
-        let hold = record.try_lock().ttl(wanted.ttl.min(WORK)).label("idempotency key").reason(&key.request);
-        if let Some(guard) = hold.await? {
-            match with_record(service, wanted, key, guard, requests).await? {
+        let (note, stored) = attempt::read(service, key).await?;
+        let begun = match &note {
+            None => match Attempt::begin(service, key, number, stored.version).await {
+                Ok(begun) => begun,
+                // It may have taken effect: the next look shows that.
+                Err(error) if error.is_transient() && !unanswered => {
+                    unanswered = true;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            },
+            Some(note) if note.request != key.request => return Err(reused()),
+            Some(note) if note.attempt == number && !note.granted => {
+                Some(Attempt::found(service, key, number, stored.version, note.keep))
+            }
+            Some(_) => None,
+        };
+        if let Some(attempt) = begun {
+            match with_record(service, wanted, key, attempt, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the place was lost: another turn.
-                None => continue,
+                None => number = Attempt::fresh()?,
             }
-        }
-        let info = service.locks.inspect(key.record.as_str()).await?;
-        let Some(holder) = info.holders().next() else { continue };
-        if holder.reason.as_deref() != Some(&key.request) {
-            return Err(reused());
-        }
-        if let (true, Some(token)) = (holder.detached, holder.token) {
-            let lease = lease_of(wanted, key, token);
+        } else if let Some(note) = note.filter(|note| note.granted) {
+            let lease = lease_of(wanted, key, note.attempt);
             // The grant ends before its record. A later request would else be a new one, beside this grant.
-            let ttl = holder.expires_in.map_or(wanted.ttl, |left| wanted.ttl.min(left));
+            let ttl = wanted.ttl.min(note.keep);
             if ttl < service.locks.capabilities().min_ttl {
                 return Err(used_up());
             }
@@ -155,26 +163,25 @@ async fn find_or_acquire(
     Err(Problem::unavailable("in-progress", "another copy of the service works on a request with this key"))
 }
 
-/// Acquires the lock while the record is held. `None`: something was lost, and the caller begins again.
+/// Acquires the lock while the record is kept. `None`: something was lost, and the caller begins again.
 async fn with_record(
     service: &Service,
     wanted: &Wanted,
     key: &Key,
-    record: Guard,
+    mut attempt: Attempt,
     requests: &Requests,
 ) -> Answer<Option<Grant>> {
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
-    let request = wanted.request(limit).no_renewal().claim_id(key.claim(record.token()));
+    let request = wanted.request(limit).no_renewal().claim_id(key.claim(attempt.number));
     let request = request.on_queued(requests.tell_queued());
     let outcome = tokio::select! {
         outcome = request => outcome,
-        _ = record.lost() => return Ok(None),
+        () = attempt.keep() => return Ok(None),
     };
     let mut guard = match outcome {
         Ok(Some(guard)) => guard,
         Ok(None) => {
-            // A record that is left ends with its lease.
-            let _ = record.release().await;
+            attempt.end().await;
             return Err(busy(&service.locks, wanted).await);
         }
         Err(error) if error.is_lost() => return Ok(None),
@@ -188,7 +195,7 @@ async fn with_record(
         if !callers.is_empty() {
             // The lock first: whoever finds no record asks for the lock.
             let _ = guard.release().await;
-            let _ = record.release().await;
+            attempt.end().await;
             let detail = "the access token was revoked before the grant";
             return Err(Problem::new(StatusCode::UNAUTHORIZED, GIVEN_BACK, detail));
         }
@@ -196,7 +203,7 @@ async fn with_record(
         tokio::select! {
             () = requests.come() => {}
             _ = guard.lost() => return Ok(None),
-            _ = record.lost() => return Ok(None),
+            () = attempt.keep() => return Ok(None),
             () = tokio::time::sleep(wanted.ttl / 3) => {}
         }
         match guard.extend(wanted.ttl).await {
@@ -206,40 +213,33 @@ async fn with_record(
         }
     };
     // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
-    match kept(service, record, wanted.ttl).await {
-        Ok(()) => detached(service, &caller, wanted, guard).await.map(Some),
-        Err(error) if error.is_lost() => Ok(None),
-        Err(error) => Err(error.into()),
+    if !attempt.grant(wanted.ttl).await? {
+        return Ok(None);
     }
-}
-
-/// Makes the record a lease that is longer than that of the grant, which begins later.
-async fn kept(service: &Service, mut record: Guard, ttl: Duration) -> fencepost_core::Result<()> {
-    record.extend((ttl + WORK).min(service.locks.capabilities().max_ttl)).await?;
-    record.detach().await.map(drop)
+    detached(service, &caller, wanted, guard).await.map(Some)
 }
 
 /// Leaves nothing of a request with a key: neither a place in the queue nor a grant. Returns what there was.
 pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Removed> {
     // Before anything is ended: a request that is refused changes nothing.
-    let info = service.locks.inspect(key.record.as_str()).await?;
-    if info.holders().any(|holder| holder.reason.as_deref() != Some(&key.request)) {
+    let (note, _) = attempt::read(service, key).await?;
+    if note.is_some_and(|note| note.request != key.request) {
         return Err(reused());
     }
     let worked = service.keyed.withdraw(&key.record, &key.request).ok_or_else(reused)?;
     let until = Instant::now() + PATIENCE;
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
     loop {
-        let info = service.locks.inspect(key.record.as_str()).await?;
-        let Some(holder) = info.holders().next() else {
+        let (note, _) = attempt::read(service, key).await?;
+        let Some(note) = note else {
             return Ok(if worked { Removed::Withdrawn } else { Removed::Nothing });
         };
-        if holder.reason.as_deref() != Some(&key.request) {
+        if note.request != key.request {
             return Err(reused());
         }
-        if let (true, Some(token)) = (holder.detached, holder.token) {
+        if note.granted {
             let is_settled = is_settled(service, wanted).await? || Instant::now() >= until;
-            match service.locks.release(&lease_of(wanted, key, token)).await {
+            match service.locks.release(&lease_of(wanted, key, note.attempt)).await {
                 Ok(()) => return Ok(Removed::Released),
                 Err(error) if error.is_lost() && is_settled => return Ok(Removed::Nothing),
                 Err(error) if error.is_lost() => {}
@@ -261,8 +261,8 @@ async fn is_settled(service: &Service, wanted: &Wanted) -> Answer<bool> {
     Ok(service.locks.inspect(wanted.name.as_str()).await?.holders().all(|claim| claim.detached))
 }
 
-fn lease_of(wanted: &Wanted, key: &Key, token: Token) -> DetachedLease {
-    DetachedLease::of(key.claim(token), wanted.name.clone(), wanted.mode(), wanted.ttl)
+fn lease_of(wanted: &Wanted, key: &Key, attempt: u64) -> DetachedLease {
+    DetachedLease::of(key.claim(attempt), wanted.name.clone(), wanted.mode(), wanted.ttl)
 }
 
 fn reused() -> Problem {

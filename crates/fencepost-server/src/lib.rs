@@ -18,6 +18,7 @@
 //!   service answers requests for this machine's own names alone.
 
 mod acquire;
+mod attempt;
 mod audit;
 mod body;
 mod changes;
@@ -82,7 +83,7 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
                        sqlite:, redis:, etcd:, or mode=table with postgres: and mysql:";
         return Err(Error::new(ErrorKind::Unsupported, message).on(locks.capabilities().engine));
     }
-    let service = Service::new(locks, options);
+    let service = Service::new(locks, options)?;
     Ok(Router::new()
         .route("/", get(page::show))
         .route("/live", get(page::live::live).layer(Extension(page::views::Views::default())))

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 
 use crate::eviction;
 use crate::problem::{Answer, Problem};
-use crate::record;
 use crate::request::{Body, Named, body_of, lock_name, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -19,9 +18,6 @@ use crate::view::Lock;
 
 /// The most locks of an answer.
 const PAGE: usize = 1000;
-
-/// How often a listing asks the engine, at most. It asks again if records of keys took the place of locks.
-const LOOKS: usize = 20;
 
 /// The body of a request to evict.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -91,19 +87,17 @@ pub(crate) async fn listing(
     after: Option<Name>,
     limit: usize,
 ) -> Answer<(Vec<Info>, Option<Name>)> {
-    let (mut found, mut looks) = (Vec::new(), 0);
+    let mut found = Vec::new();
     for prefix in caller.readable(prefix) {
         let mut after = after.clone();
         loop {
             let mut page = Page::of(limit - found.len());
             page.after = after;
             let listing = service.locks.list(&prefix, &page).await?;
-            let locks = listing.resources.into_iter();
-            found.extend(locks.filter(|info| !record::is_record(info.name.as_str())));
-            looks += 1;
+            found.extend(listing.resources);
             match listing.next {
                 None => break,
-                Some(next) if found.len() >= limit || looks >= LOOKS => return Ok((found, Some(next))),
+                Some(next) if found.len() >= limit => return Ok((found, Some(next))),
                 next => after = next,
             }
         }
@@ -177,7 +171,7 @@ async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) 
     let note = eviction::note(service, caller, name, token, body.reason.as_deref()).await?;
     if let Err(error) = service.locks.evict(name.as_str(), token, &how).await {
         if let Some(note) = note {
-            let _ = service.locks.release(&note).await;
+            eviction::remove(service, note).await;
         }
         return Err(error.into());
     }

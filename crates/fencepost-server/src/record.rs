@@ -1,12 +1,12 @@
 //! Names, ids and checks that follow from a caller's idempotency key.
 //!
-//! The service stores nothing, so a repeated request must find its grant at the engine. For each key there is a lock, the *record*. The
-//! copy of the service that works on the request holds the record. The token of that hold, together with the key, gives the id of the
-//! claim. So each copy that knows the key finds the grant, and no two turns of work share an id: a copy that was paused and has lost
-//! the record cannot withdraw the grant of its successor. After the grant the record is a lease that nobody extends. A program that
-//! does not know the key learns neither the lease nor the request from the record.
+//! A repeated request must find its grant at each copy of the service, so the engine keeps a small record for each key. The copy that works
+//! on the request writes the record, with a number of its own for this attempt. That number, together with the key, gives the id of the
+//! claim. So each copy that knows the key finds the grant, and no two attempts share an id: a copy that was paused and has lost the record
+//! cannot withdraw the grant of its successor. A program that does not know the key learns neither the lease nor the request from the
+//! record.
 //!
-//! The reason of an eviction is kept in the same way: the holder extends its lease at any copy of the service, and is told why it cannot.
+//! The reason of an eviction is a record, too: the holder extends its lease at any copy of the service, and is told why it cannot.
 
 use fencepost_core::{ClaimId, Name, Token};
 use sha2::{Digest, Sha256};
@@ -14,16 +14,10 @@ use sha2::{Digest, Sha256};
 use crate::problem::{Answer, Problem};
 
 /// Between the name of the lock and the digits of its record.
-const MARK: &str = "#key-";
+const MARK: &str = "#";
 const DIGITS: usize = 32;
 /// The shortest and the longest key. A key is a secret: who knows it gets the lease.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=255;
-
-/// Returns whether a name is that of a record.
-pub(crate) fn is_record(name: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    name.rsplit_once(MARK).is_some_and(|(_, digits)| digits.len() == DIGITS && digits.bytes().all(is_digit))
-}
 
 /// The meaning of a caller's key for one lock. There is no `Debug`: it is a secret.
 #[derive(Clone)]
@@ -49,9 +43,9 @@ impl Key {
         Ok(Key { secret, record, request })
     }
 
-    /// Returns the id of the claim that was made while the record was held with this token.
-    pub(crate) fn claim(&self, token: Token) -> ClaimId {
-        let hash = hash("claim", &[&self.secret, &token.get().to_be_bytes()]);
+    /// Returns the id of the claim of an attempt.
+    pub(crate) fn claim(&self, attempt: u64) -> ClaimId {
+        let hash = hash("claim", &[&self.secret, &attempt.to_be_bytes()]);
         let (id, _) = hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
         ClaimId::from_u128(u128::from_be_bytes(*id))
     }
@@ -94,7 +88,7 @@ mod tests {
             Key::new(key, caller, &name(lock), request.as_bytes()).map_err(|_| ()).unwrap()
         };
         let first = key("0123456789abcdef", "ci", "a", "x");
-        assert!(is_record(first.record.as_str()) && first.record.as_str().starts_with("a#key-"));
+        assert!(first.record.as_str().starts_with("a#") && first.record.as_str().len() == 2 + DIGITS);
         for (other, same_record) in [
             (key("0123456789abcdef", "ci", "a", "y"), true),
             (key("0123456789abcdeg", "ci", "a", "x"), false),
@@ -104,10 +98,9 @@ mod tests {
             assert_eq!(other.record == first.record, same_record);
             assert_ne!(other.request, first.request);
         }
-        assert_ne!(first.claim(Token::new(1)), first.claim(Token::new(2)));
+        assert_ne!(first.claim(1), first.claim(2));
         for bad in ["", "short", "with a space in it", &"x".repeat(256)] {
             assert!(Key::new(bad, "ci", &name("a"), b"x").is_err(), "{bad}");
         }
-        assert!(!is_record("a#key-") && !is_record("a#key-0123") && !is_record("a"));
     }
 }

@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
 use crate::problem::{Answer, Problem};
-use crate::record;
 
 /// The query of a request about one lock. A name never stands in a path, because proxies decode and normalise paths: they would turn
 /// `a/../b` into `b`, which is another lock.
@@ -33,11 +32,8 @@ pub(crate) fn name_of(query: Result<Query<Named>, QueryRejection>) -> Answer<Nam
     lock_name(&name)
 }
 
-/// Reads the name of a lock. The names of the service's own records are refused.
+/// Reads the name of a lock.
 pub(crate) fn lock_name(name: &str) -> Answer<Name> {
-    if record::is_record(name) {
-        return Err(Problem::invalid("a name that ends with #key- and 32 digits belongs to the service"));
-    }
     Ok(Name::new(name)?)
 }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Name};
+use fencepost_core::{Client, Name, Records, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
@@ -46,6 +46,8 @@ impl Deref for Service {
 
 pub(crate) struct Parts {
     pub(crate) locks: Client,
+    /// What the engine keeps of requests with a key, and of evictions.
+    pub(crate) records: Records,
     /// A permit for each caller that waits.
     waiting: Arc<Semaphore>,
     /// A permit for each request under way.
@@ -75,10 +77,11 @@ pub(crate) struct Waits {
 }
 
 impl Service {
-    pub(crate) fn new(locks: Client, options: &Options) -> Service {
+    pub(crate) fn new(locks: Client, options: &Options) -> Result<Service> {
         let history = History::default();
         let snapshots = Snapshots::new(locks.clone(), history.clone());
-        Service(Arc::new(Parts {
+        Ok(Service(Arc::new(Parts {
+            records: locks.records()?,
             locks,
             waiting: Arc::new(Semaphore::new(WAITING)),
             under_way: Arc::new(Semaphore::new(UNDER_WAY)),
@@ -94,7 +97,7 @@ impl Service {
             metrics: options.metrics.clone(),
             streams: options.streams.clone(),
             is_secure: options.certificates.is_some(),
-        }))
+        })))
     }
 
     /// Returns a caller that came before with the rights that it has now. `None`: its access token is not valid any more.

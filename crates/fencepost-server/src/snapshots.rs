@@ -10,7 +10,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::history::History;
-use crate::record;
 use crate::seen::{Seen, now_micros};
 
 /// How often the task looks while somebody listens.
@@ -119,9 +118,7 @@ impl Shared {
         let (mut listing, mut locks) = (self.locks.list_all(""), BTreeMap::new());
         while let Some(info) = listing.next().await {
             let info = info?;
-            if !record::is_record(info.name.as_str()) {
-                locks.insert(info.name.as_str().to_owned(), info);
-            }
+            locks.insert(info.name.as_str().to_owned(), info);
         }
         let callers = self.history.callers(began_micros, &locks);
         Ok(Seen { number, began_micros, at_micros: now_micros(), locks, callers })

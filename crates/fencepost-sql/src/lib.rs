@@ -24,8 +24,8 @@ pub mod findings;
 mod listing;
 mod names;
 mod pooled;
+mod records;
 mod row;
-mod runs;
 mod table;
 mod turns;
 mod url;
@@ -38,11 +38,11 @@ pub use driver::{Connect, Connections, Driver, Plain, Used, on_own_thread};
 pub use failure::{Failure, named};
 pub use listing::{in_order, page_of};
 pub use names::{Names, TableName};
+pub use records::records_beside;
 pub use row::{
     LockOptions, OldTokens, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
     ended_early,
 };
-pub use runs::runs_beside;
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;

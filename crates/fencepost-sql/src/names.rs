@@ -26,8 +26,8 @@ impl TableName {
     /// The end of the name of the table of row locks' tokens.
     pub const TOKEN: &str = "_token";
 
-    /// The end of the name of the table of runs.
-    pub const RUN: &str = "_run";
+    /// The end of the name of the table of records.
+    pub const RECORD: &str = "_record";
 
     /// Checks a name.
     ///

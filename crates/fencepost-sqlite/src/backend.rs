@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Backoff, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
+use crate::client::records::SqliteRecords;
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client};
 use crate::config::Config;
@@ -111,6 +112,10 @@ impl Operator for SqliteBackend {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::set(&self.client, name, limit))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(SqliteRecords::new(Arc::clone(&self.client))))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

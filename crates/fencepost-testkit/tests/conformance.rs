@@ -4,6 +4,7 @@ use fencepost_core::{Backend, Memory, Result, Runtime};
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::conformance::{Fixture, Fut, Namespace};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Makes an engine for each case.
 struct InMemory;
@@ -116,57 +117,50 @@ mod memory_of_tests {
 /// Runs are kept beside the grants, as at a server.
 mod memory_with_runs_apart {
     use super::*;
-    use fencepost_core::{KeptRuns, Name, Reply, RunRecord, RunStore, StoredRuns};
-    use std::collections::HashMap;
-    use std::sync::Mutex;
-    use std::time::{SystemTime, UNIX_EPOCH};
+    use fencepost_core::{KeptRuns, Name, Record, RecordKind, RecordStore, Reply, StoredRecord};
 
     struct Apart;
 
-    struct Engine(Arc<Memory>, Arc<Store>);
+    struct Engine(Arc<Memory>);
 
-    #[derive(Default)]
-    struct Store(Mutex<HashMap<Name, (RunRecord, u64)>>);
+    /// A store whose writes are answered later than they take effect, so that their senders may be dropped between.
+    struct Slow(Arc<dyn RecordStore>);
 
-    impl RunStore for Store {
-        fn read<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<StoredRuns>> {
-            let found = self.0.lock().unwrap().get(name).cloned();
-            let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
-            let now_micros = u64::try_from(now).unwrap();
-            Reply::coming(async move { Ok(StoredRuns { record, version, now_micros }) })
+    impl RecordStore for Slow {
+        fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
+            self.0.read(kind, name)
         }
 
         fn write<'a>(
             &'a self,
+            kind: RecordKind,
             name: &'a Name,
-            record: &'a RunRecord,
+            record: Option<&'a Record>,
             version: u64,
         ) -> Reply<'a, Result<Option<u64>>> {
-            let mut records = self.0.lock().unwrap();
-            let known = records.get(name).map_or(0, |(_, version)| *version);
-            let written = (known == version).then_some(version + 1);
-            if let Some(version) = written {
-                records.insert(name.clone(), (record.clone(), version));
-            }
+            let written = self.0.write(kind, name, record, version);
             Reply::coming(async move {
-                // Its sender may be dropped here.
+                let written = written.await;
                 tokio::task::yield_now().await;
-                Ok(written)
+                written
             })
+        }
+
+        fn sweep(&self) -> Reply<'_, Result<Option<Duration>>> {
+            self.0.sweep()
         }
     }
 
     impl Fixture for Apart {
         fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
-            let engine = Engine(Memory::new(), Arc::default());
-            Box::pin(async { Box::new(engine) as Box<dyn Namespace> })
+            Box::pin(async { Box::new(Engine(Memory::new())) as Box<dyn Namespace> })
         }
     }
 
     impl Namespace for Engine {
-        fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-            let layer = KeptRuns::new(self.0.clone(), self.1.clone());
+        fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
+            let records = self.0.operator().records(&runtime).expect("the memory engine keeps records");
+            let layer = KeptRuns::new(self.0.clone(), Arc::new(Slow(records)));
             Box::pin(async { Ok(Arc::new(layer) as Arc<dyn Backend>) })
         }
     }

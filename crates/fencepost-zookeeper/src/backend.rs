@@ -7,7 +7,7 @@ use fencepost_core::{
     Reply, Report, Result, Runtime, Token,
 };
 
-use crate::claim::run_store::ZooRuns;
+use crate::claim::records::ZooRecords;
 use crate::client::Client;
 use crate::config::Config;
 use crate::doctor;
@@ -30,8 +30,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
             runner::start()?;
             let client = Client::start(config, runtime)?;
             client.session().await?;
-            let runs = Arc::new(ZooRuns(Arc::clone(&client)));
-            Ok(Arc::new(KeptRuns::new(Arc::new(ZooBackend { client }), runs)) as Arc<dyn Backend>)
+            let records = Arc::new(ZooRecords(Arc::clone(&client)));
+            Ok(Arc::new(KeptRuns::new(Arc::new(ZooBackend { client }), records)) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }

@@ -59,9 +59,9 @@ fn runs_that_a_database_does_not_keep() {
     server.run("CREATE ROLE app LOGIN").unwrap();
     let tables = "fencepost_lock, fencepost_lock_queue, fencepost_lock_session, fencepost_lock_view";
     for (mode, run, others) in [
-        ("?mode=table", "fencepost_lock_run", &*format!("SELECT, INSERT, UPDATE, DELETE ON {tables}")),
+        ("?mode=table", "fencepost_lock_record", &*format!("SELECT, INSERT, UPDATE, DELETE ON {tables}")),
         // Afterwards the owner has a schema of the owner's name, where the tables of the other mode would be.
-        ("", "fencepost.run", "USAGE ON SCHEMA fencepost TO app; GRANT USAGE ON SEQUENCE fencepost.token"),
+        ("", "fencepost.record", "USAGE ON SCHEMA fencepost TO app; GRANT USAGE ON SEQUENCE fencepost.token"),
     ] {
         let place = Place::at(&format!("postgres://app@{}/postgres{mode}", server.address()));
         let missing = |what: &str| {
@@ -72,8 +72,8 @@ fn runs_that_a_database_does_not_keep() {
         let once = || place.output(["run", "--once-per", "1h", "job", "--", "true"]);
         let owner = Place::at(&format!("{}{mode}", server.url()));
         if mode.is_empty() {
-            missing("fencepost.run is missing");
-            once().expect(78).complains(&["fencepost.run is missing", "schema --apply"]);
+            missing("fencepost.record is missing");
+            once().expect(78).complains(&["fencepost.record is missing", "schema --apply"]);
         }
         place.output(["schema", "--apply"]).expect(77).complains(&["the right CREATE"]);
         owner.output(["schema", "--apply"]).expect(0);
@@ -84,12 +84,12 @@ fn runs_that_a_database_does_not_keep() {
         judged(place.output(["doctor", "--json"]).expect(0), "runs", "ok", "was kept");
         once().expect(0);
         if mode.is_empty() {
-            server.run("REVOKE DELETE ON fencepost.run FROM app").unwrap();
-            missing("may not write the table fencepost.run");
+            server.run("REVOKE DELETE ON fencepost.record FROM app").unwrap();
+            missing("may not write the table fencepost.record");
         } else {
-            server.run("DROP TABLE fencepost_lock_run").unwrap();
+            server.run("DROP TABLE fencepost_lock_record").unwrap();
             missing("is missing");
-            once().expect(78).complains(&["fencepost_lock_run", "is missing"]);
+            once().expect(78).complains(&["fencepost_lock_record", "is missing"]);
         }
     }
     server.run("REVOKE CONNECT ON DATABASE postgres FROM PUBLIC").unwrap();
@@ -111,11 +111,11 @@ fn runs_that_mariadb_does_not_keep() {
         place.output(["doctor", "--json"]).expect(0),
         "runs",
         "warning",
-        "may not write the table fencepost_run",
+        "may not write the table fencepost_record",
     );
     let once = || place.output(["run", "--once-per", "1h", "job", "--", "true"]);
-    once().expect(77).complains(&["this user may not write the table fencepost_run"]);
-    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost_run TO app").unwrap();
+    once().expect(77).complains(&["this user may not write the table fencepost_record"]);
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost_record TO app").unwrap();
     judged(place.output(["doctor", "--json"]).expect(0), "runs", "ok", "was kept");
     once().expect(0);
 }

@@ -74,7 +74,7 @@ fn without_the_schema_a_firing_says_how_to_make_it() {
     let place = Place::at(&server.url());
     let said = place.output(["run", "job", "--", "echo", "ran"]);
     assert_eq!((&*said.expect(0).out, &*said.err), ("ran\n", ""));
-    let advice = &["the table fencepost.run is missing", "run fencepost schema --apply as the owner"];
+    let advice = &["the table fencepost.record is missing", "run fencepost schema --apply as the owner"];
     place.output(["run", "--once-per", "1h", "job", "--", "echo", "ran"]).expect(78).complains(advice);
     let check = place.output(["check", "job", "--max-age", "1h"]);
     assert!(check.expect(3).out.contains("run fencepost schema --apply"), "{check:?}");

@@ -76,6 +76,7 @@
 //! | remove what a layer's dropped future left | [`clean_up`](crate::clean_up) |
 //! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
 //! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |
+//! | keep a small record of another kind beside the locks | [`RecordStore`] |
 //! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
 //!
 //! # A complete engine
@@ -97,6 +98,7 @@ pub(crate) mod kept_runs;
 pub(crate) mod limit;
 pub(crate) mod ordered_queue;
 pub(crate) mod record;
+pub(crate) mod records;
 pub(crate) mod waiters;
 pub(crate) mod withdrawal;
 
@@ -107,10 +109,12 @@ use std::task::{Context, Poll};
 
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
+use crate::backend::records::RecordStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::report::Report;
+use crate::runtime::Runtime;
 use crate::time::Moment;
 use crate::token::Token;
 
@@ -227,6 +231,11 @@ pub trait Operator: Send + Sync {
     /// The limit stays when the last claim has left.
     fn set_permits<'a>(&'a self, _name: &'a Name, _limit: Option<u32>) -> Reply<'a, Result<()>> {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
+    }
+
+    /// Returns the engine's store of small records, for a client with this runtime. `None`: it has none.
+    fn records(&self, _runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        None
     }
 
     /// Examines the deployment: its configuration and health, and what they mean for locks. A part that cannot be examined is a

@@ -18,9 +18,10 @@ use tracing::Instrument as _;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::{Claim, Want};
+use crate::backend::records::Records;
 use crate::backend::{Attempt, Removed};
 use crate::client::handle::Handle;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
@@ -67,6 +68,18 @@ impl Client {
     /// Returns the client's clock and tasks: for functions of engine crates that work beside it.
     pub fn runtime(&self) -> &Runtime {
         &self.client.runtime
+    }
+
+    /// Returns the engine's small records, for functions that work beside the locks. No I/O.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) if the engine keeps none.
+    pub fn records(&self) -> Result<Records> {
+        self.client.check_process()?;
+        let store = self.client.backend.operator().records(&self.client.runtime);
+        let missing =
+            || Error::new(ErrorKind::Unsupported, "this engine keeps no records").on(self.client.engine());
+        Ok(Records::new(store.ok_or_else(missing)?, self.client.runtime.clone()))
     }
 
     /// A lock for one holder at a time. No I/O.

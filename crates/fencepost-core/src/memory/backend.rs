@@ -9,8 +9,10 @@ use super::bug::planted;
 use super::engine::Memory;
 use super::entry::MemoryPlace;
 use super::queue::Queue;
+use super::records::RecordsOfClient;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
+use crate::backend::records::RecordStore;
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::url::BackendUrl;
 use crate::entry::ClaimEntry;
@@ -84,6 +86,11 @@ impl Operator for Memory {
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         self.set_limit(name, limit);
         Reply::ready(Ok(()))
+    }
+
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        let records = Arc::clone(&self.records);
+        Some(Arc::new(RecordsOfClient { records, runtime: runtime.clone() }))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -10,6 +10,7 @@ use std::task::Waker;
 use super::bug::Bug;
 use super::bug::Planted;
 use super::queue::Queue;
+use super::records::MemoryRecords;
 use super::rules::Rules;
 use super::runs::KeptRuns;
 use super::wakers::Wakers;
@@ -35,6 +36,7 @@ pub struct Memory {
     id: u64,
     pub(super) rules: Rules,
     pub(super) runs: KeptRuns,
+    pub(super) records: Arc<MemoryRecords>,
 }
 
 impl Memory {
@@ -66,6 +68,7 @@ impl Memory {
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules,
             runs: KeptRuns::default(),
+            records: Arc::default(),
         })
     }
 

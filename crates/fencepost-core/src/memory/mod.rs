@@ -11,6 +11,7 @@ mod engine;
 mod entry;
 mod limits;
 mod queue;
+mod records;
 mod rules;
 mod runs;
 mod upgrade;

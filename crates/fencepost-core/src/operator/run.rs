@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::backend::record::LaterFormat;
+use crate::backend::records::Record;
 use crate::operator::holder::HolderInfo;
 use crate::token::Token;
 
@@ -225,16 +227,33 @@ impl Runs {
 
     /// Reads what [`to_text`](Runs::to_text) wrote. Odd parts are left out.
     pub fn read(text: &str) -> Runs {
-        let value: Value = serde_json::from_str(text).unwrap_or_default();
+        Runs::of_value(&serde_json::from_str(text).unwrap_or_default())
+    }
+
+    /// Reads a record of its own.
+    pub(crate) fn of_record(record: &Record) -> std::result::Result<Runs, LaterFormat> {
+        record.object().map(|value| Runs::of_value(&value))
+    }
+
+    fn of_value(value: &Value) -> Runs {
         let run = |key: &str| value.get(key).and_then(Run::of_value);
         Runs { running: run("running"), last: run("last"), good: run("good"), now_micros: 0 }
     }
 
     /// Writes them as compact JSON, for engines to keep.
     pub fn to_text(&self) -> String {
+        self.to_value().to_string()
+    }
+
+    /// Makes a record of its own.
+    pub(crate) fn to_record(&self, keep: Duration) -> Record {
+        Record::new(self.to_value(), keep)
+    }
+
+    fn to_value(&self) -> Value {
         let runs = [("running", &self.running), ("last", &self.last), ("good", &self.good)];
         let runs = runs.into_iter().filter_map(|(key, run)| Some((key.to_owned(), run.as_ref()?.to_value())));
-        Value::Object(runs.collect()).to_string()
+        Value::Object(runs.collect())
     }
 }
 

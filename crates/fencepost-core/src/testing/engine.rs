@@ -7,6 +7,7 @@ use super::entry::TestEntry;
 use super::fault::{Fault, Faults};
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
+use crate::backend::records::RecordStore;
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::Client;
 use crate::error::{ErrorKind, Result};
@@ -192,6 +193,10 @@ impl Backend for Tested {
 }
 
 impl Operator for Tested {
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        self.memory.operator().records(runtime)
+    }
+
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         self.unless_away(move || self.memory.inspect(name))
     }

@@ -4,6 +4,6 @@ pub(crate) mod attach;
 pub(crate) mod enter;
 pub(crate) mod eviction;
 pub(crate) mod lease_change;
-pub(crate) mod run_store;
+pub(crate) mod records;
 pub(crate) mod state;
 pub(crate) mod withdraw;

@@ -19,7 +19,7 @@ use crate::conn::socket::Security;
 use crate::conn::statements::Statements;
 use crate::error;
 use crate::error::{NO_ACCESS, NO_TABLE, Unanswered};
-use crate::schema::tokens::{CREATE_RUNS, CREATE_TABLE, FIND_RUNS, TRY_AND_DRAW};
+use crate::schema::tokens::{CREATE_RECORDS, CREATE_TABLE, FIND_RECORDS, TRY_AND_DRAW};
 
 /// The oldest version of MySQL: sessions hold more than one lock.
 const OLDEST_MYSQL: (u16, u16, u16) = (5, 7, 5);
@@ -37,12 +37,12 @@ const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('hostname', 'port', 
 
 const NO_RUNS: NoHistory = NoHistory {
     kind: ErrorKind::Configuration,
-    why: "the table fencepost_run is missing, and this user may not make it; run fencepost schema --apply as a user with the right CREATE",
+    why: "the table fencepost_record is missing, and this user may not make it; run fencepost schema --apply as a user with the right CREATE",
 };
 
 const RUNS_DENIED: NoHistory = NoHistory {
     kind: ErrorKind::Denied,
-    why: "this user may not write the table fencepost_run; grant the user SELECT, INSERT, UPDATE and DELETE on it",
+    why: "this user may not write the table fencepost_record; grant the user SELECT, INSERT, UPDATE and DELETE on it",
 };
 
 const NO_TOKENS: NoHistory = NoHistory {
@@ -70,7 +70,7 @@ type Opened = Vec<(String, Box<dyn Fn() -> bool + Send + Sync>)>;
 pub(crate) struct Found {
     /// Why there are no tokens.
     pub(crate) no_tokens: Option<String>,
-    /// Why the table of runs cannot be used.
+    /// Why the table of records cannot be used.
     pub(crate) no_runs: Option<NoHistory>,
     /// The database, as locks' names begin.
     pub(crate) database: String,
@@ -213,17 +213,17 @@ impl Connector {
         if let Some(why) = &no_tokens {
             tracing::warn!(server, why, "locks of this client have no fencing tokens");
         }
-        let mut no_runs = tried(channel.query(FIND_RUNS).await, server)?;
+        let mut no_runs = tried(channel.query(FIND_RECORDS).await, server)?;
         if no_tokens.is_some() {
             no_runs = Some(NO_TOKENS);
-        } else if no_runs.is_some() && tried(channel.query(CREATE_RUNS).await, server)?.is_none() {
-            no_runs = tried(channel.query(FIND_RUNS).await, server)?;
+        } else if no_runs.is_some() && tried(channel.query(CREATE_RECORDS).await, server)?.is_none() {
+            no_runs = tried(channel.query(FIND_RECORDS).await, server)?;
         }
         Ok(Found { no_tokens, no_runs, database })
     }
 }
 
-/// Returns why the table of runs cannot be used, by the reply to a statement about it. An error that passes is one here, too.
+/// Returns why the table of records cannot be used, by the reply to a statement about it. An error that passes is one here, too.
 fn tried(answer: Result<Answer, Unanswered>, server: &str) -> Result<Option<NoHistory>, Failure> {
     let missing = matches!(answer, Err(Unanswered::Refused { code: NO_TABLE, .. }));
     match answer.map_err(|error| error::read(error, server)) {

@@ -45,7 +45,7 @@ fn schema(table: &TableName) -> String {
         .schema()
         .map_or_else(String::new, |schema| format!("CREATE DATABASE IF NOT EXISTS `{schema}`;\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
-    let run = table.quoted(TableName::RUN, '`');
+    let record = table.quoted(TableName::RECORD, '`');
     // The database runs the statements one by one: each ends with a semicolon at the end of a line, and no comment does.
     format!(
         r#"-- The lease table of fencepost on MySQL and MariaDB. Running these statements again changes nothing.
@@ -109,13 +109,16 @@ CREATE TABLE IF NOT EXISTS {session} (
 
 INSERT INTO {lock} (name, token) VALUES ('', 0) ON DUPLICATE KEY UPDATE token = token;
 
--- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
-CREATE TABLE IF NOT EXISTS {run} (
-    name       VARBINARY(400) NOT NULL PRIMARY KEY,
+-- Small records: the last runs of locks, and what the lock service notes. No lock depends on them. Clients delete what has expired.
+CREATE TABLE IF NOT EXISTS {record} (
+    kind       VARBINARY(16) NOT NULL COMMENT 'what the record is for',
+    name       VARBINARY(400) NOT NULL,
     version    BIGINT NOT NULL COMMENT 'another one with each write',
     keep_until BIGINT NOT NULL COMMENT 'microseconds since 1970',
-    runs       MEDIUMTEXT NOT NULL COMMENT 'the run under way, the last one and the last good one, as JSON'
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: the last runs of locks';
+    record     MEDIUMTEXT NOT NULL COMMENT 'JSON',
+    PRIMARY KEY (kind, name),
+    KEY by_keep_until (keep_until)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: records beside locks';
 
 -- Each claim with its true expiry, for people. An end that is further away than the lease is long comes from an earlier clock. The next
 -- claim cuts it.
@@ -137,7 +140,7 @@ ORDER BY name, holds DESC, place;
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock} TO app
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {queue} TO app
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {session} TO app
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {run} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {record} TO app
 -- For listing in SQL:
 --     GRANT SELECT ON {view} TO operator
 "#

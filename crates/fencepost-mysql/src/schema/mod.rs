@@ -15,7 +15,7 @@ use crate::conn::connect::Connector;
 use crate::error::ENGINE;
 use crate::schema::dialect::MYSQL;
 use crate::schema::rows::MYSQL_ROWS;
-use crate::schema::tokens::{CREATE_RUNS, CREATE_TABLE};
+use crate::schema::tokens::{CREATE_RECORDS, CREATE_TABLE};
 use crate::table::connection::run_batch;
 
 /// The schema of each of [`SCHEMES`](crate::SCHEMES).
@@ -28,7 +28,7 @@ fn statements(address: &BackendUrl) -> Result<String> {
             "-- The tokens of fencepost's named locks on MySQL and MariaDB. Running this again changes nothing.\n\
              -- A client makes the tables when it connects, if its user may. Else each user that takes locks needs\n\
              -- SELECT, INSERT, UPDATE and DELETE on them.\n{CREATE_TABLE};\n\
-             -- The last runs of each name, for claims that ask for them. No lock depends on it.\n{CREATE_RUNS};\n"
+             -- Small records, such as the last runs of a lock. No lock depends on them.\n{CREATE_RECORDS};\n"
         ),
         UrlMode::Table => MYSQL.schema(&config.table),
         UrlMode::Row => MYSQL_ROWS.schema(&config.table),

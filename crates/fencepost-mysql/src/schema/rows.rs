@@ -13,7 +13,7 @@ pub(crate) const MYSQL_ROWS: RowDialect = RowDialect {
     quote: '`',
     values: &MYSQL,
     check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 LEFT JOIN {token} t ON t.name = '' \
-            LEFT JOIN {run} n ON n.name = '' WHERE r.name = ''",
+            LEFT JOIN {record} n ON n.kind = '' WHERE r.name = ''",
     // Each server reads one of these comments.
     shared: "/*M! LOCK IN SHARE MODE {skip} *//*!80001 FOR SHARE {skip} */",
     // A row that others have locked is not touched.
@@ -62,7 +62,7 @@ pub(crate) const MYSQL_ROWS: RowDialect = RowDialect {
 fn schema(table: &TableName) -> String {
     let quoted = |suffix| table.quoted(suffix, '`');
     let (row, claim, token) = (quoted(""), quoted(TableName::CLAIM), quoted(TableName::TOKEN));
-    let run = quoted(TableName::RUN);
+    let record = quoted(TableName::RECORD);
     let schema = table
         .schema()
         .map_or_else(String::new, |schema| format!("CREATE DATABASE IF NOT EXISTS `{schema}`;\n\n"));
@@ -99,19 +99,22 @@ CREATE TABLE IF NOT EXISTS {claim} (
 
 INSERT INTO {row} (name) SELECT '' FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {row} r WHERE r.name = '');
 
--- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
-CREATE TABLE IF NOT EXISTS {run} (
-    name       VARBINARY(400) NOT NULL PRIMARY KEY,
+-- Small records: the last runs of locks, and what the lock service notes. No lock depends on them. Clients delete what has expired.
+CREATE TABLE IF NOT EXISTS {record} (
+    kind       VARBINARY(16) NOT NULL COMMENT 'what the record is for',
+    name       VARBINARY(400) NOT NULL,
     version    BIGINT NOT NULL COMMENT 'another one with each write',
     keep_until BIGINT NOT NULL COMMENT 'microseconds since 1970',
-    runs       MEDIUMTEXT NOT NULL COMMENT 'the run under way, the last one and the last good one, as JSON'
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: the last runs of locks';
+    record     MEDIUMTEXT NOT NULL COMMENT 'JSON',
+    PRIMARY KEY (kind, name),
+    KEY by_keep_until (keep_until)
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost: records beside locks';
 
 -- Each user that takes locks needs these rights. UPDATE lets it lock rows:
 --     GRANT SELECT, INSERT, UPDATE ON {row} TO app
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {token} TO app
 --     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim} TO app
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {run} TO app
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {record} TO app
 -- An operator that evicts at once ends a session, which needs the holder's user or CONNECTION ADMIN.
 "#
     )

@@ -11,13 +11,14 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS fencepost_toke
     session BIGINT UNSIGNED NOT NULL, holder BLOB NOT NULL, evicted BIGINT UNSIGNED, why BLOB, KEY by_name (name), \
     KEY by_evicted (evicted)) ENGINE = InnoDB";
 
-/// The table of runs of named locks.
-pub(crate) const CREATE_RUNS: &str = "CREATE TABLE IF NOT EXISTS fencepost_run (\
-    name VARBINARY(512) NOT NULL PRIMARY KEY, version BIGINT NOT NULL, keep_until BIGINT NOT NULL, runs MEDIUMTEXT NOT NULL) \
+/// The table of records beside named locks.
+pub(crate) const CREATE_RECORDS: &str = "CREATE TABLE IF NOT EXISTS fencepost_record (\
+    kind VARBINARY(16) NOT NULL, name VARBINARY(512) NOT NULL, version BIGINT NOT NULL, keep_until BIGINT NOT NULL, \
+    record MEDIUMTEXT NOT NULL, PRIMARY KEY (kind, name), KEY by_keep_until (keep_until)) \
     ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 
-/// Returns nothing if the table of runs is there and the user may read it.
-pub(crate) const FIND_RUNS: &str = "SELECT 1 FROM fencepost_run WHERE name = ''";
+/// Returns nothing if the table of records is there and the user may read it.
+pub(crate) const FIND_RECORDS: &str = "SELECT 1 FROM fencepost_record WHERE kind = ''";
 
 /// The columns that a grant writes.
 macro_rules! insert {

@@ -37,5 +37,5 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     };
     let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
     let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
-    Ok(Arc::new(Limit::new(table.with_runs(&MYSQL, &name), MAX_QUEUED, &engine)))
+    Ok(Arc::new(Limit::new(table.with_records(&MYSQL, &name), MAX_QUEUED, &engine)))
 }

@@ -123,7 +123,7 @@ async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
 async fn old_runs_are_deleted() {
     needs!(MARIADB);
     let server = MariaDb::start().expect("a server starts");
-    for (options, table) in [("", "fencepost_run"), ("?mode=table", "fencepost_lock_run")] {
+    for (options, table) in [("", "fencepost_record"), ("?mode=table", "fencepost_lock_record")] {
         let url = format!("{}{options}", server.url());
         Client::builder().apply_schema(&registry(), &url).await.expect("the administrator may make it");
         let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");

@@ -17,12 +17,12 @@ const SEEN: Duration = Duration::from_secs(24 * 3600);
 
 const NO_TABLE: NoHistory = NoHistory {
     kind: ErrorKind::Configuration,
-    why: "the table fencepost.run is missing; run fencepost schema --apply as the owner of the database",
+    why: "the table fencepost.record is missing; run fencepost schema --apply as the owner of the database",
 };
 
 const DENIED: NoHistory = NoHistory {
     kind: ErrorKind::Denied,
-    why: "this user may not write the table fencepost.run; grant the user the rights that fencepost schema names",
+    why: "this user may not write the table fencepost.record; grant the user the rights that fencepost schema names",
 };
 
 /// The names that a client writes to the table `fencepost.name`, each once a day.
@@ -38,7 +38,7 @@ struct Known {
     is_writing: bool,
     /// The table exists, and the user may write to it.
     is_usable: bool,
-    /// Why the table `fencepost.run` cannot be used.
+    /// Why the table `fencepost.record` cannot be used.
     no_runs: Option<NoHistory>,
 }
 
@@ -54,10 +54,10 @@ impl Names {
         let row = session
             .one_row(&format!(
                 "SELECT CASE WHEN usable THEN {} ELSE false END, CASE WHEN usable THEN {} ELSE false END, \
-                 CASE WHEN usable THEN to_regclass('fencepost.run') IS NOT NULL ELSE to_regnamespace('fencepost') IS NOT NULL END \
+                 CASE WHEN usable THEN to_regclass('fencepost.record') IS NOT NULL ELSE to_regnamespace('fencepost') IS NOT NULL END \
                  FROM (SELECT coalesce(has_schema_privilege(to_regnamespace('fencepost')::oid, 'USAGE'), false) AS usable) AS schema",
                 writes("name"),
-                writes("run")
+                writes("record")
             ))
             .await?;
         let mut known = self.0.lock();

@@ -32,17 +32,20 @@ COMMENT ON TABLE fencepost.name IS 'Names of locks, for listings. No lock depend
 COMMENT ON COLUMN fencepost.name.key IS 'Key of the advisory lock, a hash of prefix and name.';
 COMMENT ON COLUMN fencepost.name.used IS 'The last day on which a client has written the name.';
 
--- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
-CREATE TABLE IF NOT EXISTS fencepost.run (
-    name       text COLLATE "C" PRIMARY KEY, -- a prefix of the URL stands on a line before it
-    version    bigint NOT NULL,              -- another one with each write
-    keep_until bigint NOT NULL,              -- microseconds since 1970
-    runs       text NOT NULL                 -- the run under way, the last one and the last good one, as JSON
+-- Small records: the last runs of locks, and what the lock service notes. No lock depends on them. Clients delete what has expired.
+CREATE TABLE IF NOT EXISTS fencepost.record (
+    kind       text COLLATE "C" NOT NULL,   -- what the record is for
+    name       text COLLATE "C" NOT NULL,   -- a prefix of the URL stands on a line before it
+    version    bigint NOT NULL,             -- another one with each write
+    keep_until bigint NOT NULL,             -- microseconds since 1970
+    record     text NOT NULL,               -- JSON
+    PRIMARY KEY (kind, name)
 );
-COMMENT ON TABLE fencepost.run IS 'The last runs of locks.';
+CREATE INDEX IF NOT EXISTS record_keep_until ON fencepost.record (keep_until);
+COMMENT ON TABLE fencepost.record IS 'fencepost: records beside locks.';
 
 -- Each user that takes locks needs these rights:
 --     GRANT USAGE ON SCHEMA fencepost TO app;
 --     GRANT USAGE ON SEQUENCE fencepost.token TO app;
---     GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost.name, fencepost.run TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON fencepost.name, fencepost.record TO app;
 COMMIT;

@@ -34,7 +34,7 @@ fn schema(table: &TableName) -> String {
         .schema()
         .map_or_else(String::new, |schema| format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n\n"));
     let (lock, queue, session, view) = (&names.lock, &names.queue, &names.session, &names.view);
-    let run = table.quoted(TableName::RUN, '"');
+    let record = table.quoted(TableName::RECORD, '"');
     format!(
         r#"-- The lease table of fencepost on PostgreSQL. Running these statements again changes nothing.
 -- The user that runs them needs the right CREATE on the schema.
@@ -99,14 +99,17 @@ CREATE TABLE IF NOT EXISTS {session} (
 
 INSERT INTO {lock} (name, token) VALUES ('', 0) ON CONFLICT (name) DO NOTHING;
 
--- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
-CREATE TABLE IF NOT EXISTS {run} (
-    name       text COLLATE "C" PRIMARY KEY,
+-- Small records: the last runs of locks, and what the lock service notes. No lock depends on them. Clients delete what has expired.
+CREATE TABLE IF NOT EXISTS {record} (
+    kind       text COLLATE "C" NOT NULL,   -- what the record is for
+    name       text COLLATE "C" NOT NULL,
     version    bigint NOT NULL,             -- another one with each write
     keep_until bigint NOT NULL,             -- microseconds since 1970
-    runs       text NOT NULL                -- the run under way, the last one and the last good one, as JSON
+    record     text NOT NULL,               -- JSON
+    PRIMARY KEY (kind, name)
 );
-COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
+CREATE INDEX IF NOT EXISTS "{record_index}" ON {record} (keep_until);
+COMMENT ON TABLE {record} IS 'fencepost: records beside locks.';
 
 -- Each claim with its true expiry, for people.
 CREATE OR REPLACE VIEW {view} AS
@@ -126,10 +129,11 @@ ORDER BY c.name, c.token = 0, c.place;
 COMMENT ON TABLE {lock} IS 'fencepost locks, layout {LAYOUT}';
 
 -- Each user that takes locks needs these rights:
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session}, {run} TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {lock}, {queue}, {session}, {record} TO app;
 -- For listing in SQL:
 --     GRANT SELECT ON {view} TO operator;
 COMMIT;
-"#
+"#,
+        record_index = table.quoted(TableName::RECORD, ' ').replace([' ', '.'], ""),
     )
 }

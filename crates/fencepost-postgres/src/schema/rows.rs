@@ -10,7 +10,7 @@ pub(crate) const POSTGRES_ROWS: RowDialect = RowDialect {
     table: "fencepost.row",
     quote: '"',
     values: &POSTGRES,
-    check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 LEFT JOIN {run} n ON n.name = '' WHERE r.name = ''",
+    check: "SELECT 1 FROM {row} r LEFT JOIN {claim} c ON c.id = 0 LEFT JOIN {record} n ON n.kind = '' WHERE r.name = ''",
     shared: "FOR SHARE {skip}",
     make: "INSERT INTO {row} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING",
     begins: "starts_with({0}, {1})",
@@ -36,7 +36,7 @@ pub(crate) const POSTGRES_ROWS: RowDialect = RowDialect {
 
 fn schema(table: &TableName) -> String {
     let (row, claim) = (table.quoted("", '"'), table.quoted(TableName::CLAIM, '"'));
-    let run = table.quoted(TableName::RUN, '"');
+    let record = table.quoted(TableName::RECORD, '"');
     let schema = table
         .schema()
         .filter(|schema| *schema != "fencepost")
@@ -84,23 +84,27 @@ CREATE TABLE IF NOT EXISTS {claim} (
 CREATE INDEX IF NOT EXISTS "{index}_name" ON {claim} (name);
 COMMENT ON TABLE {claim} IS 'Notes of the claims on row locks of fencepost.';
 
--- The last runs of each name, for claims that ask for them. No lock depends on it. Clients remove rows whose time is over.
-CREATE TABLE IF NOT EXISTS {run} (
-    name       text COLLATE "C" PRIMARY KEY,
+-- Small records: the last runs of locks, and what the lock service notes. No lock depends on them. Clients delete what has expired.
+CREATE TABLE IF NOT EXISTS {record} (
+    kind       text COLLATE "C" NOT NULL,   -- what the record is for
+    name       text COLLATE "C" NOT NULL,
     version    bigint NOT NULL,             -- another one with each write
     keep_until bigint NOT NULL,             -- microseconds since 1970
-    runs       text NOT NULL                -- the run under way, the last one and the last good one, as JSON
+    record     text NOT NULL,               -- JSON
+    PRIMARY KEY (kind, name)
 );
-COMMENT ON TABLE {run} IS 'fencepost: the last runs of locks.';
+CREATE INDEX IF NOT EXISTS "{record_index}" ON {record} (keep_until);
+COMMENT ON TABLE {record} IS 'fencepost: records beside locks.';
 
 -- Each user that takes locks needs these rights. UPDATE lets it lock rows:
 --     GRANT USAGE ON SCHEMA fencepost TO app;
 --     GRANT USAGE ON SEQUENCE fencepost.token TO app;
 --     GRANT SELECT, INSERT, UPDATE ON {row} TO app;
---     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim}, {run} TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON {claim}, {record} TO app;
 -- An operator that evicts at once ends a backend, which needs the holder's role or pg_signal_backend.
 COMMIT;
 "#,
         index = table.quoted(TableName::CLAIM, ' ').replace([' ', '.'], ""),
+        record_index = table.quoted(TableName::RECORD, ' ').replace([' ', '.'], ""),
     )
 }

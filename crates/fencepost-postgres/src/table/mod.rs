@@ -49,7 +49,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     let table = LeaseTable::open(Arc::clone(&driver), &POSTGRES, options, runtime.clone()).await?;
     driver.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
-    Ok(Arc::new(Limit::new(table.with_runs(&POSTGRES, &name), MAX_QUEUED, &engine)))
+    Ok(Arc::new(Limit::new(table.with_records(&POSTGRES, &name), MAX_QUEUED, &engine)))
 }
 
 /// Handles messages until the client is dropped.

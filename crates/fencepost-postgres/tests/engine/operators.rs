@@ -65,7 +65,7 @@ async fn idle_names_are_removed() {
 async fn old_runs_are_deleted() {
     needs!(POSTGRES);
     let server = Postgres::start().expect("a server starts");
-    for (options, table) in [("", "fencepost.run"), ("?mode=table", "fencepost_lock_run")] {
+    for (options, table) in [("", "fencepost.record"), ("?mode=table", "fencepost_lock_record")] {
         let url = format!("{}{options}", server.url());
         Client::builder().apply_schema(&registry(), &url).await.expect("the superuser may make it");
         let names = || server.run(&format!("SELECT name FROM {table}")).expect("the server answers");

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token, Tokens,
+    Operator, Page, Record, RecordKind, RecordStore, Reply, Report, Result, Runtime, StoredRecord, Token,
+    Tokens,
 };
 use fencepost_quorum::Quorum;
 use futures_util::future::{join, join_all};
@@ -34,6 +35,7 @@ use crate::operator;
 use crate::script::answer::{list, nonsense};
 use crate::script::queue::{LEAVE, Setting};
 use crate::script::record;
+use crate::script::records::RedisRecords;
 use crate::script::vote::{REFUSED, VOUCH};
 
 pub(crate) mod marker;
@@ -280,8 +282,37 @@ impl Operator for Node {
         })
     }
 
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(NodeRecords(Arc::clone(&self.handle))))
+    }
+
     fn examine(&self) -> Reply<'_, Result<Report>> {
         Reply::coming(examine(self.config.clone(), &self.runtime, Some(self.max_ttl)))
+    }
+}
+
+/// The records at a node.
+struct NodeRecords(Arc<NodeHandle>);
+
+impl NodeRecords {
+    async fn store(&self) -> Result<RedisRecords> {
+        Ok(RedisRecords(Arc::clone(&self.0.redis().await?.client)))
+    }
+}
+
+impl RecordStore for NodeRecords {
+    fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
+        Reply::coming(async move { self.store().await?.read(kind, name).await })
+    }
+
+    fn write<'a>(
+        &'a self,
+        kind: RecordKind,
+        name: &'a Name,
+        record: Option<&'a Record>,
+        version: u64,
+    ) -> Reply<'a, Result<Option<u64>>> {
+        Reply::coming(async move { self.store().await?.write(kind, name, record, version).await })
     }
 }
 

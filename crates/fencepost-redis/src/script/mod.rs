@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod record;
+pub(crate) mod records;
 pub(crate) mod vote;
 
 use std::collections::HashMap;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Operator, Page,
-    Reply, Report, Result, RunStore, Token,
+    RecordStore, Reply, Report, Result, Token,
 };
 
 use crate::connection_locks::{ConnectionLocks, Server};
@@ -43,8 +43,12 @@ pub trait Operators: Server {
 
 impl<S: Operators> ConnectionLocks<S> {
     /// Returns core's view of the locks, whose runs are kept in `runs`. Clients of a process with the same `key` share a limit of waiters.
-    pub fn backend(self: Arc<ConnectionLocks<S>>, runs: Arc<dyn RunStore>, key: &str) -> Arc<dyn Backend> {
-        let locks = KeptRuns::new(Arc::new(LocksBackend(self)), runs);
+    pub fn backend(
+        self: Arc<ConnectionLocks<S>>,
+        records: Arc<dyn RecordStore>,
+        key: &str,
+    ) -> Arc<dyn Backend> {
+        let locks = KeptRuns::new(Arc::new(LocksBackend(self)), records);
         Arc::new(Limit::new(Arc::new(locks), MAX_QUEUED, key))
     }
 }

@@ -29,11 +29,11 @@ use crate::database::{Answer, Results, Statement};
 use crate::failure::Failure;
 use crate::listing;
 use crate::names::TableName;
+use crate::records::{RecordStatements, TableOfRecords};
 use crate::row::client::RowClient;
 use crate::row::entry::RowEntry;
 use crate::row::server::Rows;
 use crate::row::statements::RowStatements;
-use crate::runs::{RunStatements, TableOfRuns};
 
 pub use options::{LockOptions, RowLock};
 pub use server::{Renewed, RowServer};
@@ -95,11 +95,11 @@ impl<S: RowServer> RowLocks<S> {
         capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");
         capabilities.max_ttl = max_ttl;
-        let (run, prefix) = (table.quoted(TableName::RUN, dialect.quote), client.prefix.clone());
+        let (record, prefix) = (table.quoted(TableName::RECORD, dialect.quote), client.prefix.clone());
         let (statements, runtime) = (Arc::clone(&client), client.runtime.clone());
-        let runs = TableOfRuns::new(statements, dialect.values, &run, &prefix, engine, runtime);
+        let records = TableOfRecords::new(statements, dialect.values, &record, &prefix, engine, runtime);
         let locks = Arc::new(RowLocks { client, capabilities });
-        Ok(Arc::new(Limit::new(Arc::new(KeptRuns::new(locks, Arc::new(runs))), MAX_QUEUED, &key)))
+        Ok(Arc::new(Limit::new(Arc::new(KeptRuns::new(locks, Arc::new(records))), MAX_QUEUED, &key)))
     }
 
     fn error(&self, failure: Failure) -> fencepost_core::Error {
@@ -107,7 +107,7 @@ impl<S: RowServer> RowLocks<S> {
     }
 }
 
-impl<S: RowServer> RunStatements for RowClient<S> {
+impl<S: RowServer> RecordStatements for RowClient<S> {
     fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
         Box::pin(self.run(statements))
     }

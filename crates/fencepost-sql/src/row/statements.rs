@@ -108,14 +108,14 @@ impl RowStatements {
     pub(crate) fn new(dialect: &RowDialect, table: &TableName) -> RowStatements {
         let quoted = |suffix| table.quoted(suffix, dialect.quote);
         let (row, claim, token) = (quoted(""), quoted(TableName::CLAIM), quoted(TableName::TOKEN));
-        let run = quoted(TableName::RUN);
+        let record = quoted(TableName::RECORD);
         let fill = |text: &str| {
             Arc::<str>::from(
                 text.replace("{open}", dialect.open)
                     .replace("{row}", &row)
                     .replace("{claim}", &claim)
                     .replace("{token}", &token)
-                    .replace("{run}", &run),
+                    .replace("{record}", &record),
             )
         };
         let begins = |text: &str, start: &str| dialect.begins.replace("{0}", text).replace("{1}", start);

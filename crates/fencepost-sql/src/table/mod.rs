@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::listing;
 use crate::names::TableName;
 use crate::pooled::Pooled;
-use crate::runs::{RunStatements, TableOfRuns};
+use crate::records::{RecordStatements, TableOfRecords};
 use crate::table::claim::limit;
 use crate::table::claim::place::TablePlace;
 use crate::table::client::TableClient;
@@ -104,21 +104,21 @@ impl LeaseTable {
         self.client.wake_all();
     }
 
-    /// Returns the table with the layer that keeps runs.
+    /// Returns the table with the layer that keeps runs, and with its records.
     #[must_use]
-    pub fn with_runs(self: &Arc<LeaseTable>, dialect: &Dialect, table: &TableName) -> Arc<dyn Backend> {
+    pub fn with_records(self: &Arc<LeaseTable>, dialect: &Dialect, table: &TableName) -> Arc<dyn Backend> {
         let client = &self.client;
-        let run = table.quoted(TableName::RUN, dialect.quote);
-        let statements = Arc::clone(client) as Arc<dyn RunStatements>;
-        let runs = TableOfRuns::new(
+        let record = table.quoted(TableName::RECORD, dialect.quote);
+        let statements = Arc::clone(client) as Arc<dyn RecordStatements>;
+        let records = TableOfRecords::new(
             statements,
             dialect,
-            &run,
+            &record,
             &client.prefix,
             client.engine,
             client.runtime.clone(),
         );
-        Arc::new(KeptRuns::new(Arc::<LeaseTable>::clone(self), Arc::new(runs)))
+        Arc::new(KeptRuns::new(Arc::<LeaseTable>::clone(self), Arc::new(records)))
     }
 
     fn error(&self, failure: Failure) -> fencepost_core::Error {
@@ -126,7 +126,7 @@ impl LeaseTable {
     }
 }
 
-impl RunStatements for TableClient {
+impl RecordStatements for TableClient {
     fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
         Box::pin(TableClient::run_all(self, statements, Lane::Claims))
     }

@@ -1,6 +1,7 @@
 //! The state that all entries of one client share.
 
 mod background;
+pub(crate) mod records;
 pub(crate) mod session;
 
 use fencepost_core::sync::Mutex;

@@ -16,6 +16,7 @@ pub(crate) mod idle;
 pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod queue;
+pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod runs;
 mod schema;

@@ -262,6 +262,8 @@ macro_rules! conformance {
             a_latch_opens_with_its_last_count a_count_under_way_opens_nothing members_enter_and_leave_together a_dead_member_holds_nobody_up
             what_the_engine_cannot_do_is_refused
             the_last_run_is_kept runs_that_share_or_end_unseen a_report_arrives_once
+            a_record_is_written_by_its_version writers_of_a_record_overwrite_no_other
+            a_write_of_a_record_may_be_dropped a_record_is_kept_for_its_time_and_deleted
             the_next_holder_sees_how_the_run_before_it_ended
             odd_names bad_names
             counter many_locks lost_replies repeated_requests a_bad_network mixed_history close_leaves_nothing

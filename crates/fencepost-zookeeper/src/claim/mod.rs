@@ -4,5 +4,5 @@ pub(crate) mod deleted;
 pub(crate) mod evicted;
 pub(crate) mod held;
 pub(crate) mod nodes;
-pub(crate) mod run_store;
+pub(crate) mod records;
 pub(crate) mod waiter;

@@ -2,7 +2,6 @@
 
 mod entry;
 mod notes;
-pub(crate) mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,18 +10,20 @@ use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::kept_runs::entry::RunEntry;
 use crate::backend::kept_runs::notes::Notes;
-use crate::backend::kept_runs::store::RunStore;
+use crate::backend::records::{RecordKind, RecordStore, StoredRecord};
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::error::Result;
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::report::Report;
+use crate::operator::run::Runs;
+use crate::runtime::Runtime;
 use crate::token::Token;
 
 /// How often the runs and the claims are read until both are of the same time.
 const LOOKS: u32 = 8;
 
-/// A layer for engines that do not keep [runs](crate::Runs) together with their grants: it keeps them in a [`RunStore`], if the engine
+/// A layer for engines that do not keep [runs](crate::Runs) together with their grants: it keeps them in a [`RecordStore`], if the engine
 /// says that it [can](Capabilities::history).
 ///
 /// A claim that [asks for it](Claim::history) notes its run after the grant and before its holder is told, and notes the end before it
@@ -31,13 +32,13 @@ const LOOKS: u32 = 8;
 /// without the note.
 pub struct KeptRuns {
     inner: Arc<dyn Backend>,
-    store: Arc<dyn RunStore>,
+    store: Arc<dyn RecordStore>,
     warned: Arc<AtomicBool>,
 }
 
 impl KeptRuns {
     /// Keeps the runs of `inner` in `store`.
-    pub fn new(inner: Arc<dyn Backend>, store: Arc<dyn RunStore>) -> KeptRuns {
+    pub fn new(inner: Arc<dyn Backend>, store: Arc<dyn RecordStore>) -> KeptRuns {
         KeptRuns { inner, store, warned: Arc::default() }
     }
 
@@ -59,28 +60,33 @@ impl KeptRuns {
         })
     }
 
+    async fn read(&self, name: &Name) -> Result<(Option<Runs>, StoredRecord)> {
+        let stored = self.store.read(RecordKind::Run, name).await?;
+        Ok((stored.record.as_ref().map(Runs::of_record).transpose()?, stored))
+    }
+
     /// Looks at the claims between two readings of the record: a run that is under way in both has a holder meanwhile.
     async fn look(&self, name: &Name) -> Result<Info> {
         if !self.capabilities().history {
             return self.inner.operator().inspect(name).await;
         }
-        let mut stored = self.store.read(name).await?;
+        let (mut runs, mut stored) = self.read(name).await?;
         for left in (0..LOOKS).rev() {
             let mut info = self.inner.operator().inspect(name).await?;
-            let Some(record) = stored.record.take() else { return Ok(Info { runs: None, ..info }) };
-            if record.runs.running.is_none() {
-                info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
+            let Some(known) = runs else { return Ok(Info { runs: None, ..info }) };
+            if known.running.is_none() {
+                info.runs = Some(known.seen(stored.now_micros, |_| true));
                 return Ok(info);
             }
-            let again = self.store.read(name).await?;
-            if again.version == stored.version {
-                return Ok(info.with_runs(Some(record.runs), again.now_micros));
+            let (again, stored_again) = self.read(name).await?;
+            if stored_again.version == stored.version {
+                return Ok(info.with_runs(Some(known), stored_again.now_micros));
             }
             if left == 0 {
-                info.runs = Some(record.runs.seen(stored.now_micros, |_| true));
+                info.runs = Some(known.seen(stored.now_micros, |_| true));
                 return Ok(info);
             }
-            stored = again;
+            (runs, stored) = (again, stored_again);
         }
         unreachable!("the last look returns")
     }
@@ -140,6 +146,10 @@ impl Operator for KeptRuns {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         self.inner.operator().set_permits(name, limit)
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::clone(&self.store))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

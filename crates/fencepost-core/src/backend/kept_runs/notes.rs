@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
-use crate::backend::kept_runs::store::{RunRecord, RunStore, StoredRuns};
+use crate::backend::records::{RecordKind, RecordStore};
 use crate::backend::{Backend, Removed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::run::{Outcome, Run, RunEnd, Runs};
@@ -17,12 +17,24 @@ const TRIES: u32 = 64;
 /// For how long a record that was read is believed to be there. A later one may have the version of one that was deleted.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// One write of `SWEEP_EVERY` is followed by a deletion of expired records.
+const SWEEP_EVERY: u64 = 100;
+
+/// A record as it was last read or written.
+struct Known {
+    runs: Runs,
+    /// For how long the engine keeps it from then on.
+    keep: Duration,
+    version: u64,
+    now_micros: u64,
+    at: Moment,
+}
+
 /// Writes the notes on one claim's run. Each can be repeated: it then changes nothing.
 pub(super) struct Notes {
-    store: Arc<dyn RunStore>,
+    store: Arc<dyn RecordStore>,
     claim: Arc<Claim>,
-    /// The record as it was last read or written, and when.
-    known: Option<(StoredRuns, Moment)>,
+    known: Option<Known>,
     /// A write had no answer, and may take effect later. The next one makes that impossible, because it changes the version.
     unanswered: bool,
     /// When the claim learned of its grant.
@@ -35,7 +47,7 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) fn new(store: Arc<dyn RunStore>, claim: Arc<Claim>) -> Notes {
+    pub(super) fn new(store: Arc<dyn RecordStore>, claim: Arc<Claim>) -> Notes {
         Notes {
             store,
             claim,
@@ -56,36 +68,55 @@ impl Notes {
     /// Returns the runs and the engine's time.
     async fn read(&mut self) -> Result<(Runs, u64)> {
         let clock = self.claim.runtime.clock();
-        if self.known.as_ref().is_none_or(|(_, at)| clock.now().since(*at) > FRESH) {
-            let stored = self.store.read(&self.claim.want().name).await?;
-            self.known = Some((stored, clock.now()));
+        if self.known.as_ref().is_none_or(|known| clock.now().since(known.at) > FRESH) {
+            let stored = self.store.read(RecordKind::Run, &self.claim.want().name).await?;
+            let record = stored.record.unwrap_or_default();
+            self.known = Some(Known {
+                runs: Runs::of_record(&record)?,
+                keep: record.keep,
+                version: stored.version,
+                now_micros: stored.now_micros,
+                at: clock.now(),
+            });
         }
-        let Some((stored, at)) = &self.known else { unreachable!("it was read") };
-        let passed = u64::try_from(clock.now().since(*at).as_micros()).unwrap_or(u64::MAX);
-        let runs = stored.record.as_ref().map(|record| record.runs.clone()).unwrap_or_default();
-        Ok((runs, stored.now_micros.saturating_add(passed)))
+        let Some(known) = &self.known else { unreachable!("it was read") };
+        let passed = u64::try_from(clock.now().since(known.at).as_micros()).unwrap_or(u64::MAX);
+        Ok((known.runs.clone(), known.now_micros.saturating_add(passed)))
     }
 
     /// Writes `runs`, unless they are the known ones. Returns `false` if another write came first.
     async fn write(&mut self, runs: Runs, now: u64) -> Result<bool> {
-        let Some((stored, at)) = self.known.take() else { return Ok(false) };
-        let before = stored.record.as_ref();
-        if !self.unanswered && before.map_or(runs == Runs::default(), |before| before.runs == runs) {
-            self.known = Some((stored, at));
+        let Some(known) = self.known.take() else { return Ok(false) };
+        if !self.unanswered && known.runs == runs {
+            self.known = Some(known);
             return Ok(true);
         }
-        let keep = self.claim.history.unwrap_or_default().as_micros();
-        let until = now.saturating_add(u64::try_from(keep).unwrap_or(u64::MAX));
-        let keep_until = before.map_or(until, |before| before.keep_until.max(until));
-        let record = RunRecord { runs, keep_until };
         let at = self.claim.runtime.clock().now();
+        let keep = self.claim.history.unwrap_or_default().max(known.keep.saturating_sub(at.since(known.at)));
         self.unanswered = true;
-        let written = self.store.write(&self.claim.want().name, &record, stored.version).await?;
+        let (name, record) = (&self.claim.want().name, runs.to_record(keep));
+        let written = self.store.write(RecordKind::Run, name, Some(&record), known.version).await?;
         // With another version an earlier write can take effect no more.
         self.unanswered = false;
-        self.known =
-            written.map(|version| (StoredRuns { record: Some(record), version, now_micros: now }, at));
+        self.known = written.map(|version| Known { runs, keep, version, now_micros: now, at });
+        if let Some(version) = written {
+            self.sweep_sometimes(version);
+        }
         Ok(self.known.is_some())
+    }
+
+    /// Deletes expired records after some of the writes. A program that runs one command may not live until its own record expires.
+    fn sweep_sometimes(&self, version: u64) {
+        // The versions of a client's writes may be evenly spaced, so their remainders alone do not decide.
+        let spread = (self.claim.id.as_u128() as u64 ^ version).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if spread.is_multiple_of(SWEEP_EVERY) {
+            let store = Arc::clone(&self.store);
+            self.claim.runtime.spawn(async move {
+                if let Err(error) = store.sweep().await {
+                    tracing::debug!(%error, "expired records are deleted later");
+                }
+            });
+        }
     }
 
     /// Waits before the record is read again. An error after `TRIES` times.

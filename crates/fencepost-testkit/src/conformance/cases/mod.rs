@@ -16,6 +16,7 @@ mod names;
 mod operators;
 mod permits;
 mod policies;
+mod records;
 mod reentry;
 mod runs;
 mod secrets;
@@ -140,6 +141,10 @@ cases! {
     runs::the_last_run_is_kept [Inspect, History]
     runs::runs_that_share_or_end_unseen [Inspect, History]
     runs::a_report_arrives_once [Inspect, History]
+    records::a_record_is_written_by_its_version []
+    records::writers_of_a_record_overwrite_no_other []
+    records::a_write_of_a_record_may_be_dropped []
+    records::a_record_is_kept_for_its_time_and_deleted []
     succession::the_next_holder_sees_how_the_run_before_it_ended []
     names::odd_names []
     names::bad_names []

@@ -4,6 +4,7 @@ use super::*;
 use crate::backend::Reply;
 use crate::backend::claim::Want;
 use crate::backend::claim_id::ClaimId;
+use crate::backend::records::{Record, StoredRecord};
 use crate::memory::Memory;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -23,32 +24,36 @@ impl Spawner for Nobody {
 /// One record, on the claims' clock.
 struct Store {
     clock: Clock,
-    stored: Mutex<Option<(RunRecord, u64)>>,
+    /// The text, until when it is kept, and its version.
+    stored: Mutex<Option<(String, Moment, u64)>>,
     fails: Mutex<bool>,
 }
 
-impl RunStore for Store {
-    fn read<'a>(&'a self, _: &'a Name) -> Reply<'a, Result<StoredRuns>> {
+impl RecordStore for Store {
+    fn read<'a>(&'a self, _: RecordKind, _: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         if *self.fails.lock() {
             return Reply::ready(Err(Error::no_answer()));
         }
-        let (record, version) =
-            self.stored.lock().clone().map_or((None, 0), |(record, at)| (Some(record), at));
-        let now_micros = START + self.clock.now().as_nanos() / 1_000;
-        Reply::ready(Ok(StoredRuns { record, version, now_micros }))
+        let now = self.clock.now();
+        let stored = self.stored.lock().clone();
+        let version = stored.as_ref().map_or(0, |(.., version)| *version);
+        let record = stored.map(|(text, until, _)| Record { text, keep: until.since(now) });
+        Reply::ready(Ok(StoredRecord { record, version, now_micros: START + now.as_nanos() / 1_000 }))
     }
 
     fn write<'a>(
         &'a self,
+        _: RecordKind,
         _: &'a Name,
-        record: &'a RunRecord,
+        record: Option<&'a Record>,
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
         let mut stored = self.stored.lock();
-        if stored.as_ref().map_or(0, |(_, at)| *at) != version {
+        if stored.as_ref().map_or(0, |(.., at)| *at) != version {
             return Reply::ready(Ok(None));
         }
-        *stored = Some((record.clone(), version + 1));
+        let until = |record: &Record| self.clock.now() + record.keep;
+        *stored = record.map(|record| (record.text.clone(), until(record), version + 1));
         Reply::ready(Ok(Some(version + 1)))
     }
 }
@@ -82,8 +87,8 @@ async fn a_run_that_outlives_its_record_overwrites_no_other() {
     *store.stored.lock() = None;
     other.begin(Token::new(2), &backend).await.unwrap();
     long.end(Token::new(1)).await.unwrap();
-    let (record, _) = store.stored.lock().clone().unwrap();
-    assert_eq!(record.runs.running.map(|run| run.token), Some(Token::new(2)));
+    let (text, ..) = store.stored.lock().clone().unwrap();
+    assert_eq!(Runs::read(&text).running.map(|run| run.token), Some(Token::new(2)));
 }
 
 #[tokio::test]
@@ -95,6 +100,7 @@ async fn a_run_whose_beginning_was_not_noted_began_with_its_grant() {
     store.clock.advance_to(store.clock.now() + Duration::from_secs(600));
     *store.fails.lock() = false;
     notes.end(Token::new(1)).await.unwrap();
-    let last = store.stored.lock().clone().unwrap().0.runs.last.unwrap();
+    let (text, ..) = store.stored.lock().clone().unwrap();
+    let last = Runs::read(&text).last.unwrap();
     assert_eq!(last.ended_micros.unwrap() - last.since_micros, 600_000_000);
 }

@@ -1,0 +1,204 @@
+//! An attempt to serve a request with an idempotency key, and what the engine keeps of it.
+
+use std::time::Duration;
+
+use fencepost_core::{Backoff, Error, ErrorKind, Record, RecordKind, Result, StoredRecord};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::problem::{Answer, Problem};
+use crate::record::Key;
+use crate::service::Service;
+
+/// How long a record stays if the copy of the service that works on it is killed: then another copy may take it over. Also how much longer
+/// than the lease of its grant a record stays.
+pub(crate) const WORK: Duration = Duration::from_secs(10);
+
+/// How often a record is read again whose write had no answer.
+const TRIES: u32 = 8;
+
+/// What a record says of a request.
+pub(crate) struct Note {
+    /// Tells the request from another one with the same key.
+    pub(crate) request: String,
+    /// The number of the attempt.
+    pub(crate) attempt: u64,
+    /// The request was granted. It stays so when the grant has ended.
+    pub(crate) granted: bool,
+    /// For how much longer the engine keeps the record.
+    pub(crate) keep: Duration,
+}
+
+/// Reads the record of a key.
+pub(crate) async fn read(service: &Service, key: &Key) -> Result<(Option<Note>, StoredRecord)> {
+    let stored = service.records.read(RecordKind::Request, &key.record).await?;
+    let note = match &stored.record {
+        None => None,
+        Some(record) => {
+            let object = record.object()?;
+            let text = |field: &str| object.get(field).and_then(|text| text.as_str()).unwrap_or_default();
+            Some(Note {
+                request: text("request").to_owned(),
+                attempt: u64::from_str_radix(text("attempt"), 16).unwrap_or_default(),
+                granted: object.get("granted").is_some_and(|granted| granted == true),
+                keep: record.keep,
+            })
+        }
+    };
+    Ok((note, stored))
+}
+
+/// An attempt whose record says that this copy of the service works on the request. Dropped, it removes the record.
+pub(crate) struct Attempt {
+    service: Service,
+    key: Key,
+    pub(crate) number: u64,
+    version: u64,
+    /// The record is certain to be there until then.
+    until: Instant,
+    /// The record is not to be removed.
+    settled: bool,
+}
+
+impl Attempt {
+    /// Returns the number of a new attempt.
+    pub(crate) fn fresh() -> Answer<u64> {
+        getrandom::u64().map_err(|_| {
+            Problem::unavailable("unavailable", "the system's random numbers are not available; try again")
+        })
+    }
+
+    /// Begins an attempt, if the record still has this version. `None`: another copy has begun one.
+    pub(crate) async fn begin(
+        service: &Service,
+        key: &Key,
+        number: u64,
+        version: u64,
+    ) -> Result<Option<Attempt>> {
+        let mut attempt = Attempt::found(service, key, number, version, WORK);
+        let written = attempt.write(false, WORK).await;
+        match written {
+            Ok(Some(_)) => Ok(Some(attempt)),
+            Ok(None) => {
+                attempt.settled = true;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns an attempt of this copy whose record was found after a write without an answer.
+    pub(crate) fn found(service: &Service, key: &Key, number: u64, version: u64, keep: Duration) -> Attempt {
+        let (service, key) = (service.clone(), key.clone());
+        Attempt { service, key, number, version, until: Instant::now() + keep, settled: false }
+    }
+
+    async fn write(&mut self, granted: bool, keep: Duration) -> Result<Option<u64>> {
+        let sent = Instant::now();
+        let mut object = json!({ "request": self.key.request, "attempt": format!("{:016x}", self.number) });
+        if granted {
+            object["granted"] = true.into();
+        }
+        let (record, name) = (Record::new(object, keep), &self.key.record);
+        let written =
+            self.service.records.write(RecordKind::Request, name, Some(&record), self.version).await?;
+        if let Some(version) = written {
+            (self.version, self.until) = (version, sent + keep);
+        }
+        Ok(written)
+    }
+
+    /// Reads the record again after a write that had no answer, or that found another version. `None`: the record is no more this
+    /// attempt's. Else whether it says that the request was granted.
+    async fn look(&mut self) -> Result<Option<bool>> {
+        let (note, stored) = read(&self.service, &self.key).await?;
+        let own = note.filter(|note| note.attempt == self.number);
+        self.version = stored.version;
+        self.settled |= own.is_none();
+        Ok(own.map(|note| note.granted))
+    }
+
+    /// Keeps the record while the work lasts. Completes when the record is lost, or is no longer certain to be there.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, a write may have taken effect. The next step finds that.
+    pub(crate) async fn keep(&mut self) {
+        loop {
+            tokio::time::sleep(WORK / 3).await;
+            let mut pauses = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
+            loop {
+                match self.write(false, WORK).await {
+                    Ok(Some(_)) => break,
+                    Ok(None) if matches!(self.look().await, Ok(None)) => return,
+                    Ok(None) | Err(_) if Instant::now() < self.until => {
+                        tokio::time::sleep(pauses.pause()).await;
+                    }
+                    Ok(None) | Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Writes that the request was granted: from now on each copy finds the grant by the record. Returns `false` if the record was lost.
+    pub(crate) async fn grant(mut self, ttl: Duration) -> Result<bool> {
+        let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+        loop {
+            let error = match self.write(true, ttl + WORK).await {
+                Ok(Some(_)) => {
+                    self.settled = true;
+                    return Ok(true);
+                }
+                Ok(None) => None,
+                Err(error) if error.is_transient() => Some(error),
+                Err(error) => return Err(error),
+            };
+            if let Some(granted) = self.look().await?
+                && !granted
+            {
+                if pauses.count() >= TRIES {
+                    return Err(error.unwrap_or_else(not_written));
+                }
+                tokio::time::sleep(pauses.pause()).await;
+                continue;
+            }
+            let is_granted = !self.settled;
+            self.settled = true;
+            return Ok(is_granted);
+        }
+    }
+
+    /// Removes the record, so that the next request with the key begins at once.
+    pub(crate) async fn end(mut self) {
+        let removed =
+            self.service.records.write(RecordKind::Request, &self.key.record, None, self.version).await;
+        self.settled |= matches!(removed, Ok(Some(_)));
+    }
+}
+
+fn not_written() -> Error {
+    let message = "the record of an idempotency key is written by others at the same time; try again";
+    Error::new(ErrorKind::Unreachable, message).transient(true)
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let (service, key, number) = (self.service.clone(), self.key.clone(), self.number);
+        self.service.locks.runtime().cleaner().finish(async move {
+            for _ in 0..TRIES {
+                // A record that cannot be removed expires.
+                let Ok((note, stored)) = read(&service, &key).await else { return };
+                if !note.is_some_and(|note| note.attempt == number && !note.granted) {
+                    return;
+                }
+                let name = &key.record;
+                let removed = service.records.write(RecordKind::Request, name, None, stored.version).await;
+                if !matches!(removed, Ok(None)) {
+                    return;
+                }
+            }
+        });
+    }
+}
