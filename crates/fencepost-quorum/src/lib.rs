@@ -178,6 +178,16 @@ impl Shared {
         };
         gather(&self.clock, LOOK, jobs.collect(), enough).await
     }
+
+    /// Returns the good answers, if they are of a majority. Of the errors, one that no later try mends is told.
+    fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
+        let (good, failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(Result::is_ok);
+        if good.len() >= self.need {
+            return good.into_iter().collect();
+        }
+        let lasting = failed.into_iter().filter_map(Result::err).find(Error::is_configuration);
+        Err(lasting.unwrap_or_else(|| self.unreachable()))
+    }
 }
 
 /// Runs all jobs until they are done, `patience` is over, or `GRACE` after `enough` says so.
@@ -253,7 +263,7 @@ impl Backend for Quorum {
 
     fn reach(&self) -> Reply<'_, Result<()>> {
         let shared = &self.0;
-        Reply::coming(async move { self.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
+        Reply::coming(async move { shared.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
     }
 
     fn leave_caller_runtime(&self) {
@@ -275,7 +285,7 @@ impl Operator for Quorum {
         let shared = &self.0;
         Reply::coming(async move {
             let answers: Vec<Info> =
-                self.answers(shared.ask_all(|node| node.operator().inspect(name)).await)?;
+                shared.answers(shared.ask_all(|node| node.operator().inspect(name)).await)?;
             Ok(operator::info(name.clone(), answers, shared.nodes.len(), shared.need))
         })
     }
@@ -283,7 +293,7 @@ impl Operator for Quorum {
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers = self.answers(shared.ask_all(|node| node.operator().list(prefix, page)).await)?;
+            let answers = shared.answers(shared.ask_all(|node| node.operator().list(prefix, page)).await)?;
             Ok(operator::listing(answers, page, shared.nodes.len(), shared.need))
         })
     }
@@ -321,18 +331,6 @@ impl Operator for Quorum {
             let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| false).await;
             Ok(doctor::merged(answers, shared.need))
         })
-    }
-}
-
-impl Quorum {
-    /// The good answers, if they are of a majority. Of the errors, one that no later try mends is told.
-    fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
-        let (good, failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(Result::is_ok);
-        if good.len() >= self.0.need {
-            return good.into_iter().collect();
-        }
-        let lasting = failed.into_iter().filter_map(Result::err).find(Error::is_configuration);
-        Err(lasting.unwrap_or_else(|| self.0.unreachable()))
     }
 }
 

@@ -5,8 +5,9 @@
 //! record of the highest ballot among them, and has a majority accept that or the next one. A node's part is read and written by the
 //! node's own records, which compare versions, so a node needs nothing else.
 //!
-//! A node that has lost its data counts as one without a record, until it is written again. A record survives that if a majority of the
-//! others has it.
+//! A node that has lost its data would count as one without a record, and two of those would be a majority that has forgotten what was
+//! decided. So the records of a node that may have lost data refuse every request, as its locks do, until all records that it may have
+//! forgotten have expired. A node sets a limit to the time for which it keeps a record, because of that; the layer cannot know.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +20,8 @@ use serde_json::{Value, json};
 
 use crate::{Job, LOOK, Shared, gather};
 
-/// How long a promise stays where no record is. It is longer than a request.
+/// How long a node keeps a promise at least. It is longer than a request, and no longer than the shortest time for which a node that may have
+/// lost its data refuses requests.
 const PROMISE: Duration = Duration::from_secs(10);
 
 /// How often a proposal is repeated that met another one.
@@ -86,23 +88,28 @@ impl Part {
             let object = record.object()?;
             part.promised = Ballot::of_value(&object["promised"]);
             part.accepted = Ballot::of_value(&object["accepted"]);
-            part.content = Content {
-                text: object["record"].as_str().map(str::to_owned),
-                version: object["version"].as_u64().unwrap_or_default(),
-                keep: record.keep,
-            };
+            // The node keeps its promise beyond the end of the content.
+            let until = object["until"].as_u64().unwrap_or_default();
+            if let Some(keep) = until.checked_sub(stored.now_micros) {
+                part.content = Content {
+                    text: object["record"].as_str().map(str::to_owned),
+                    version: object["version"].as_u64().unwrap_or_default(),
+                    keep: Duration::from_micros(keep),
+                };
+            }
         }
         Ok(part)
     }
 
     /// Writes the part. Returns `false` if another client was faster.
     async fn write(&self, node: &dyn RecordStore, kind: RecordKind, name: &Name) -> Result<bool> {
-        let Part { promised, accepted, content, .. } = self;
+        let Part { promised, accepted, content, now_micros, .. } = self;
+        let until = now_micros.saturating_add(u64::try_from(content.keep.as_micros()).unwrap_or(u64::MAX));
         let object = json!({
             "promised": promised.to_value(), "accepted": accepted.to_value(),
-            "record": content.text, "version": content.version,
+            "record": content.text, "version": content.version, "until": until,
         });
-        let record = Record::new(object, content.keep);
+        let record = Record::new(object, content.keep.max(PROMISE));
         Ok(node.write(kind, name, Some(&record), self.at_node).await?.is_some())
     }
 
@@ -124,9 +131,8 @@ impl Part {
                 return Ok(Vote::No(part.promised));
             }
             let mut next = Part { promised: ballot, ..part.clone() };
-            match content {
-                None => next.content.keep = next.content.keep.max(PROMISE),
-                Some(content) => (next.accepted, next.content) = (ballot, content.clone()),
+            if let Some(content) = content {
+                (next.accepted, next.content) = (ballot, content.clone());
             }
             // Each write of another client has a higher ballot, or is one of few.
             if next.write(node, kind, name).await? {
@@ -155,8 +161,7 @@ impl QuorumRecords {
             answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count() >= need
         };
         let answers = gather(&self.shared.clock, LOOK, jobs, enough).await;
-        let good: Vec<T> = answers.into_iter().flatten().filter_map(Result::ok).collect();
-        if good.len() >= need { Ok(good) } else { Err(self.shared.unreachable().transient(true)) }
+        self.shared.answers(answers)
     }
 
     /// Has a majority promise or accept. `Err`: the highest ballot of those that refused.

@@ -148,7 +148,7 @@ impl Operator for RedisBackend {
     }
 
     fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
-        Some(Arc::new(RedisRecords(Arc::clone(&self.client))))
+        Some(Arc::new(RedisRecords { client: Arc::clone(&self.client), node: None }))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

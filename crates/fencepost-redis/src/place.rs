@@ -19,7 +19,7 @@ use crate::claim::waiters::{Collected, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
-use crate::script::answer::{Entered, ScriptReply};
+use crate::script::answer::{Entered, ScriptReply, stays_out};
 use crate::script::history::End;
 use crate::script::queue::{BEAT, ENTER, LIVE, TAKE_UP};
 use crate::script::vote::RAISE;
@@ -162,14 +162,7 @@ impl RedisPlace {
                 (self.waits, self.refused) = (false, self.claim.waits);
                 Attempt::Blocked { again: again.map(|again| self.past(again)) }
             }
-            Entered::Away(left) => {
-                let message = format!(
-                    "this node restarted, lost data or is new, and stays out for {} s: wait so long, \
-                     or say with `fencepost doctor --init` (redlock::vouch) that nothing was lost",
-                    left.as_secs() + 1
-                );
-                return Err(Error::new(ErrorKind::Unreachable, message).on(ENGINE));
-            }
+            Entered::Away(left) => return Err(stays_out(left)),
             Entered::Gone => Attempt::Gone,
         })
     }

@@ -10,8 +10,8 @@ use crate::record;
 use crate::rights::caller::Caller;
 use crate::service::Service;
 
-/// For how long a reason is kept after the evicted lease would have ended.
-const AFTER: Duration = Duration::from_secs(30);
+/// For how long a reason is kept after the evicted lease would have ended. A quorum keeps no record for longer.
+const AFTER: Duration = Duration::from_secs(10);
 
 /// The record of an eviction, by its name and version.
 pub(crate) struct Noted(Name, u64);

@@ -58,8 +58,10 @@ pub trait RecordStore: Send + Sync + 'static {
     /// Safe.
     fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>>;
 
-    /// Writes a record if its version is still `version`, or deletes it if `record` is `None`. Returns the new version, which no record of
-    /// the name had before; 0 after a deletion. `None`: there is another version, and nothing was written.
+    /// Writes a record if its version is still `version`, or deletes it if `record` is `None`. Returns the new version, which this
+    /// record never had before; 0 after a deletion. A record that is made again after a deletion may have an earlier version on ZooKeeper,
+    /// where nothing is deleted before it has expired. `None`: there is another version. That may be the version of this very write, if the engine
+    /// repeated a request whose reply was lost, so the caller reads the record again before it concludes anything.
     ///
     /// The engine keeps the record for [`keep`](Record::keep) from this write on, whatever becomes of the claims of the name, and then
     /// deletes it.

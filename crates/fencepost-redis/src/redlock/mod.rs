@@ -283,7 +283,7 @@ impl Operator for Node {
     }
 
     fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
-        Some(Arc::new(NodeRecords(Arc::clone(&self.handle))))
+        Some(Arc::new(NodeRecords { handle: Arc::clone(&self.handle), max_ttl: self.max_ttl }))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
@@ -292,11 +292,15 @@ impl Operator for Node {
 }
 
 /// The records at a node.
-struct NodeRecords(Arc<NodeHandle>);
+struct NodeRecords {
+    handle: Arc<NodeHandle>,
+    max_ttl: Duration,
+}
 
 impl NodeRecords {
     async fn store(&self) -> Result<RedisRecords> {
-        Ok(RedisRecords(Arc::clone(&self.0.redis().await?.client)))
+        let client = Arc::clone(&self.handle.redis().await?.client);
+        Ok(RedisRecords { client, node: Some(self.max_ttl) })
     }
 }
 

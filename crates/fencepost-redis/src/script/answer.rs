@@ -90,6 +90,16 @@ impl Entered {
     }
 }
 
+/// Returns the error of a node of a quorum that may have lost data.
+pub(crate) fn stays_out(left: Duration) -> Error {
+    let message = format!(
+        "this node restarted, lost data or is new, and stays out for {} s: wait so long, \
+         or say with `fencepost doctor --init` (redlock::vouch) that nothing was lost",
+        left.as_secs() + 1
+    );
+    Error::new(ErrorKind::Unreachable, message).on(ENGINE)
+}
+
 /// The reply of turn.lua.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turned {

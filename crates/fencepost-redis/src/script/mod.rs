@@ -26,7 +26,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// The shared parts of scripts. A line `-- include` with names is replaced by these parts, in the order of this list. Parts include parts.
 /// A part is no function: it uses locals of the script around it, the script uses the part's locals, and `return` ends the script.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 11] = [
     ("layout", include_str!("lua/layout.lua")),
     ("idle", include_str!("lua/idle.lua")),
     ("open", include_str!("lua/open.lua")),
@@ -35,6 +35,7 @@ const PARTS: [(&str, &str); 10] = [
     ("hand_over", include_str!("lua/hand_over.lua")),
     ("limit", include_str!("lua/limit.lua")),
     ("tell", include_str!("lua/tell.lua")),
+    ("beside", include_str!("lua/beside.lua")),
     ("stay_out", include_str!("lua/stay_out.lua")),
     ("run", include_str!("lua/run.lua")),
 ];

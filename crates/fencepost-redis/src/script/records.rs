@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use fencepost_core::{Name, Record, RecordKind, RecordStore, Reply, Result, StoredRecord};
-use redis::Value;
+use fencepost_core::{Error, ErrorKind, Name, Record, RecordKind, RecordStore, Reply, Result, StoredRecord};
+use redis::{Cmd, Value};
 
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
+use crate::error::redis_error;
 use crate::script::Script;
-use crate::script::answer::nonsense;
+use crate::script::answer::{Entered, nonsense, stays_out};
+use crate::script::queue::millis;
 
 static READ_RECORD: Script = Script::new(include_str!("lua/read_record.lua"));
 static WRITE_RECORD: Script = Script::new(include_str!("lua/write_record.lua"));
@@ -25,25 +27,41 @@ const LONGEST: u64 = 1 << 52;
 /// How many records this process has written.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
+/// How much longer than the longest lease a node of a quorum keeps a record: see lua/beside.lua.
+const BEYOND: Duration = Duration::from_secs(10);
+
 /// The records of one client.
-pub(crate) struct RedisRecords(pub(crate) Arc<RedisClient>);
+pub(crate) struct RedisRecords {
+    pub(crate) client: Arc<RedisClient>,
+    /// The longest lease, if the server is a node of a quorum.
+    pub(crate) node: Option<Duration>,
+}
 
 impl RedisRecords {
     fn key(&self, kind: RecordKind, name: &Name) -> (Vec<u8>, u16) {
-        let RedisRecords(client) = self;
+        let client = &self.client;
         let prefix = client.setting.prefix.as_bytes();
         let key = [prefix, b"\x01", kind.as_str().as_bytes(), b":", name.as_str().as_bytes()].concat();
         let slot = client.deployment.slot(&key);
         (key, slot)
     }
 
+    /// Adds what lua/beside.lua needs.
+    fn place(&self, command: &mut Cmd) {
+        match self.node {
+            Some(longest) => command.arg(millis(longest)),
+            None => command.arg(""),
+        };
+        command.arg(self.client.setting.prefix.len());
+    }
+
     async fn read_key(&self, kind: RecordKind, name: &Name) -> Result<StoredRecord> {
-        let RedisRecords(client) = self;
+        let client = &self.client;
         let (key, slot) = self.key(kind, name);
-        let command = READ_RECORD.command(&[key], |_| {});
+        let command = READ_RECORD.command(&[key], |command| self.place(command));
         let call = Call::new(&READ_RECORD, slot, command);
         let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
-        let Value::Array(parts) = &value else { return Err(nonsense(&value)) };
+        let Value::Array(parts) = &value else { return Err(refusal(&value)) };
         let [Value::Int(now), version, text, until] = &**parts else { return Err(nonsense(&value)) };
         let now_micros = now.unsigned_abs();
         let Some(version) = number(version) else {
@@ -66,7 +84,16 @@ impl RedisRecords {
         record: Option<&Record>,
         version: u64,
     ) -> Result<Option<u64>> {
-        let RedisRecords(client) = self;
+        let client = &self.client;
+        if let (Some(longest), Some(record)) = (self.node, record)
+            && record.keep > longest + BEYOND
+        {
+            let message = format!(
+                "a quorum keeps a record for max_ttl and 10 s at most, which are {:?} here; raise max_ttl in the URLs of all clients",
+                longest + BEYOND
+            );
+            return Err(redis_error(ErrorKind::Configuration, message));
+        }
         let (key, slot) = self.key(kind, name);
         // The client's number is random, and so are the versions.
         let number = WRITTEN.fetch_add(1, Relaxed);
@@ -75,6 +102,7 @@ impl RedisRecords {
         let command = WRITE_RECORD.command(&[key], |command| {
             let text = record.map_or("", |record| &record.text);
             let keep = record.map_or(0, |record| u64::try_from(record.keep.as_micros()).unwrap_or(u64::MAX));
+            self.place(command);
             command.arg(version).arg(own).arg(text).arg(keep.min(LONGEST));
         });
         let call = Call::new(&WRITE_RECORD, slot, command);
@@ -84,8 +112,16 @@ impl RedisRecords {
             (Value::Int(1), copies) if copies < replicas => Err(client.deployment.short(copies, replicas)),
             (Value::Int(1), _) => Ok(Some(if record.is_some() { own } else { 0 })),
             (Value::Int(0), _) => Ok(None),
-            (value, _) => Err(nonsense(&value)),
+            (value, _) => Err(refusal(&value)),
         }
+    }
+}
+
+/// Returns the error for a reply without a record.
+fn refusal(value: &Value) -> Error {
+    match Entered::read(value) {
+        Ok(Entered::Away(left)) => stays_out(left),
+        _ => nonsense(value),
     }
 }
 

@@ -12,7 +12,9 @@ local named_run, made, refused_key = ARGV[6], tonumber(ARGV[4]), 'redlock:' .. k
 local refusal = struct.pack(REFUSED, made, id) .. string.sub(ARGV[1], terms)
 local summary, last_run, has_refused = unpack(redis.call('HMGET', key, 's', 'e', 'r'))
 if not summary or last_run ~= named_run then
+  local max_ttl = tonumber(ARGV[3])
   -- include stay_out
+  if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
 end
 -- A proposal that is far from the server's clock does not count.
 local proposal, status = tonumber(ARGV[2]), 'HELD'
