@@ -16,7 +16,7 @@ use crate::time::Moment;
 /// After a record has expired, an engine that does not delete it by itself is asked to do so within this time.
 const SWEEP_AFTER: Duration = Duration::from_secs(1);
 
-/// Records that are kept for longer are not waited for: they are deleted beside later writes.
+/// As long as a client writes records, it asks for a deletion at least this often, whenever they expire.
 const SWEEP_AHEAD: Duration = Duration::from_secs(3600);
 
 /// What a record is for. Each kind has names of its own.
@@ -198,18 +198,15 @@ impl Records {
     }
 }
 
-/// Plans a sweep for a record that expires in so long, unless an earlier one is planned.
+/// Plans a sweep for a record that expires in so long, unless one is planned that comes earlier.
 fn plan(
     store: &Arc<dyn RecordStore>,
     runtime: &Runtime,
     due: &Arc<Mutex<Option<Moment>>>,
     expires: Duration,
 ) {
-    if expires > SWEEP_AHEAD {
-        return;
-    }
     let clock = runtime.clock().clone();
-    let at = clock.now() + expires + SWEEP_AFTER;
+    let at = clock.now() + expires.min(SWEEP_AHEAD) + SWEEP_AFTER;
     {
         let mut due = due.lock();
         // The sweep that comes first plans the next one.

@@ -1,4 +1,5 @@
-//! The records beside the locks: one key for each kind and name. It ends with a lease that only records have.
+//! The records beside the locks: one key for each kind and name. One that is kept for a short time ends with a lease that only records have.
+//! The others are deleted by clients, because each process that runs one command would leave a lease for a month.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +16,16 @@ use crate::rpc::proto::{Compare, DeleteRequest, Op, PutRequest, RangeRequest, Tx
 /// A lease for records lasts so much longer than each of them is kept: a request may take that long.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// For how long a lease gets further records: for a part of the time for which they are kept, and at most for an hour. So few leases
-/// serve many records, and a record stays only a little longer than it has to.
+/// A record that is kept for longer has no lease.
+const LEASED: Duration = Duration::from_secs(3600);
+
+/// At most `SWEPT` records without a lease are read for a deletion of those that have expired.
+const SWEPT: i64 = 200;
+
+/// For how long a lease gets further records: for a part of the time for which they are kept. So few leases serve many records, and a record
+/// stays only a little longer than it has to.
 fn share(keep: Duration) -> Duration {
-    (keep / 16).clamp(Duration::from_secs(1), Duration::from_secs(3600))
+    (keep / 16).max(Duration::from_secs(1))
 }
 
 /// Keeps records in the store. etcd tells no time, so they have that of the client's host.
@@ -33,10 +40,12 @@ impl EtcdRecords {
         EtcdRecords { client, leases: Mutex::default() }
     }
 
-    /// Returns a lease that lasts for at least `keep` from now on.
+    /// Returns a lease that lasts for at least `keep` from now on; 0 for none.
     async fn lease(&self, keep: Duration) -> Result<i64, Failure> {
-        // etcd refuses leases of more than 285 years.
-        let seconds = keep.as_secs().saturating_add(1).min(1 << 32);
+        if keep > LEASED {
+            return Ok(0);
+        }
+        let seconds = keep.as_secs() + 1;
         let now = self.client.runtime.clock().now();
         {
             let mut leases = self.leases.lock();
@@ -103,6 +112,30 @@ impl EtcdRecords {
     }
 }
 
+impl EtcdRecords {
+    async fn delete_expired(&self) -> Result<(), Failure> {
+        let client = &self.client;
+        for kind in RecordKind::ALL {
+            let start = keys::record(&client.config.prefix, kind, "");
+            let end = keys::end(&start);
+            // Those that were not written for the longest time come first.
+            let reply = client.cluster.call(RangeRequest::by_last_write(start, end, SWEPT), None).await?;
+            let now = client.runtime.clock().wall_micros();
+            for kv in reply.kvs.iter().filter(|kv| kv.lease == 0) {
+                if Record::from_dated(&kv.value, now).is_none() {
+                    let txn = TxnRequest {
+                        compare: vec![Compare::written(&kv.key, kv.mod_revision)],
+                        success: vec![Op::Delete(DeleteRequest::one(&kv.key)).into()],
+                        failure: Vec::new(),
+                    };
+                    client.cluster.call(txn, None).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl RecordStore for EtcdRecords {
     fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         Reply::coming(self.read_key(kind, name))
@@ -116,5 +149,12 @@ impl RecordStore for EtcdRecords {
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
         Reply::coming(async move { Ok(self.write_key(kind, name, record, version).await?) })
+    }
+
+    fn sweep(&self) -> Reply<'_, Result<Option<Duration>>> {
+        Reply::coming(async move {
+            self.delete_expired().await?;
+            Ok(None)
+        })
     }
 }

@@ -256,6 +256,11 @@ impl RangeRequest {
         RangeRequest { key, range_end: end, limit, sort_order: 1, sort_target: 2, keys_only: false }
     }
 
+    /// The same, ordered by the revision of the last write.
+    pub(crate) fn by_last_write(key: Vec<u8>, end: Vec<u8>, limit: i64) -> RangeRequest {
+        RangeRequest { sort_target: 3, ..RangeRequest::by_creation(key, end, limit) }
+    }
+
     /// Reads one key.
     pub(crate) fn one(key: Vec<u8>) -> RangeRequest {
         RangeRequest::by_creation(key, Vec::new(), 1)
