@@ -29,7 +29,15 @@ fn the_guardian_releases_the_lock_of_a_killed_wrapper_on_tables() {
     let server = MariaDb::start().unwrap();
     let place = Place::at(&format!("{}?mode=table", server.url()));
     let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON `fencepost_lock` TO app;";
-    place.output(["schema", "--apply"]).expect(0).complains(&[grant]);
+    let said = place.output(["schema", "--apply"]);
+    said.expect(0).complains(&[grant]);
+    // These statements give another user its rights.
+    server.run("CREATE USER app").unwrap();
+    let grants = said.err.lines().filter(|line| line.trim().starts_with("GRANT ")).collect::<String>();
+    server.run(&grants).unwrap();
+    let app = Place::at(&format!("mysql://app@{}/fencepost?mode=table", server.address()));
+    let said = app.output(["run", "--once-per", "1h", "job", "--", "echo", "ran"]);
+    assert_eq!(said.expect(0).out, "ran\n");
     guardian_releases(&place);
 }
 
