@@ -124,14 +124,14 @@ fn a_schema_is_printed_and_made() {
     for _ in 0..2 {
         let said = place.output(["schema", "--apply"]);
         said.expect(0).complains(&[
-            "schema ready: 1 schema, 2 tables, 1 sequence, 1 index (nothing else was changed)\n",
+            "schema ready: 1 schema, 2 tables, 1 sequence, 2 indexes (nothing else was changed)\n",
         ]);
     }
     assert_eq!(server.run("SELECT to_regclass('fencepost.token') IS NULL").unwrap().trim(), "f");
     place.output(["schema", "-b", "memory:"]).expect(64).complains(&["memory", "no schema"]);
     let table = place.output(["schema", "--apply", "-b", &format!("{}?mode=table", server.url())]);
     table.expect(0).complains(&[
-        "schema ready: 4 tables, 1 view (nothing else was changed)\n",
+        "schema ready: 4 tables, 1 view, 1 index (nothing else was changed)\n",
         "GRANT SELECT, INSERT, UPDATE, DELETE ON \"fencepost_lock\", \"fencepost_lock_queue\", ",
     ]);
     // These statements give another user its rights.
