@@ -73,7 +73,7 @@ impl<S: Operators> Backend for LocksBackend<S> {
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+        self.0.attach(claim)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -15,10 +15,10 @@
 mod attempt;
 mod backend;
 mod connection;
-mod entry;
 mod held;
 mod keys;
 mod listed;
+mod place;
 mod pool;
 mod quiet;
 mod quiet_attempt;
@@ -30,7 +30,7 @@ mod wait;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Claim, Entry, Result, Runtime};
+use fencepost_core::{Backoff, Claim, ClaimEntry, Entry, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
@@ -41,8 +41,8 @@ pub use quiet::QuietWaiters;
 pub use server::{Locked, Server, Session, Taken};
 pub use task::ConnectionTask;
 
-use crate::connection_locks::entry::LockEntry;
 use crate::connection_locks::keys::KeysInUse;
+use crate::connection_locks::place::LockPlace;
 use crate::failure::Failure;
 use crate::turns::Turns;
 
@@ -100,7 +100,12 @@ impl<S: Server> ConnectionLocks<S> {
 
     /// Makes an entry for a claim.
     pub fn enter(self: &Arc<Self>, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(LockEntry::new(self, claim))
+        ClaimEntry::enter(Arc::clone(&claim), LockPlace::new(self, claim))
+    }
+
+    /// Makes an entry for a detached lease, of which none exists.
+    fn attach(self: &Arc<Self>, claim: Arc<Claim>) -> Box<dyn Entry> {
+        ClaimEntry::attach(Arc::clone(&claim), LockPlace::gone(self, claim))
     }
 
     /// Sends a statement of which only the reply matters.

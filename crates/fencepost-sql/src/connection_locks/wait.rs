@@ -74,9 +74,15 @@ impl<S: Server> Wait<S> {
         self.shared.slot.with(|slot| slot.outcome.take())
     }
 
-    /// Returns when the claim stands in the queue, or there is an outcome.
-    pub(super) async fn queued(&self) {
-        poll_fn(|cx| self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)).await;
+    /// Returns when the claim stands in the queue, or there is an outcome, or the claim leaves.
+    pub(super) async fn queued(&self, claim: &Claim) {
+        poll_fn(|cx| {
+            if claim.is_leaving() {
+                return Poll::Ready(());
+            }
+            self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)
+        })
+        .await;
     }
 
     /// Is ready when there is an outcome.
