@@ -165,7 +165,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Makes an entry for a detached lease: the claim has the id of its grant. [`Entry::attempt`] attaches to the grant for the
     /// claim's `ttl`, or answers [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](Claim::renewed),
     /// the grant stays detached and is only extended. A grant in another mode than the claim's is `Gone`. The token is the one
-    /// that the engine stores.
+    /// that the engine stores. Not called for an engine without [detached leases](Capabilities::detach).
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry>;
 
     /// Returns what answers the requests of operators. A layer that changes none of them returns the inner one.

@@ -120,6 +120,7 @@ pub enum Leave {
     /// [was released](crate::Claim::is_released), and else rolls it back.
     Release,
     /// Its grant stays for the claim's `ttl` from this request on, and belongs to no process. [`Found::Missing`] answers that there is none.
+    /// Not asked of an engine without [detached leases](crate::Capabilities::detach).
     Detach,
 }
 
