@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Listing, Name, Operator, Page,
-    Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::claim::records::ZooRecords;
 use crate::client::Client;
 use crate::config::Config;
 use crate::doctor;
-use crate::entry::ZooEntry;
 use crate::error::ENGINE;
 use crate::operator::{evict::evict, list};
+use crate::place::ZooPlace;
 use crate::session::runner;
 
 /// Opens the deployment that a URL names. Register it with [`register`](crate::register).
@@ -56,12 +56,12 @@ impl Backend for ZooBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ZooEntry::new(&self.client, claim))
+        ClaimEntry::enter(Arc::clone(&claim), ZooPlace::new(&self.client, claim))
     }
 
-    /// No grant outlives its session, so no detached lease exists ([`Capabilities::detach`]).
+    /// Core does not call it, because no grant outlives its session.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ZooEntry::gone(&self.client, claim))
+        self.enter(claim)
     }
 
     fn operator(&self) -> &dyn Operator {

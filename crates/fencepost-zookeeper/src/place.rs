@@ -1,4 +1,4 @@
-//! One claim at the server.
+//! Implements core's [`Place`]: what is asked of the server for one claim.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, Found, Mode, Moment, Removed, Renewal, Reply, Result, Token, Withdrawal,
+    Attempt, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
+    Session as Renewing, Token,
 };
 
 use crate::Guarded;
@@ -16,7 +17,6 @@ use crate::claim::held::{HeldGrant, delete};
 use crate::claim::nodes::{Listed, OwnNodes};
 use crate::claim::waiter::Waiter;
 use crate::client::Client;
-use crate::error::ENGINE;
 use crate::recipe::kinds::Earlier;
 use crate::recipe::layout::{LEASES, LOCKS};
 use crate::session::{Session, extend};
@@ -30,7 +30,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// before the claim subscribed, and then no event comes.
 const ASK_UNSEEN: Duration = Duration::from_millis(100);
 
-pub(crate) struct ZooEntry {
+pub(crate) struct ZooPlace {
     client: Arc<Client>,
     claim: Arc<Claim>,
     /// The lock's folder.
@@ -41,7 +41,6 @@ pub(crate) struct ZooEntry {
     /// The nodes of its permits.
     leases: Option<OwnNodes>,
     step: Step,
-    withdrawal: Withdrawal,
     guarded: Option<Guarded>,
     /// The guarded writes were handed out.
     lent: bool,
@@ -54,12 +53,11 @@ enum Step {
     Queued,
     /// First in the queue for a permit, with this place; waits until permits are free.
     Choosing(Token),
-    Holding(Token),
-    Left(Removed),
+    Holding,
 }
 
-impl ZooEntry {
-    pub(crate) fn new(client: &Arc<Client>, claim: Arc<Claim>) -> ZooEntry {
+impl ZooPlace {
+    pub(crate) fn new(client: &Arc<Client>, claim: Arc<Claim>) -> ZooPlace {
         let (layout, mode) = (&client.config.layout, claim.want().mode);
         let folder = client.folder(&claim.want().name);
         let data: Arc<[u8]> = client.record(&claim, None).into();
@@ -72,7 +70,7 @@ impl ZooEntry {
             }
             Mode::Exclusive | Mode::Shared => (OwnNodes::new(folder.clone(), prefix, 1, data), None),
         };
-        ZooEntry {
+        ZooPlace {
             waiter: Waiter::new(queued, claim.waits),
             client: Arc::clone(client),
             claim,
@@ -80,17 +78,9 @@ impl ZooEntry {
             session: None,
             leases,
             step: Step::Absent,
-            withdrawal: Withdrawal::default(),
             guarded: None,
             lent: false,
         }
-    }
-
-    /// Makes the entry of a detached lease, which is never there.
-    pub(crate) fn gone(client: &Arc<Client>, claim: Arc<Claim>) -> ZooEntry {
-        let mut entry = ZooEntry::new(client, claim);
-        entry.step = Step::Left(Removed::Nothing);
-        entry
     }
 
     fn now(&self) -> Moment {
@@ -102,20 +92,28 @@ impl ZooEntry {
             Some(session) => Arc::clone(session),
             None => Arc::clone(self.session.insert(self.client.session().await?)),
         };
-        let answer = match (self.step, self.claim.want().mode) {
+        let enters = self.step == Step::Absent;
+        let answer = match self.claim.want().mode {
             _ if session.is_over() => Ok(None),
-            (Step::Holding(token), _) => Ok(Some(Attempt::Granted(token))),
-            (_, Mode::Permits { of, .. }) => self.ask_permits(&session, of).await,
-            _ => self.ask_queue(&session).await,
+            Mode::Permits { of, .. } => self.ask_permits(&session, of).await,
+            Mode::Exclusive | Mode::Shared => self.ask_queue(&session).await,
         };
         match answer {
-            Ok(Some(attempt)) => Ok(attempt),
+            Ok(attempt) => Ok(attempt.unwrap_or(Attempt::Gone)),
             // A request that failed because the session ended is no failure of the lock.
-            Err(error) if !session.is_over() => Err(error),
-            Ok(None) | Err(_) => {
-                self.step = Step::Left(Removed::Nothing);
-                Ok(Attempt::Gone)
+            Err(_) if session.is_over() => Ok(Attempt::Gone),
+            Err(error) if enters && error.effect() == Effect::None => {
+                Err(self.refused(&session, error).await)
             }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the nodes of a claim that was refused after they were made, so that it is where it was before.
+    async fn refused(&mut self, session: &Session, error: Error) -> Error {
+        match self.clear(session).await {
+            Ok(()) => error,
+            Err(_) => error.unknown(),
         }
     }
 
@@ -198,10 +196,7 @@ impl ZooEntry {
     /// Answers that the claim must wait. A claim that does not join leaves nothing.
     async fn blocked(&mut self, session: &Arc<Session>) -> Result<Option<Attempt>> {
         if !self.claim.waits {
-            self.remove(session).await?;
-            self.waiter.nodes.reset();
-            self.leases.iter_mut().for_each(OwnNodes::reset);
-            self.step = Step::Absent;
+            self.clear(session).await?;
             return Ok(Some(Attempt::Blocked { again: None }));
         }
         let pause = if self.waiter.is_unseen() { ASK_UNSEEN } else { ASK_AGAIN };
@@ -211,7 +206,7 @@ impl ZooEntry {
 
     fn granted(&mut self, session: &Arc<Session>, token: Token, paths: Vec<String>) -> Attempt {
         self.waiter.stop();
-        self.step = Step::Holding(token);
+        self.step = Step::Holding;
         self.claim.validity.rest_on(1, vec![Arc::clone(&session.validity)]);
         extend(&self.claim, self.now(), self.claim.ttl());
         self.guarded = paths.first().map(|path| Guarded::new(session, &self.claim, path.clone()));
@@ -229,8 +224,22 @@ impl ZooEntry {
             _ => false,
         };
         let nodes = &mut self.waiter.nodes;
-        let queued = !nodes.is_blank() && nodes.remove(session).await?;
+        let queued = match nodes.is_blank() {
+            true => Ok(false),
+            false => nodes.remove(session).await,
+        };
+        let queued = queued.map_err(|error| if leases { error.unknown() } else { error })?;
         Ok(leases || queued)
+    }
+
+    /// Deletes all nodes, and allows the claim to ask anew.
+    async fn clear(&mut self, session: &Session) -> Result<()> {
+        self.remove(session).await?;
+        self.waiter.stop();
+        self.waiter.nodes.reset();
+        self.leases.iter_mut().for_each(OwnNodes::reset);
+        self.step = Step::Absent;
+        Ok(())
     }
 
     /// Deletes all nodes, and lets the next claim of this session hold once the request is sent.
@@ -238,9 +247,9 @@ impl ZooEntry {
     /// The holder's claim is over then, whatever becomes of the node. Claims of other sessions wait for the deletion; if the request is
     /// lost, it is repeated. While guarded writes may be under way all claims wait: a write must not take effect while the next claim
     /// holds.
-    async fn hand_over(&mut self, session: &Session, held: bool) -> Result<bool> {
+    async fn hand_over(&mut self, session: &Session, holds: bool) -> Result<bool> {
         let own = &self.waiter.nodes;
-        let node = own.nodes().filter(|_| held && !self.lent).and_then(|nodes| nodes.names.first().cloned());
+        let node = own.nodes().filter(|_| holds && !self.lent).and_then(|nodes| nodes.names.first().cloned());
         let mut next = node.zip(self.client.folders.followed(session, &own.folder));
         let mut removed = pin!(self.remove(session));
         poll_fn(|cx| {
@@ -254,27 +263,25 @@ impl ZooEntry {
     }
 
     /// Leaves the server. The first poll sends the request.
-    async fn leave(&mut self) -> Result<Removed> {
+    async fn depart(&mut self) -> Result<Left> {
         self.waiter.stop();
         self.client.held.remove(&self.claim);
-        let Some(session) = self.session.clone() else { return Ok(Removed::Nothing) };
-        let held = matches!(self.step, Step::Holding(_));
-        let valid = if held { self.claim.is_valid() } else { !session.is_over() };
-        self.withdrawal.start(valid);
-        let was_there = !session.is_over() && self.hand_over(&session, held && valid).await?;
-        Ok(self.withdrawal.removed(if was_there { Found::There } else { Found::Missing }, held))
+        let Some(session) = self.session.clone().filter(|session| !session.is_over()) else {
+            return Ok(Found::Missing.into());
+        };
+        let holds = self.step == Step::Holding;
+        let was_there = self.hand_over(&session, holds && self.claim.is_valid()).await?;
+        let found = if was_there { Found::There } else { Found::Missing };
+        Ok(Left { held: Some(holds), ..found.into() })
     }
 }
 
-impl Entry for ZooEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        if let Step::Left(_) = self.step {
-            return Reply::ready(Ok(Attempt::Gone));
-        }
-        Reply::coming(self.ask())
+impl Place for ZooPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(self.ask())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // The driver's watches end with the session, without an event.
         if self.session.as_ref().is_some_and(|session| session.validity.ended().is_some()) {
             return Poll::Ready(());
@@ -282,48 +289,30 @@ impl Entry for ZooEntry {
         if self.step == Step::Absent { Poll::Pending } else { self.waiter.poll(cx) }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let session = self.session.clone().filter(|_| matches!(self.step, Step::Holding(_)))?;
-        Some(Renewal { claim: Arc::clone(&self.claim), session })
+    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+        Request::drops(self.depart())
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        if let Step::Left(removed) = self.step {
-            // Asked again because the answer was lost: the first answer still holds.
-            return Reply::ready(Ok(removed));
-        }
-        if self.session.is_none() {
-            return Reply::ready(Ok(Removed::Nothing));
-        }
-        Reply::coming(async move {
-            let answer = self.leave().await;
-            let removed = self.withdrawal.answered(answer)?;
-            self.step = Step::Left(removed);
-            Ok(removed)
-        })
+    fn session(&self, holds: bool) -> Option<Arc<dyn Renewing>> {
+        // The session itself keeps a node in the queue.
+        Some(self.session.clone().filter(|_| holds)?)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::ready(Err(Error::unsupported(ENGINE, "detached leases")))
+    fn abandon(&mut self, _asking: bool) {
+        self.client.held.remove(&self.claim);
+        // The session may live much longer than the claim's lease, and its nodes with it.
+        let Some(session) = self.session.take().filter(|session| !session.is_over()) else { return };
+        let leases = self.leases.take();
+        let left = leases.into_iter().chain([self.waiter.nodes.take()]).filter(|nodes| !nodes.is_blank());
+        let left: Vec<OwnNodes> = left.collect();
+        if !left.is_empty() {
+            self.claim.runtime.spawn(clean_up(session, left));
+        }
     }
 
     fn native(&mut self) -> Option<&mut (dyn std::any::Any + Send)> {
         self.lent = true;
         self.guarded.as_mut().map(|guarded| guarded as _)
-    }
-}
-
-impl Drop for ZooEntry {
-    fn drop(&mut self) {
-        self.client.held.remove(&self.claim);
-        // Core gives a cleanup up when the lease ends. The session may live much longer, and its nodes with it.
-        let Some(session) = self.session.take().filter(|session| !session.is_over()) else { return };
-        let queued = (!self.waiter.nodes.is_blank()).then(|| self.waiter.nodes.take());
-        let leases = self.leases.take().filter(|leases| !leases.is_blank());
-        let left: Vec<OwnNodes> = leases.into_iter().chain(queued).collect();
-        if !left.is_empty() {
-            self.claim.runtime.spawn(clean_up(session, left));
-        }
     }
 }
 

@@ -218,16 +218,19 @@ impl OwnNodes {
         let State::Present(nodes) = &self.state else { return Ok(false) };
         let sent = session.clock().now();
         let requests = nodes.names.iter().map(|name| session.delete(self.path(name)));
-        let mut any = false;
+        let (mut any, mut failed) = (false, None);
         for answer in session.within(join_all(requests)).await? {
             match answer {
                 Ok(()) => any = true,
                 Err(zk::Error::NoNode) => {}
-                Err(error) => return Err(failure(&error)),
+                Err(error) => failed = Some(failure(&error)),
             }
         }
         if any {
             session.confirm(sent);
+        }
+        if let Some(error) = failed {
+            return Err(if any { error.unknown() } else { error });
         }
         self.state = State::Gone;
         Ok(any)
