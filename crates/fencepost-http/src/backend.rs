@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, Info, Limit, Listing, Name,
-    NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, Limit, Listing,
+    Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -13,9 +13,9 @@ use crate::client::HttpClient;
 use crate::config::Config;
 use crate::conn::call::{Ask, Connections};
 use crate::doctor;
-use crate::entry::HttpEntry;
 use crate::error::{ENGINE, Failure};
 use crate::operator;
+use crate::place::HttpPlace;
 
 /// The most claims of a process that wait for one name at the service. Each has a connection.
 const MAX_QUEUED: u32 = 64;
@@ -42,7 +42,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let queues = format!("http {}", config.url);
         let connections = Connections::new(config, runtime)?;
         let answer = connections.send(Ask::get("/v1/engine")).await?;
-        let strange = || Failure::strange(connections.url(), answer.status);
+        let strange = || Failure::strange(connections.url(), answer.status).without_effect();
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
         let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
         let backend = Arc::new(HttpBackend { client, capabilities, engine });
@@ -87,7 +87,7 @@ impl Backend for HttpBackend {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(HttpEntry::new(&self.client, claim))
+        ClaimEntry::enter(Arc::clone(&claim), HttpPlace::new(&self.client, claim))
     }
 
     /// Core does not call it, because no lease is detached.

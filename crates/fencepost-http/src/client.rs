@@ -15,17 +15,10 @@ pub(crate) struct HttpClient {
     pub(crate) claims: Waiters<ClaimState>,
 }
 
-/// A claim, and its grant at the service.
+/// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
 pub(crate) struct ClaimState {
     pub(crate) claim: Arc<Claim>,
-    grant: Mutex<Option<Grant>>,
-}
-
-/// A grant. There is no `Debug`: the lease is a secret.
-#[derive(Clone)]
-pub(crate) struct Grant {
-    pub(crate) lease: String,
-    pub(crate) token: Token,
+    lease: Mutex<Option<String>>,
 }
 
 impl AsRef<Claim> for ClaimState {
@@ -36,11 +29,11 @@ impl AsRef<Claim> for ClaimState {
 
 impl ClaimState {
     pub(crate) fn new(claim: Arc<Claim>) -> ClaimState {
-        ClaimState { claim, grant: Mutex::default() }
+        ClaimState { claim, lease: Mutex::default() }
     }
 
-    pub(crate) fn grant(&self) -> Option<Grant> {
-        self.grant.lock().clone()
+    pub(crate) fn lease(&self) -> Option<String> {
+        self.lease.lock().clone()
     }
 
     /// Reads the answer with a lease, to a request that was sent to `url` at `sent` for `ttl`. Returns the token. A lease of another name
@@ -52,14 +45,14 @@ impl ClaimState {
         sent: Moment,
         ttl: Duration,
     ) -> Result<Token, Failure> {
-        let strange = || Failure::strange(url, answer.status).uncertain();
+        let strange = || Failure::strange(url, answer.status);
         let (lease, valid) = read(&answer.body).ok_or_else(strange)?;
         let wanted = &self.claim.want().name;
         if lease.name() != wanted {
             return Err(Failure::other_name(url, wanted, lease.name()));
         }
         let token = lease.token();
-        *self.grant.lock() = Some(Grant { lease: lease.to_secret(), token });
+        *self.lease.lock() = Some(lease.to_secret());
         // The service has taken off the margin. A request that waited was granted after it was sent.
         let whole = valid + margin(ttl);
         let late = whole.saturating_sub(ttl);

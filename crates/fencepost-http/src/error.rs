@@ -37,6 +37,12 @@ impl Failure {
         self
     }
 
+    /// Notes that the request only reads, whatever became of it.
+    pub(crate) fn without_effect(mut self) -> Failure {
+        self.uncertain = false;
+        self
+    }
+
     /// Returns whether the service's answer has this code.
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
@@ -71,7 +77,9 @@ impl Failure {
         let message = format!(
             "{url} answers with status {status}, and is no lock service; check the host, the port and the path"
         );
-        Failure::new(ErrorKind::Configuration, message)
+        let failure = Failure::new(ErrorKind::Configuration, message);
+        // Whoever answers has taken the request, or failed over it.
+        if status < 300 || status >= 500 { failure.uncertain() } else { failure }
     }
 
     /// The answer has a lease of another lock than the one that was asked for.
@@ -80,7 +88,7 @@ impl Failure {
             "{url} was asked for the lock {wanted} and answers with a lease of {given}; check the proxy between this \
              program and the lock service"
         );
-        Failure::new(ErrorKind::Configuration, message)
+        Failure::new(ErrorKind::Configuration, message).uncertain()
     }
 
     /// Reads the answer to a request that failed.

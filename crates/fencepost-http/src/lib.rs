@@ -26,9 +26,9 @@ mod client;
 mod config;
 mod conn;
 mod doctor;
-mod entry;
 mod error;
 mod operator;
+mod place;
 mod session;
 
 pub use backend::open;

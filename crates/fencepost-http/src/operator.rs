@@ -49,7 +49,7 @@ pub(crate) async fn evict(client: &HttpClient, name: &Name, token: Token, how: &
 }
 
 fn strange(client: &HttpClient) -> Error {
-    Failure::strange(client.connections.url(), 200).into()
+    Failure::strange(client.connections.url(), 200).without_effect().into()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {

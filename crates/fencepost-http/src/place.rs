@@ -1,49 +1,45 @@
-//! Implements core's [`Entry`]: one claim at the service.
+//! Implements core's [`Place`]: what is asked of the service for one claim.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Entry, Error, ErrorKind, Found, Mode, Moment, Removed, Renewal, Reply, Result, Withdrawal,
+    Attempt, Claim, Found, Leave, Left, Mode, Moment, Place, Removed, Request, Result, Session,
 };
-use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use crate::client::{ClaimState, Grant, HttpClient};
+use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
-use crate::error::{ENGINE, Failure};
+use crate::error::Failure;
 
 /// How long a request waits for the lock before it is repeated. Proxies end a request without an answer after 60 s.
 const POLL: Duration = Duration::from_secs(10);
 
-pub(crate) struct HttpEntry {
+pub(crate) struct HttpPlace {
     client: Arc<HttpClient>,
     state: Arc<ClaimState>,
     /// The request for the lock that is under way.
     call: Option<(Call, Duration)>,
-    /// The answer to it, which the next attempt reads.
-    answer: Option<(Result<Answer, Failure>, Moment, Duration)>,
+    /// The answer to it, which the next call reads.
+    answer: Option<Answered>,
     /// The service has said that the claim waits: the request under way ends with the grant.
     queued: bool,
-    /// A request was sent that may have left something.
-    sent: bool,
-    removed: Option<Removed>,
-    withdrawal: Withdrawal,
 }
 
-impl HttpEntry {
-    pub(crate) fn new(client: &Arc<HttpClient>, claim: Arc<Claim>) -> HttpEntry {
-        HttpEntry {
+/// The answer to a request for the lock that was sent at this moment for this `ttl`.
+type Answered = (Result<Answer, Failure>, Moment, Duration);
+
+impl HttpPlace {
+    pub(crate) fn new(client: &Arc<HttpClient>, claim: Arc<Claim>) -> HttpPlace {
+        HttpPlace {
             client: Arc::clone(client),
             state: client.claims.insert(ClaimState::new(claim)),
             call: None,
             answer: None,
             queued: false,
-            sent: false,
-            removed: None,
-            withdrawal: Withdrawal::default(),
         }
     }
 
@@ -52,7 +48,7 @@ impl HttpEntry {
     }
 
     /// Makes the request for the lock, to this path. Repeated requests are the same.
-    fn ask(&self, path: &str) -> (Ask, Duration) {
+    fn form(&self, path: &str) -> (Ask, Duration) {
         let claim = self.claim();
         let ttl = claim.ttl();
         let mut body = json!({
@@ -80,10 +76,9 @@ impl HttpEntry {
     /// Sends the request for the lock, unless it is under way.
     fn begin(&mut self) -> &mut (Call, Duration) {
         if self.call.is_none() {
-            let (ask, ttl) = self.ask("/v1/acquire");
+            let (ask, ttl) = self.form("/v1/acquire");
             let first = self.claim().waits && !self.queued;
             let ask = if self.queued { ask.waits(POLL) } else { ask.leaves(first) };
-            self.sent = true;
             self.call = Some((self.client.connections.send(ask), ttl));
         }
         self.call.as_mut().expect("it was sent")
@@ -101,20 +96,9 @@ impl HttpEntry {
         Poll::Ready(())
     }
 
-    async fn enter(&mut self) -> Result<Attempt> {
-        if let Some(grant) = self.state.grant() {
-            let attempt = if self.claim().is_valid() { Attempt::Granted(grant.token) } else { Attempt::Gone };
-            return Ok(attempt);
-        }
+    /// Reads the answer that has come.
+    fn read_answer(&mut self) -> Result<Attempt> {
         let waits = Attempt::Blocked { again: None };
-        if self.queued {
-            let asked = std::future::poll_fn(|cx| self.poll_answer(cx)).now_or_never();
-            if asked.is_none() {
-                return Ok(waits);
-            }
-        } else {
-            std::future::poll_fn(|cx| self.poll_answer(cx)).await;
-        }
         let Some((answer, sent, ttl)) = self.answer.take() else { return Ok(waits) };
         match answer {
             Ok(Answer { status: 202, .. }) => {
@@ -126,10 +110,7 @@ impl HttpEntry {
                 let granted = self.state.granted(self.client.connections.url(), &answer, sent, ttl);
                 Ok(Attempt::Granted(granted?))
             }
-            Err(failure) if failure.is("busy") => {
-                self.sent = false;
-                Ok(waits)
-            }
+            Err(failure) if failure.is("busy") => Ok(waits),
             // Its time is over. The next request finds the same place.
             Err(failure) if failure.is("timed-out") => {
                 self.begin();
@@ -143,25 +124,17 @@ impl HttpEntry {
         }
     }
 
-    async fn remove(&mut self) -> Result<Removed> {
-        if let Some(removed) = self.removed {
-            return Ok(removed);
-        }
+    async fn depart(&mut self) -> Result<Left> {
         // Hangs up.
         (self.call, self.answer) = (None, None);
-        self.withdrawal.start(self.claim().is_valid());
-        let (found, held) = match self.state.grant() {
-            Some(grant) => (self.end(grant).await?, true),
-            None if self.sent => self.leave().await?,
-            None => (Found::Missing, false),
-        };
-        let removed = self.withdrawal.removed(found, held);
-        self.removed = Some(removed);
-        Ok(removed)
+        Ok(match self.state.lease() {
+            Some(lease) => Left { held: Some(true), ..self.release(lease).await?.into() },
+            None => self.withdraw().await?,
+        })
     }
 
-    async fn end(&self, grant: Grant) -> Result<Found, Failure> {
-        let body = json!({ "lease": grant.lease });
+    async fn release(&self, lease: String) -> Result<Found, Failure> {
+        let body = json!({ "lease": lease });
         match self.client.call(Ask::post("/v1/leases/release", body).runs_on()).await {
             Ok(_) => Ok(Found::Valid),
             Err(failure) if failure.is("lease-ended") => Ok(Found::Missing),
@@ -169,54 +142,48 @@ impl HttpEntry {
         }
     }
 
-    /// Leaves the queue. Returns what was found, and whether the claim was granted meanwhile.
-    async fn leave(&self) -> Result<(Found, bool), Failure> {
-        let (ask, _) = self.ask("/v1/withdraw");
+    /// Leaves the queue, or releases a grant that was made meanwhile.
+    async fn withdraw(&self) -> Result<Left, Failure> {
+        let (ask, _) = self.form("/v1/withdraw");
         let answer = self.client.call(ask.runs_on()).await?;
         Ok(match answer.body.get("withdrawn").and_then(Value::as_str) {
-            Some("released") => (Found::Valid, true),
-            Some("withdrawn") => (Found::Valid, false),
-            _ => (Found::Missing, false),
-        })
+            Some("released") => Removed::Released,
+            Some("withdrawn") => Removed::Withdrawn,
+            _ => Removed::Nothing,
+        }
+        .into())
     }
 }
 
-impl Entry for HttpEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        if self.removed.is_some() {
-            return Reply::ready(Ok(Attempt::Gone));
+impl Place for HttpPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        if self.queued {
+            // No further request is sent: the one under way has an answer, or none yet.
+            let mut nobody = Context::from_waker(Waker::noop());
+            let _ = self.poll_answer(&mut nobody);
+            return Request::ready(self.read_answer());
         }
-        Reply::coming(self.enter())
+        Request::drops(async move {
+            poll_fn(|cx| self.poll_answer(cx)).await;
+            self.read_answer()
+        })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.queued {
-            return Poll::Pending;
-        }
-        self.poll_answer(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.queued { self.poll_answer(cx) } else { Poll::Pending }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
+    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+        Request::drops(self.depart())
+    }
+
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         // The request that is under way keeps a place in the queue.
-        self.state.grant()?;
-        let session = Arc::<HttpClient>::clone(&self.client);
-        Some(Renewal { claim: Arc::clone(&self.state.claim), session })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(async move {
-            let answer = self.remove().await;
-            self.withdrawal.answered(answer)
-        })
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        let message = "the lock service has no leases that outlive this process; take the lease over HTTP: docs/serve.md";
-        Reply::ready(Err(Error::new(ErrorKind::Unsupported, message).on(ENGINE)))
+        holds.then(|| Arc::<HttpClient>::clone(&self.client) as Arc<dyn Session>)
     }
 }
 
-impl Drop for HttpEntry {
+impl Drop for HttpPlace {
     fn drop(&mut self) {
         self.client.claims.remove(&self.state);
     }

@@ -29,9 +29,9 @@ impl HttpClient {
     }
 
     async fn extend(&self, state: Arc<ClaimState>) -> Result<(), Failure> {
-        let (claim, Some(grant)) = (&state.claim, state.grant()) else { return Ok(()) };
+        let (claim, Some(lease)) = (&state.claim, state.lease()) else { return Ok(()) };
         let ttl = claim.ttl();
-        let body = json!({ "lease": grant.lease, "ttl": format!("{}ms", ttl.as_millis()) });
+        let body = json!({ "lease": lease, "ttl": format!("{}ms", ttl.as_millis()) });
         let call = self.connections.send(Ask::post("/v1/leases/extend", body));
         let sent = call.sent;
         match call.await {

@@ -155,7 +155,7 @@ impl Connections {
         let connections = Arc::clone(self);
         self.runtime.spawn(async move {
             let until = sent + connections.config.timeout + ask.waits;
-            let runs_on = ask.runs_on;
+            let (runs_on, reads) = (ask.runs_on, ask.method == Method::GET);
             let work = pin!(connections.clock().within(until, connections.answer(&ask)));
             let answer = if runs_on {
                 work.await
@@ -166,7 +166,9 @@ impl Connections {
                     Either::Right(_) => return,
                 }
             };
-            let _ = sender.send(answer.unwrap_or_else(|| Err(Failure::timeout(connections.url()))));
+            let answer = answer.unwrap_or_else(|| Err(Failure::timeout(connections.url())));
+            let _ =
+                sender.send(answer.map_err(|failure| if reads { failure.without_effect() } else { failure }));
         });
         Call { sent, reply }
     }
