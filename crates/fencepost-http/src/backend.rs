@@ -13,7 +13,7 @@ use crate::client::HttpClient;
 use crate::config::Config;
 use crate::conn::call::{Ask, Connections};
 use crate::doctor;
-use crate::error::{ENGINE, Failure};
+use crate::error::{ENGINE, strange_answer};
 use crate::operator;
 use crate::place::HttpPlace;
 
@@ -42,7 +42,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let queues = format!("http {}", config.url);
         let connections = Connections::new(config, runtime)?;
         let answer = connections.send(Ask::get("/v1/engine")).await?;
-        let strange = || Failure::strange(connections.url(), answer.status).without_effect();
+        let strange = || strange_answer(connections.url(), answer.status).without_effect();
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
         let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
         let backend = Arc::new(HttpBackend { client, capabilities, engine });

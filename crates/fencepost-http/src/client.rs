@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, DetachedLease, Moment, Token, Waiters, margin};
+use fencepost_core::{Claim, DetachedLease, Moment, Result, Token, Waiters, margin};
 use serde_json::Value;
 
 use crate::conn::call::{Answer, Ask, Connections};
-use crate::error::Failure;
+use crate::error::{Failed, other_name, strange_answer};
 
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
@@ -38,18 +38,12 @@ impl ClaimState {
 
     /// Reads the answer with a lease, to a request that was sent to `url` at `sent` for `ttl`. Returns the token. A lease of another name
     /// makes no grant: something between this program and the service changes requests.
-    pub(crate) fn granted(
-        &self,
-        url: &str,
-        answer: &Answer,
-        sent: Moment,
-        ttl: Duration,
-    ) -> Result<Token, Failure> {
-        let strange = || Failure::strange(url, answer.status);
+    pub(crate) fn granted(&self, url: &str, answer: &Answer, sent: Moment, ttl: Duration) -> Result<Token> {
+        let strange = || strange_answer(url, answer.status);
         let (lease, valid) = read(&answer.body).ok_or_else(strange)?;
         let wanted = &self.claim.want().name;
         if lease.name() != wanted {
-            return Err(Failure::other_name(url, wanted, lease.name()));
+            return Err(other_name(url, wanted, lease.name()));
         }
         let token = lease.token();
         *self.lease.lock() = Some(lease.to_secret());
@@ -74,7 +68,7 @@ impl HttpClient {
     ///
     /// # Cancel safety
     /// The first poll sends. Dropped, it hangs up, and the request may have taken effect.
-    pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, Failure> {
+    pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, Failed> {
         self.connections.send(ask).await
     }
 }

@@ -11,10 +11,11 @@ pub(crate) async fn examine(client: &HttpClient, engine: &str) -> Result<Report>
     let engine = match client.call(Ask::get("/readyz")).await {
         Ok(_) => Finding::ok("engine", format!("the service reaches its engine ({engine})"))
             .advice("run fencepost doctor with the engine's own URL to examine it"),
-        Err(failure) => {
-            Finding::problem("engine", format!("the service does not reach its engine ({engine}): {failure}"))
-                .advice("check the engine, and the URL that the service was started with")
-        }
+        Err(failed) => Finding::problem(
+            "engine",
+            format!("the service does not reach its engine ({engine}): {}", failed.error),
+        )
+        .advice("check the engine, and the URL that the service was started with"),
     };
     let network = match url.starts_with("https:") {
         true => Finding::ok("network", "the token and the leases are sent with TLS"),

@@ -8,94 +8,34 @@ pub(crate) const ENGINE: &str = "http";
 
 /// A failed request.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    kind: ErrorKind,
-    message: String,
-    cause: Option<String>,
-    /// The stable code of the service.
-    code: Option<String>,
-    /// The other fields of the service's answer.
-    fields: Value,
-    uncertain: bool,
+pub(crate) struct Failed {
+    /// What its caller is told.
+    pub(crate) error: Error,
+    /// What the service has answered, if it was the service.
+    answer: Value,
 }
 
-impl Failure {
-    /// Creates a failure of a request that has certainly had no effect.
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Failure {
-        let fields = Value::Null;
-        Failure { kind, message: message.into(), cause: None, code: None, fields, uncertain: false }
-    }
-
-    pub(crate) fn because(mut self, cause: impl Into<String>) -> Failure {
-        self.cause = Some(cause.into());
-        self
-    }
-
-    /// Notes that the request may have had an effect.
-    pub(crate) fn uncertain(mut self) -> Failure {
-        self.uncertain = true;
-        self
-    }
-
+impl Failed {
     /// Notes that the request only reads, whatever became of it.
-    pub(crate) fn without_effect(mut self) -> Failure {
-        self.uncertain = false;
-        self
+    pub(crate) fn without_effect(self) -> Failed {
+        Failed { error: self.error.without_effect(), ..self }
     }
 
     /// Returns whether the service's answer has this code.
     pub(crate) fn is(&self, code: &str) -> bool {
-        self.code.as_deref() == Some(code)
+        self.field("code") == Some(code)
     }
 
     /// Returns a text of the service's answer.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.get(name).and_then(Value::as_str)
-    }
-
-    /// The client was closed.
-    pub(crate) fn closed() -> Failure {
-        Failure::new(ErrorKind::Closed, Error::CLOSED)
-    }
-
-    /// The request's time is over.
-    pub(crate) fn timeout(url: &str) -> Failure {
-        let message =
-            format!("no reply in time from {url}; check that the lock service is running, and the port");
-        Failure::new(ErrorKind::Unreachable, message).uncertain()
-    }
-
-    /// The answer has another form than those of the service.
-    pub(crate) fn strange(url: &str, status: u16) -> Failure {
-        // A proxy answers in the place of a service that is away.
-        if matches!(status, 502..=504) {
-            let message = format!(
-                "a proxy answers for {url} with status {status}; check that the lock service is running"
-            );
-            return Failure::new(ErrorKind::Unreachable, message).uncertain();
-        }
-        let message = format!(
-            "{url} answers with status {status}, and is no lock service; check the host, the port and the path"
-        );
-        let failure = Failure::new(ErrorKind::Configuration, message);
-        // Whoever answers has taken the request, or failed over it.
-        if status < 300 || status >= 500 { failure.uncertain() } else { failure }
-    }
-
-    /// The answer has a lease of another lock than the one that was asked for.
-    pub(crate) fn other_name(url: &str, wanted: &Name, given: &Name) -> Failure {
-        let message = format!(
-            "{url} was asked for the lock {wanted} and answers with a lease of {given}; check the proxy between this \
-             program and the lock service"
-        );
-        Failure::new(ErrorKind::Configuration, message).uncertain()
+        self.answer.get(name).and_then(Value::as_str)
     }
 
     /// Reads the answer to a request that failed.
-    pub(crate) fn read(url: &str, status: u16, body: Value) -> Failure {
+    pub(crate) fn read(url: &str, status: u16, body: Value) -> Failed {
         let text = |name: &str| body.get(name).and_then(Value::as_str);
         let (Some(code), Some(detail)) = (text("code"), text("detail")) else {
-            return Failure::strange(url, status);
+            return strange_answer(url, status).into();
         };
         let kind = match code {
             "invalid" => ErrorKind::Invalid,
@@ -119,27 +59,64 @@ impl Failure {
             _ => "",
         };
         let message = format!("the lock service at {url} answers: {detail}{advice}");
-        let failure = Failure { code: Some(code.to_owned()), ..Failure::new(kind, message) };
+        let error = failure(kind, message);
         let uncertain = matches!(code, "unreachable" | "closing" | "internal");
-        Failure { uncertain, fields: body, ..failure }
+        Failed { error: if uncertain { error.unknown() } else { error }, answer: body }
     }
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed { error, answer: Value::Null }
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
-        let error = Error::new(failure.kind, failure.message).on(ENGINE);
-        let error = if failure.uncertain { error.unknown() } else { error };
-        match failure.cause {
-            Some(cause) => error.because(cause),
-            None => error,
-        }
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Error {
+        failed.error
     }
+}
+
+/// Makes an error of this engine.
+pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> Error {
+    Error::new(kind, message).on(ENGINE)
+}
+
+/// Makes the error for a client that was closed.
+pub(crate) fn closed() -> Error {
+    failure(ErrorKind::Closed, Error::CLOSED)
+}
+
+/// Makes the error for a request without an answer in time.
+pub(crate) fn timed_out(url: &str) -> Error {
+    let message =
+        format!("no reply in time from {url}; check that the lock service is running, and the port");
+    failure(ErrorKind::Unreachable, message).unknown()
+}
+
+/// Makes the error for an answer in another form than those of the service.
+pub(crate) fn strange_answer(url: &str, status: u16) -> Error {
+    // A proxy answers in the place of a service that is away.
+    if matches!(status, 502..=504) {
+        let message =
+            format!("a proxy answers for {url} with status {status}; check that the lock service is running");
+        return failure(ErrorKind::Unreachable, message).unknown();
+    }
+    let message = format!(
+        "{url} answers with status {status}, and is no lock service; check the host, the port and the path"
+    );
+    let error = failure(ErrorKind::Configuration, message);
+    // Whoever answers has taken the request, or failed over it.
+    if (300..500).contains(&status) { error } else { error.unknown() }
+}
+
+/// Makes the error for a lease of another lock than the one that was asked for.
+pub(crate) fn other_name(url: &str, wanted: &Name, given: &Name) -> Error {
+    let message = format!(
+        "{url} was asked for the lock {wanted} and answers with a lease of {given}; check the proxy between this \
+         program and the lock service"
+    );
+    failure(ErrorKind::Configuration, message).unknown()
 }
 
 #[cfg(test)]
@@ -150,14 +127,14 @@ mod tests {
     #[test]
     fn a_problem_becomes_an_error_with_advice() {
         let read =
-            |status, code: &str| Failure::read("http://h", status, json!({ "code": code, "detail": "why" }));
+            |status, code: &str| Failed::read("http://h", status, json!({ "code": code, "detail": "why" }));
         assert!(read(409, "busy").is("busy"));
         let error = Error::from(read(401, "unauthenticated"));
         assert!(error.is_denied() && error.to_string().contains("token_file"), "{error}");
         let error = Error::from(read(503, "unreachable"));
         assert!(error.is_unreachable() && error.is_transient(), "{error}");
-        let error = Error::from(Failure::read("http://h", 404, Value::Null));
+        let error = Error::from(Failed::read("http://h", 404, Value::Null));
         assert!(error.is_configuration() && error.to_string().contains("http://h"), "{error}");
-        assert!(Error::from(Failure::read("http://h", 502, Value::Null)).is_unreachable());
+        assert!(Error::from(Failed::read("http://h", 502, Value::Null)).is_unreachable());
     }
 }

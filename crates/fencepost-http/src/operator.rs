@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::client::HttpClient;
 use crate::conn::call::Ask;
-use crate::error::Failure;
+use crate::error::strange_answer;
 
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
@@ -43,13 +43,13 @@ pub(crate) async fn evict(client: &HttpClient, name: &Name, token: Token, how: &
     let body = json!({ "name": name.as_str(), "token": token.get(), "reason": reason, "now": how.now });
     match client.call(Ask::post("/v1/evict", body)).await {
         Ok(_) => Ok(()),
-        Err(failure) if failure.is("mismatch") => Err(Error::no_grant(name.clone(), token)),
-        Err(failure) => Err(failure.into()),
+        Err(failed) if failed.is("mismatch") => Err(Error::no_grant(name.clone(), token)),
+        Err(failed) => Err(failed.into()),
     }
 }
 
 fn strange(client: &HttpClient) -> Error {
-    Failure::strange(client.connections.url(), 200).without_effect().into()
+    strange_answer(client.connections.url(), 200).without_effect()
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {

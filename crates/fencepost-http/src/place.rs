@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
-use crate::error::Failure;
+use crate::error::Failed;
 
 /// How long a request waits for the lock before it is repeated. Proxies end a request without an answer after 60 s.
 const POLL: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(crate) struct HttpPlace {
 }
 
 /// The answer to a request for the lock that was sent at this moment for this `ttl`.
-type Answered = (Result<Answer, Failure>, Moment, Duration);
+type Answered = (Result<Answer, Failed>, Moment, Duration);
 
 impl HttpPlace {
     pub(crate) fn new(client: &Arc<HttpClient>, claim: Arc<Claim>) -> HttpPlace {
@@ -110,16 +110,16 @@ impl HttpPlace {
                 let granted = self.state.granted(self.client.connections.url(), &answer, sent, ttl);
                 Ok(Attempt::Granted(granted?))
             }
-            Err(failure) if failure.is("busy") => Ok(waits),
+            Err(failed) if failed.is("busy") => Ok(waits),
             // Its time is over. The next request finds the same place.
-            Err(failure) if failure.is("timed-out") => {
+            Err(failed) if failed.is("timed-out") => {
                 self.begin();
                 Ok(waits)
             }
-            Err(failure) if failure.is("lease-ended") => Ok(Attempt::Gone),
-            Err(failure) => {
+            Err(failed) if failed.is("lease-ended") => Ok(Attempt::Gone),
+            Err(failed) => {
                 self.queued = false;
-                Err(failure.into())
+                Err(failed.into())
             }
         }
     }
@@ -127,23 +127,23 @@ impl HttpPlace {
     async fn depart(&mut self) -> Result<Left> {
         // Hangs up.
         (self.call, self.answer) = (None, None);
-        Ok(match self.state.lease() {
-            Some(lease) => Left { held: Some(true), ..self.release(lease).await?.into() },
-            None => self.withdraw().await?,
-        })
+        match self.state.lease() {
+            Some(lease) => Ok(Left { held: Some(true), ..self.release(lease).await?.into() }),
+            None => self.withdraw().await,
+        }
     }
 
-    async fn release(&self, lease: String) -> Result<Found, Failure> {
+    async fn release(&self, lease: String) -> Result<Found> {
         let body = json!({ "lease": lease });
         match self.client.call(Ask::post("/v1/leases/release", body).runs_on()).await {
             Ok(_) => Ok(Found::Valid),
-            Err(failure) if failure.is("lease-ended") => Ok(Found::Missing),
-            Err(failure) => Err(failure),
+            Err(failed) if failed.is("lease-ended") => Ok(Found::Missing),
+            Err(failed) => Err(failed.into()),
         }
     }
 
     /// Leaves the queue, or releases a grant that was made meanwhile.
-    async fn withdraw(&self) -> Result<Left, Failure> {
+    async fn withdraw(&self) -> Result<Left> {
         let (ask, _) = self.form("/v1/withdraw");
         let answer = self.client.call(ask.runs_on()).await?;
         Ok(match answer.body.get("withdrawn").and_then(Value::as_str) {

@@ -8,7 +8,6 @@ use serde_json::json;
 
 use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::Ask;
-use crate::error::Failure;
 
 /// How many renewals are sent at the same time.
 const AT_ONCE: usize = 32;
@@ -25,10 +24,10 @@ impl HttpClient {
         while let Some(one) = renewed.next().await {
             outcome = outcome.and(one);
         }
-        Ok(outcome?)
+        outcome
     }
 
-    async fn extend(&self, state: Arc<ClaimState>) -> Result<(), Failure> {
+    async fn extend(&self, state: Arc<ClaimState>) -> Result<()> {
         let (claim, Some(lease)) = (&state.claim, state.lease()) else { return Ok(()) };
         let ttl = claim.ttl();
         let body = json!({ "lease": lease, "ttl": format!("{}ms", ttl.as_millis()) });
@@ -36,15 +35,15 @@ impl HttpClient {
         let sent = call.sent;
         match call.await {
             Ok(answer) => state.granted(self.connections.url(), &answer, sent, ttl).map(drop),
-            Err(failure) if failure.is("lease-ended") => {
-                match (failure.field("loss"), failure.field("why")) {
+            Err(failed) if failed.is("lease-ended") => {
+                match (failed.field("loss"), failed.field("why")) {
                     (Some("evicted"), Some(why)) => claim.validity.end_with(Loss::Evicted, why),
                     (Some("evicted"), None) => claim.validity.end(Loss::Evicted),
                     _ => claim.validity.end(Loss::Deleted),
                 }
                 Ok(())
             }
-            Err(failure) => Err(failure),
+            Err(failed) => Err(failed.into()),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fencepost_core::{Clock, ErrorKind, Moment, Runtime};
-use fencepost_tls::Certificates;
+use fencepost_core::{Clock, Error, ErrorKind, Moment, Result, Runtime};
+use fencepost_tls::{Certificates, TlsError};
 use futures_util::future::{Either, select};
 use http::{HeaderValue, Method, Request, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::config::Config;
 use crate::conn::connector::Connector;
 use crate::conn::{tls, trace};
-use crate::error::Failure;
+use crate::error::{ENGINE, Failed, closed, failure, strange_answer, timed_out};
 
 /// The most bytes of an answer. It may have 1,000 locks with their queues.
 const MAX_ANSWER: usize = 64 << 20;
@@ -96,15 +96,15 @@ pub(crate) struct Answer {
 pub(crate) struct Call {
     /// Before it was sent.
     pub(crate) sent: Moment,
-    reply: oneshot::Receiver<Result<Answer, Failure>>,
+    reply: oneshot::Receiver<Result<Answer, Failed>>,
 }
 
 impl Future for Call {
-    type Output = Result<Answer, Failure>;
+    type Output = Result<Answer, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The client's thread has ended, perhaps behind the request.
-        let ended = |_| Err(Failure::closed().uncertain());
+        let ended = |_| Err(closed().unknown().into());
         Pin::new(&mut self.reply).poll(cx).map(|reply| reply.unwrap_or_else(ended))
     }
 }
@@ -120,8 +120,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Nothing is connected yet.
-    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Arc<Connections>, Failure> {
-        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(tls::failure)?;
+    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Arc<Connections>> {
+        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(tls_failure)?;
         let certificates = certificates.map(Arc::new);
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -166,58 +166,58 @@ impl Connections {
                     Either::Right(_) => return,
                 }
             };
-            let answer = answer.unwrap_or_else(|| Err(Failure::timeout(connections.url())));
+            let answer = answer.unwrap_or_else(|| Err(timed_out(connections.url()).into()));
             let _ =
-                sender.send(answer.map_err(|failure| if reads { failure.without_effect() } else { failure }));
+                sender.send(answer.map_err(|failed| if reads { failed.without_effect() } else { failed }));
         });
         Call { sent, reply }
     }
 
     /// Sends a request, once more if the token has changed.
-    async fn answer(&self, ask: &Ask) -> Result<Answer, Failure> {
+    async fn answer(&self, ask: &Ask) -> Result<Answer, Failed> {
         if self.closed.load(Relaxed) {
-            return Err(Failure::closed());
+            return Err(closed().into());
         }
         let Some(secret) = &self.config.token else { return self.once(ask, None).await };
         let token = secret.text();
         match self.once(ask, Some(&token)).await {
-            Err(failure) if failure.is("unauthenticated") => match secret.after_refusal(&token) {
+            Err(failed) if failed.is("unauthenticated") => match secret.after_refusal(&token) {
                 Some(token) => self.once(ask, Some(&token)).await,
-                None => Err(failure),
+                None => Err(failed),
             },
             answer => answer,
         }
     }
 
-    async fn once(&self, ask: &Ask, token: Option<&str>) -> Result<Answer, Failure> {
+    async fn once(&self, ask: &Ask, token: Option<&str>) -> Result<Answer, Failed> {
         let request = self.request(ask, token)?;
         let response =
-            self.http.request(request).await.map_err(|error| self.failure(&error, error.is_connect()))?;
+            self.http.request(request).await.map_err(|error| self.broken(&error, error.is_connect()))?;
         let status = response.status();
         let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| {
             kind.as_bytes().starts_with(b"application/json")
                 || kind.as_bytes().starts_with(b"application/problem+json")
         });
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let bytes = body.map_err(|error| self.failure(&*error, false))?.to_bytes();
+        let bytes = body.map_err(|error| self.broken(&*error, false))?.to_bytes();
         let body = match is_json {
             true => {
-                serde_json::from_slice(&bytes).map_err(|_| Failure::strange(self.url(), status.as_u16()))?
+                serde_json::from_slice(&bytes).map_err(|_| strange_answer(self.url(), status.as_u16()))?
             }
             false => Value::Null,
         };
         match status.is_success() {
             true => Ok(Answer { status: status.as_u16(), body }),
-            false => Err(Failure::read(self.url(), status.as_u16(), body)),
+            false => Err(Failed::read(self.url(), status.as_u16(), body)),
         }
     }
 
-    fn request(&self, ask: &Ask, token: Option<&str>) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, ask: &Ask, token: Option<&str>) -> Result<Request<Full<Bytes>>> {
         let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.url(), ask.path));
         if let Some(token) = token {
             let value = HeaderValue::try_from(format!("Bearer {token}"));
             let mut value = value.map_err(|_| {
-                Failure::new(
+                failure(
                     ErrorKind::Configuration,
                     "the token has characters that no token has; check its file",
                 )
@@ -242,18 +242,18 @@ impl Connections {
             None => Bytes::new(),
         };
         let bad = |error: http::Error| {
-            Failure::new(ErrorKind::Invalid, "the URL makes no request; check its host and path")
-                .because(error.to_string())
+            failure(ErrorKind::Invalid, "the URL makes no request; check its host and path").because(error)
         };
         request.body(Full::new(body)).map_err(bad)
     }
 
     /// `unconnected`: there was no connection, so nothing was sent.
-    fn failure(&self, error: &(dyn StdError + 'static), unconnected: bool) -> Failure {
+    fn broken(&self, error: &(dyn StdError + 'static), unconnected: bool) -> Error {
         let explained =
             self.certificates.as_ref().and_then(|certificates| tls::explain(certificates, error, self.url()));
-        if let Some(failure) = explained {
-            return if unconnected { failure } else { failure.uncertain() };
+        if let Some(explained) = explained {
+            let error = tls_failure(explained);
+            return if unconnected { error } else { error.unknown() };
         }
         let cause =
             std::iter::successors(Some(error), |error: &&'_ (dyn StdError + 'static)| (*error).source())
@@ -279,7 +279,11 @@ impl Connections {
                 format!("the connection to {} broke; check that the lock service is running", self.url())
             }
         };
-        let failure = Failure::new(ErrorKind::Unreachable, message).because(cause.unwrap_or_default());
-        if unconnected { failure } else { failure.uncertain() }
+        let error = failure(ErrorKind::Unreachable, message).because(cause.unwrap_or_default());
+        if unconnected { error } else { error.unknown() }
     }
+}
+
+fn tls_failure(trouble: TlsError) -> Error {
+    Error::from(trouble).on(ENGINE)
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::ErrorKind;
 use fencepost_tls::{Certificates, Schemes, TlsError};
 use http::Uri;
 use hyper_rustls::HttpsConnector;
@@ -16,7 +15,6 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::conn::connector::BoxError;
-use crate::error::Failure;
 
 const SCHEMES: Schemes = Schemes { plain: "http:", tls: "https:" };
 
@@ -56,20 +54,11 @@ pub(crate) fn explain(
     certificates: &Certificates,
     error: &(dyn StdError + 'static),
     url: &str,
-) -> Option<Failure> {
+) -> Option<TlsError> {
     let mut causes =
         std::iter::successors(Some(error), |error: &&'_ (dyn StdError + 'static)| (*error).source());
     if causes.any(|error| error.is::<NoHandshake>()) {
-        return Some(failure(TlsError::none(&url, SCHEMES)));
+        return Some(TlsError::none(&url, SCHEMES));
     }
-    certificates.explain(error, &url, SCHEMES).map(failure)
-}
-
-pub(crate) fn failure(trouble: TlsError) -> Failure {
-    let kind: ErrorKind = trouble.kind;
-    let failure = Failure::new(kind, trouble.message);
-    match trouble.cause {
-        Some(cause) => failure.because(cause),
-        None => failure,
-    }
+    certificates.explain(error, &url, SCHEMES)
 }

@@ -10,7 +10,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::conn::connector::BoxError;
-use crate::error::Failure;
 
 pub(crate) type Stream<T> = T;
 
@@ -27,10 +26,6 @@ pub(crate) async fn connect(
     unreachable!("the URL was refused")
 }
 
-pub(crate) fn explain(_: &Certificates, _: &(dyn StdError + 'static), _: &str) -> Option<Failure> {
+pub(crate) fn explain(_: &Certificates, _: &(dyn StdError + 'static), _: &str) -> Option<TlsError> {
     unreachable!("the URL was refused")
-}
-
-pub(crate) fn failure(trouble: TlsError) -> Failure {
-    Failure::new(trouble.kind, trouble.message)
 }
