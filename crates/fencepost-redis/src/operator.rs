@@ -11,14 +11,13 @@ use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::{ENGINE, foreign, unreadable};
 use crate::script::answer::{self, ScriptReply, nonsense};
-use crate::script::history;
 use crate::script::queue::{EVICT, READ};
 use crate::script::record;
 
 /// How many locks one call reads.
 const BATCH: usize = 100;
 
-/// One resource, and its runs.
+/// One resource.
 pub(crate) async fn inspect(client: &Arc<RedisClient>, name: &Name) -> Result<Info> {
     let mut infos = look(client, std::slice::from_ref(name)).await?;
     infos.pop().unwrap_or_else(|| Ok(Info::new(name.clone(), None, Vec::new())))
@@ -35,7 +34,6 @@ pub(crate) async fn list(client: &Arc<RedisClient>, prefix: &str, page: &Page) -
     for batch in names.chunks(BATCH) {
         // A foreign key under the prefix is skipped; the locks beside it are still listed.
         let mut infos: Vec<Info> = look(client, batch).await?.into_iter().filter_map(Result::ok).collect();
-        infos.iter_mut().for_each(|info| info.runs = None);
         infos.sort_by(|a, b| a.name.cmp(&b.name));
         if !infos.into_iter().all(|info| listing.add(info, page)) {
             return Ok(listing);
@@ -149,9 +147,7 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
                 if next == b"0" {
                     let fields: Vec<_> = std::mem::take(&mut fields).into_iter().collect();
                     let info = record::info(name, &fields, now, in_parts);
-                    infos.push(
-                        info.map(|info| with_runs(info, &fields, now, in_parts)).ok_or_else(unreadable),
-                    );
+                    infos.push(info.ok_or_else(unreadable));
                 }
             }
         }
@@ -159,17 +155,6 @@ async fn look(client: &Arc<RedisClient>, names: &[Name]) -> Result<Vec<Result<In
     });
     let answers: Vec<Result<Vec<_>>> = join_all(each).await;
     Ok(answers.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
-}
-
-/// Adds the runs. Claims that were read in parts are older than the runs, and do not tell whether a run is still under way.
-fn with_runs(info: Info, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_parts: bool) -> Info {
-    let runs = history::runs(fields, now);
-    let under_way = runs.as_ref().and_then(|runs| runs.running.clone()).filter(|_| in_parts);
-    let mut info = info.with_runs(runs, now);
-    if let (Some(runs), Some(run)) = (&mut info.runs, under_way) {
-        runs.running = Some(run);
-    }
-    info
 }
 
 fn bytes(value: &Value) -> Vec<u8> {

@@ -20,7 +20,6 @@ use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Entered, ScriptReply, stays_out};
-use crate::script::history::End;
 use crate::script::queue::{BEAT, ENTER, LIVE, TAKE_UP};
 use crate::script::vote::RAISE;
 use crate::script::vote::VOTE;
@@ -79,9 +78,8 @@ impl RedisPlace {
     /// A grant that was pushed, without a round trip if enough of it is left.
     fn collect(&mut self) -> Option<Attempt> {
         let tracked = self.tracked.as_ref()?;
-        // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection. The request also begins
-        // the run that the server keeps.
-        let ask = self.client.replicas(&self.claim) > 0 || self.claim.history.is_some();
+        // A grant that replicas must acknowledge is requested again: WAIT follows that request on its connection.
+        let ask = self.client.replicas(&self.claim) > 0;
         let (pushed, anchor) = match tracked.collect() {
             Collected::Nothing => return None,
             Collected::Gone => return Some(Attempt::Gone),
@@ -157,7 +155,7 @@ impl RedisPlace {
             Entered::Busy { again } => {
                 if !self.claim.waits && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
-                    Box::pin(self.depart(End::Withdrawn, false)).await.map_err(Error::unknown)?;
+                    Box::pin(self.depart(false)).await.map_err(Error::unknown)?;
                 }
                 (self.waits, self.refused) = (false, self.claim.waits);
                 Attempt::Blocked { again: again.map(|again| self.past(again)) }
@@ -171,7 +169,7 @@ impl RedisPlace {
     async fn give_back(&mut self, copies: u32, replicas: u32) -> Error {
         // Asking again is the caller's choice: each time the lock is taken from others for as long as replicas may take.
         let error = self.client.deployment.short(copies, replicas).transient(false);
-        match self.depart(End::Withdrawn, false).await {
+        match self.depart(false).await {
             Ok(_) => {
                 self.over = true;
                 error
@@ -272,8 +270,7 @@ impl Place for RedisPlace {
     fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
         match how {
             _ if self.over => Request::ready(Ok(Found::Missing.into())),
-            Leave::Withdraw => Request::drops(self.depart(End::Withdrawn, again)),
-            Leave::Release => Request::drops(self.depart(End::Released, again)),
+            Leave::Withdraw | Leave::Release => Request::drops(self.depart(again)),
             Leave::Detach => Request::drops(async move {
                 let detached = self.take(false).await?.is_some();
                 Ok(if detached { Found::There } else { Found::Missing }.into())

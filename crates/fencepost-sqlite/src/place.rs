@@ -21,7 +21,6 @@ use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
 use crate::db::queue::{self, Outcome};
 use crate::db::rows;
-use crate::db::runs::{self, End};
 use crate::error::Failure;
 use crate::process::liveness::WAITING_TTL;
 use crate::waiters::TrackedClaim;
@@ -43,8 +42,6 @@ pub(crate) struct SqlitePlace {
     waiter: Arc<TrackedClaim>,
     /// The row's number, once known.
     seq: Option<i64>,
-    /// The token of its grant, once it was answered.
-    token: Option<u64>,
     /// Looks still to be taken at a process that has just closed its side file.
     rechecks: u8,
     native: Option<Holding>,
@@ -58,7 +55,7 @@ impl SqlitePlace {
         attached: bool,
     ) -> SqlitePlace {
         let waiter = client.waiters.insert(TrackedClaim::new(claim, attached));
-        SqlitePlace { client, session, waiter, seq: None, token: None, rechecks: 0, native: None }
+        SqlitePlace { client, session, waiter, seq: None, rechecks: 0, native: None }
     }
 
     fn id(&self) -> [u8; 16] {
@@ -105,25 +102,12 @@ impl SqlitePlace {
             record: claim.record(),
             seq: *seq,
         };
-        let at_once = match claim.history {
-            None => client.database.once(|db| queue::grant_if_free(db, &request, now.wall))?,
-            // The run is noted in the transaction of the grant.
-            Some(_) => None,
-        };
-        let outcome = match at_once {
+        let outcome = match client.database.once(|db| queue::grant_if_free(db, &request, now.wall))? {
             Some(outcome) => outcome,
             None => {
                 let ((outcome, to_wake), dead) = client.database.write(|db| {
                     let mut liveness = client.liveness(now);
                     let outcome = queue::attempt(db, &mut liveness, &request)?;
-                    if let (Outcome::Granted { seq, token }, Some(_)) = (&outcome.0, claim.history) {
-                        let begin = || runs::begin(db, claim, *token, *seq, now.wall);
-                        if claim.needs_run {
-                            begin()?;
-                        } else {
-                            runs::dispensable(db, &client.warned_of_runs, begin)?;
-                        }
-                    }
                     Ok((outcome, liveness.dead_processes().collect()))
                 })?;
                 client.wake(&to_wake);
@@ -133,7 +117,6 @@ impl SqlitePlace {
         };
         match outcome {
             Outcome::Granted { seq, token } => {
-                self.token = Some(token);
                 if self.seq.replace(seq).is_some() {
                     client.watch.forget(&client.runtime, request.id);
                 }
@@ -209,31 +192,21 @@ impl SqlitePlace {
         Ok(Attempt::Granted(Token::new(token)))
     }
 
-    fn remove(&mut self, end: End) -> Result<Removed, Failure> {
+    fn remove(&mut self) -> Result<Removed, Failure> {
         let client = &self.client;
         if client.database.is_given_up() {
             return Ok(Removed::Nothing);
         }
         let resource = self.waiter.claim.want().name.as_str();
         let id = self.id();
-        let keeps_runs = self.waiter.claim.history.is_some();
-        if !keeps_runs
-            && self.seq == Some(0)
-            && client.database.once(|db| rows::release_if_alone(db, resource, &id))?
-        {
+        if self.seq == Some(0) && client.database.once(|db| rows::release_if_alone(db, resource, &id))? {
             self.seq = None;
             return Ok(Removed::Released);
         }
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
             let mut liveness = client.liveness(now);
-            let claim = &self.waiter.claim;
-            let run = if keeps_runs { runs::ending(db, claim, self.token)? } else { None };
             let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
-            if let Some(run) = &run {
-                let note = || runs::end(db, claim, run, withdrawal.removed, now.wall, end);
-                runs::dispensable(db, &client.warned_of_runs, note)?;
-            }
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
         self.seq = None;
@@ -270,12 +243,10 @@ impl Place for SqlitePlace {
     }
 
     fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
-        let end = match how {
-            Leave::Detach => return self.request(BUSY_TIMEOUT, |place| Ok(place.detach()?.into())),
-            Leave::Withdraw => End::Withdrawn,
-            Leave::Release => End::Released,
-        };
-        self.request(BUSY_TIMEOUT, move |place| Ok(place.remove(end)?.into()))
+        self.request(BUSY_TIMEOUT, move |place| match how {
+            Leave::Detach => Ok(place.detach()?.into()),
+            Leave::Withdraw | Leave::Release => Ok(place.remove()?.into()),
+        })
     }
 
     fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {

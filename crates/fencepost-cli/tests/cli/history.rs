@@ -24,7 +24,8 @@ fn check(place: &Place, options: &[&str]) -> Said {
 /// Moves the time of all that is kept back.
 fn age(place: &Place, seconds: i64) {
     let database = rusqlite::Connection::open(place.database()).unwrap();
-    let text: String = database.query_row("SELECT runs FROM runs", [], |row| row.get(0)).unwrap();
+    let text: String =
+        database.query_row("SELECT record FROM record WHERE kind = 'run'", [], |row| row.get(0)).unwrap();
     let mut runs: Value = serde_json::from_str(&text).unwrap();
     for run in ["running", "last", "good"] {
         for time in ["since", "ended"] {
@@ -33,7 +34,7 @@ fn age(place: &Place, seconds: i64) {
             }
         }
     }
-    database.execute("UPDATE runs SET runs = ?1", [runs.to_string()]).unwrap();
+    database.execute("UPDATE record SET record = ?1 WHERE kind = 'run'", [runs.to_string()]).unwrap();
 }
 
 #[test]

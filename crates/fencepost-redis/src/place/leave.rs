@@ -7,12 +7,11 @@ use super::RedisPlace;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Departed, nonsense};
-use crate::script::history::{End, run_end};
 use crate::script::queue::{LEAVE, Setting};
 
 impl RedisPlace {
     /// Sends the request to leave with the first poll.
-    pub(super) async fn depart(&mut self, how: End, again: bool) -> Result<Left> {
+    pub(super) async fn depart(&mut self, again: bool) -> Result<Left> {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.leave(tracked);
         }
@@ -35,9 +34,9 @@ impl RedisPlace {
                 other => return Err(nonsense(&other)),
             }
         }
-        let mut call = self.departure(&key, slot, false, how);
+        let mut call = self.departure(&key, slot, false);
         if let Some(tracked) = &unanswered {
-            call = call.leaving(tracked, self.departure(&key, slot, true, how).command);
+            call = call.leaving(tracked, self.departure(&key, slot, true).command);
         }
         // Dropped here, it has left or not: the next call finds out.
         let answer = self.ask_to_leave(lane, &call).await;
@@ -45,7 +44,7 @@ impl RedisPlace {
         let value = answer.map_err(|error| if repeated { error.unknown() } else { error })?;
         let Departed { what, more, full } = Departed::read(&value)?;
         if full {
-            let call = self.departure(&key, slot, true, how);
+            let call = self.departure(&key, slot, true);
             self.client.withdrawals.later(key, call);
         }
         if more {
@@ -65,13 +64,10 @@ impl RedisPlace {
     }
 
     /// The script that ends the grant or gives up the place, and may leave a tombstone.
-    fn departure(&self, key: &[u8], slot: u16, tombstone: bool, how: End) -> Call {
+    fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
         let setting = &self.client.setting;
         match &self.claim.vote {
-            None => {
-                let run = run_end(&self.claim, self.token, how);
-                Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone, run))
-            }
+            None => Call::new(&LEAVE, slot, setting.leave(key, self.claim.id, tombstone)),
             Some(vote) => {
                 let command = setting.take_back(key, &self.claim, vote, tombstone, self.refused);
                 Call::new(&LEAVE, slot, command)

@@ -11,7 +11,6 @@
 //! functions, and a name in capitals is no local: where a script is made its value takes its place.
 
 pub(crate) mod answer;
-pub(crate) mod history;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod record;

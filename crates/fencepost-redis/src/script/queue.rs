@@ -5,8 +5,8 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
+use crate::script::Script;
 use crate::script::record::Terms;
-use crate::script::{Script, history};
 
 pub(crate) static ENTER: Script = Script::new(include_str!("lua/enter.lua"));
 pub(crate) static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
@@ -87,21 +87,17 @@ impl Setting {
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
         ENTER.command(&[key], |command| {
             self.request(command, claim, ttl, claim.waits);
-            if let Some(keep) = history::keep(claim) {
-                command.arg(keep);
-            }
         })
     }
 
     /// See lua/leave.lua.
-    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool, run: Option<[u8; 25]>) -> Cmd {
-        LEAVE.command(&[key], |command| self.leaves(command, id, tombstone, run))
+    pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool) -> Cmd {
+        LEAVE.command(&[key], |command| self.leaves(command, id, tombstone))
     }
 
-    /// Adds a claim that leaves, and how its [run ends](history::run_end).
-    pub(crate) fn leaves(&self, command: &mut Cmd, id: ClaimId, tombstone: bool, run: Option<[u8; 25]>) {
-        let run = run.as_ref().map_or(&[][..], |run| run);
-        command.arg(&self.sender(id)).arg(flag(tombstone)).arg(run);
+    /// Adds a claim that leaves.
+    pub(crate) fn leaves(&self, command: &mut Cmd, id: ClaimId, tombstone: bool) {
+        command.arg(&self.sender(id)).arg(flag(tombstone));
     }
 
     /// Ends a grant in the form that needs no more than that, see lua/layout.lua. Answered 0 where it has that form no more.

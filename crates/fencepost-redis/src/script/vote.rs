@@ -55,7 +55,7 @@ impl Setting {
         refused: bool,
     ) -> Cmd {
         LEAVE.command(&[key], |command| {
-            self.leaves(command, claim.id, tombstone, None);
+            self.leaves(command, claim.id, tombstone);
             if refused {
                 let made = (made(vote) as f64).to_be_bytes();
                 self.terms(claim).put(command, &[&made[..], &claim.id.as_u128().to_be_bytes()].concat());
@@ -68,7 +68,7 @@ impl Setting {
     /// Tells those whom the node has refused that an eviction has freed the lock: the request to leave of a claim that is not there.
     pub(crate) fn freed(&self, key: &[u8]) -> Cmd {
         LEAVE.command(&[key], |command| {
-            self.leaves(command, ClaimId::from_u128(0), false, None);
+            self.leaves(command, ClaimId::from_u128(0), false);
             command.arg("-");
         })
     }

@@ -35,9 +35,9 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
         let builder = history.into_iter().fold(Client::builder(), ClientBuilder::history);
         builder.connect(&registry, &server.url()).await.unwrap()
     };
-    let key = "fencepost:lock";
+    let key = "fencepost:\u{1}run:lock";
     cycle(&connect(None).await, 0).await;
-    assert_eq!(server.look().ask::<i64>(&["HEXISTS", key, "hl"]), 0, "nobody asked");
+    assert_eq!(server.look().ask::<i64>(&["EXISTS", key]), 0, "nobody asked");
     let look = || server.look().ask::<u64>(&["PTTL", key]) / 1_000;
     cycle(&connect(Some(days(31))).await, 0).await;
     let left = look();

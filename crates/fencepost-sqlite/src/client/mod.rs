@@ -7,7 +7,6 @@ pub(crate) mod session;
 use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,8 +39,6 @@ pub(crate) struct Client {
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
     making: Mutex<()>,
-    /// It has warned that runs cannot be recorded.
-    pub(crate) warned_of_runs: AtomicBool,
 }
 
 impl Client {
@@ -60,7 +57,6 @@ impl Client {
             waiters,
             heartbeat: OnceLock::new(),
             making: Mutex::new(()),
-            warned_of_runs: AtomicBool::new(false),
         })
     }
 

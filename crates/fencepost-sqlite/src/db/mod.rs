@@ -18,7 +18,6 @@ pub(crate) mod limits;
 pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod rows;
-pub(crate) mod runs;
 mod schema;
 
 use crate::checks::filesystem::{self, Refusal};

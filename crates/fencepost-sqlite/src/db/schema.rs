@@ -1,5 +1,5 @@
 //! The layout of the database: the table of the lines, and one of [limits]. Another one is made where it is wanted: see
-//! [`crate::db::runs`].
+//! [`crate::db::records`].
 
 use std::path::Path;
 

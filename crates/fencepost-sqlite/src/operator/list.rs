@@ -7,17 +7,13 @@ use rusqlite::{Connection, params};
 
 use crate::client::Client;
 use crate::db::rows::{Row, columns, number};
-use crate::db::runs;
 use crate::error::Failure;
 use crate::process::liveness::{Liveness, LivenessCheck};
 
 /// One resource: its living claims, and its last token.
 pub(crate) fn inspect(client: &Client, name: &Name) -> Result<Info, Failure> {
     let now = client.now();
-    client.database.read(|db| {
-        let info = one(db, &mut client.liveness(now), name)?;
-        Ok(info.with_runs(runs::of(db, name.as_str())?, now.wall))
-    })
+    client.database.read(|db| Ok(one(db, &mut client.liveness(now), name)?))
 }
 
 /// A page of the resources that somebody alive holds or waits for.

@@ -6,7 +6,6 @@ use fencepost_core::{Attempt, Error, Token};
 
 use super::SqlitePlace;
 use crate::db::queue::upgrade::{self, Upgraded};
-use crate::db::runs;
 use crate::error::{ENGINE, Failure};
 
 /// A marked reader looks again after this time, in case nobody has woken it.
@@ -19,21 +18,16 @@ impl SqlitePlace {
             self.rechecks = 3;
         }
         let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
-        let (now, before) = (client.now(), self.token);
+        let now = client.now();
         let resource = claim.want().name.as_str();
         let (upgraded, dead) = client.database.write(|db| {
             let mut liveness = client.liveness(now);
             let upgraded = upgrade::upgrade(db, &mut liveness, resource, &id, join)?;
-            if let (Upgraded::Granted { token }, Some(before), Some(_)) = (&upgraded, before, claim.history) {
-                let note = || runs::renumber(db, claim, before, *token, now.wall);
-                runs::dispensable(db, &client.warned_of_runs, note)?;
-            }
             Ok((upgraded, liveness.dead_processes().collect()))
         })?;
         client.remove_dead(dead);
         match upgraded {
             Upgraded::Granted { token } => {
-                self.token = Some(token);
                 client.watch.forget(&client.runtime, id);
                 Ok(Attempt::Granted(Token::new(token)))
             }
@@ -49,17 +43,11 @@ impl SqlitePlace {
 
     pub(super) fn downgrade(&mut self, token: Token) -> Result<Attempt, Failure> {
         let (client, claim, id) = (&self.client, &self.waiter.claim, self.id());
-        let (now, before) = (client.now(), self.token);
+        let now = client.now();
         let resource = claim.want().name.as_str();
-        let next = client.database.write(|db| {
-            let next = upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token.get())?;
-            if let (Some(_), Some(before), Some(_)) = (&next, before, claim.history) {
-                let note = || runs::renumber(db, claim, before, token.get(), now.wall);
-                runs::dispensable(db, &client.warned_of_runs, note)?;
-            }
-            Ok(next)
-        })?;
-        self.token = Some(token.get());
+        let next = client
+            .database
+            .write(|db| Ok(upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token.get())?))?;
         client.watch.forget(&client.runtime, id);
         let Some(next) = next else { return Ok(Attempt::Gone) };
         client.wake(&next);

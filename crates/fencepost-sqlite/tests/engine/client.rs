@@ -226,7 +226,8 @@ async fn a_run_that_cannot_be_recorded_costs_a_firing_and_no_lock() {
     let registry = Registry::new().with("sqlite", fencepost_sqlite::open);
     let locks = Client::builder().history(day).connect(&registry, &database.url()).await.unwrap();
     locks.mutex(NAME).unwrap().lock().await.unwrap().release().await.unwrap();
-    database.maintain("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no room'); END");
+    database
+        .maintain("CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'no room'); END");
     let guard = locks.mutex(NAME).unwrap().lock().wait(SOON).await.expect("it is free");
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -246,6 +247,7 @@ async fn a_run_that_cannot_be_recorded_costs_a_firing_and_no_lock() {
     let Firing::First(guard) = once.begin().wait(SOON).await.unwrap() else { panic!("it has not run") };
     guard.report(0);
     // Its work is done, so its end is no reason to keep the lock.
-    database.maintain("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no room'); END");
+    database
+        .maintain("CREATE TRIGGER full BEFORE INSERT ON record BEGIN SELECT RAISE(ABORT, 'no room'); END");
     guard.release().await.expect("it was held");
 }

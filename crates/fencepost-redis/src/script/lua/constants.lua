@@ -10,9 +10,8 @@ LIVE = 1900000; TOMB = 60000000; TOMBS = 1000
 -- One call clears away at most MOST dead claims, admits five times as many, reads about SCAN fields in search of the dead, and passes over
 -- at most OVER claims in the line. When a message first finds that a process cannot be reached, its claim counts as UNREACHED of those.
 MOST = 100; SCAN = 1000; OVER = 10000; UNREACHED = 50
--- Formats, see layout.lua. RUN_TEXT, TERMS_TEXT: where the claim's text begins in a RUN and in TERMS. TERMS_START: where the terms of a
+-- Formats, see layout.lua. TERMS_START: where the terms of a
 -- CLAIM begin. KIND: the first byte of the names of fields c and p.
 SUMMARY = '>BBI4I4dddddddI4I4'; SCANNED = '>d'; IDLE_SUMMARY = '>Bdddd'; SENDER = '>dc16BB'; REQUEST = '>Bddc16BB'; TERMS = '>BI4I4c16'
-RUN = '>ddddB'; RUN_TEXT = 34; RUN_END = '>dddB'; REPORTED = 1; LOST = 2; WITHDRAWN = 16; TERMS_TEXT = 26; MILLIS = '>d'
 RECORD = '>Bddddd'; CLAIM = '>BdddddBI4I4c16'; TERMS_START = 42; PROCESS = '>dI4'; PLACE = '>c16c16'; STONE = '>dc16'; STONES = '>ddd'
 REFUSED = '>dc16'; CLAIM_FIELD = '>Bc16'; KIND_CLAIM = 99; KIND_PROCESS = 112

@@ -1,32 +1,22 @@
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
--- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua; 2 how long to keep its run in ms, or nothing: there is no run to keep.
+-- KEYS[1] the lock. ARGV: 1 the request, see REQUEST in layout.lua.
 -- Reply: HDEL token: holds, and HDEL releases it. HELD token: holds.
 --        WAIT again number token: waits. `again`: ms until another look is worth it, or -1. `number`: in the line. `token`: the last one.
 --        BUSY again: left nothing behind. GONE: has left, was evicted, or its lease is over.
 --        DENY limit: asks for more permits than the limit of the lock.
 -- include layout
 local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[1])
-local mode, permits, of, process, text = struct.unpack(TERMS, ARGV[1], terms)
-local keep, since, alone, summary, status = ARGV[2], now, true, nil, 'HELD'
-if keep then
-  local kept
-  summary, kept = unpack(redis.call('HMGET', key, 's', 'hk'))
-  -- No shorter than another claim has asked before.
-  keep = math.max(math.floor(now / 1000) + keep, kept and struct.unpack(MILLIS, kept) or 0)
-else
-  summary = redis.call('HGET', key, 's')
-end
+local mode, permits, of, process = struct.unpack(TERMS, ARGV[1], terms)
+local summary, status = redis.call('HGET', key, 's'), 'HELD'
 -- include idle
 if form ~= FULL_FORM and not lone and mode == EXCLUSIVE then
   -- The usual case: nobody holds the lock or waits.
   token = math.max(token + 1, now)
-  local moved = math.max(expiry(expires, now + lease, token, retention), keep or 0)
-  -- Where a run is kept, only leave.lua may release the lock: it writes down how the run ended.
-  local hdel = not keep
-  summary = struct.pack(IDLE_SUMMARY, hdel and HDEL_FORM or IDLE_FORM, now, token, moved, number) .. ARGV[1]
-  if hdel then redis.call('HSET', key, 's', summary, 'l' .. id, '') else redis.call('HSET', key, 's', summary) end
+  local moved = expiry(expires, now + lease, token, retention)
+  summary = struct.pack(IDLE_SUMMARY, HDEL_FORM, now, token, moved, number) .. ARGV[1]
+  redis.call('HSET', key, 's', summary, 'l' .. id, '')
   if moved > expires then redis.call('PEXPIREAT', key, moved) end
-  if hdel then status = 'HDEL' end
+  status = 'HDEL'
 else
   -- include open, change
   local inbox, cluster = string.sub(key, 1, prefix) .. '@', in_cluster == 1
@@ -90,17 +80,7 @@ else
   end
   -- Saved even if the lease does not change: the client waits until replicas have this write.
   confirm(lock, own_field, claim, lease, retention)
-  if keep and keep > lock.expires then lock.expires, lock.moved = keep, true end
   save(lock, known)
-  token, since, alone = claim.token, claim.since, lock.holders == 1
-end
-if keep then
-  local under_way = redis.call('HGET', key, 'hr')
-  if not under_way or struct.unpack('>d', under_way) ~= token then
-    -- Nobody else holds the lock: the run before this one has ended without a report.
-    if under_way and alone then redis.call('HSET', key, 'hl', under_way) end
-    under_way = struct.pack(RUN, token, since, 0, 0, 0) .. string.sub(ARGV[1], text)
-  end
-  redis.call('HSET', key, 'hr', under_way, 'hk', struct.pack(MILLIS, keep))
+  token = claim.token
 end
 return status .. struct.pack('>d', token)

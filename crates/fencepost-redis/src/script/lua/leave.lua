@@ -1,15 +1,14 @@
 -- Releases a grant, or gives up a place in the line, and hands the lock on.
 -- KEYS[1] the lock. ARGV: 1 the sender, see SENDER in layout.lua; 2 "1" to leave a tombstone, because a request of this claim may still be
--- on its way; 3 how its run ends, see RUN_END in layout.lua, or empty: there is no run to keep; 4 at a node of a quorum only: what the
--- node wrote down when it refused the claim, see REFUSED in layout.lua, or empty: it did not.
+-- on its way; 3 at a node of a quorum only: what the node wrote down when it refused the claim, see REFUSED in layout.lua, or empty: it did
+-- not.
 -- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease was over.
 --        `more` is 1: renew.lua has work to do. `full` is 1: there is no room for a tombstone, call this again later.
 -- include layout
 local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[1])
-local tombstone, refusal, inbox, cluster = ARGV[2] == '1', ARGV[4], string.sub(key, 1, prefix) .. '@', in_cluster == 1
+local tombstone, refusal, inbox, cluster = ARGV[2] == '1', ARGV[3], string.sub(key, 1, prefix) .. '@', in_cluster == 1
 local own_field, status, full = 'c' .. id, 'NONE', 0
-local summary, record, kept = unpack(redis.call('HMGET', key, 's', own_field, 'hk'))
-kept = kept and struct.unpack(MILLIS, kept) or 0
+local summary, record = unpack(redis.call('HMGET', key, 's', own_field))
 -- include idle, open, change
 local claim = lone
 if lone and lone.id == id then
@@ -47,45 +46,12 @@ elseif claim then
   if claim.deadline > now then status = 'FREE' end
   count(lock, claim, -1)
 end
--- Writes down the end of the run with the token `own`. The run is in hr; or in hl without an end, if a later claim found it there; or in
--- neither, if this is one of several holders: then it is made from the claim. One that is in hl with an end was reported before.
-if ARGV[3] ~= '' then
-  local keep, own, code, flags = struct.unpack(RUN_END, ARGV[3])
-  if claim and claim.token > 0 then own = claim.token end
-  local under_way, last = unpack(redis.call('HMGET', key, 'hr', 'hl'))
-  if under_way and struct.unpack('>d', under_way) ~= own then under_way = nil end
-  local since, text
-  if under_way then
-    _, since = struct.unpack('>dd', under_way)
-    text = string.sub(under_way, RUN_TEXT)
-    del('hr')
-  end
-  if flags < WITHDRAWN then
-    local last_token, last_since, last_end = 0, 0, 0
-    if last then last_token, last_since, last_end = struct.unpack('>ddd', last) end
-    if not text and last_token == own then
-      if last_end == 0 then since, text = last_since, string.sub(last, RUN_TEXT) end
-    elseif not text and status == 'FREE' then
-      since, text = claim.since, string.sub(claim.terms, TERMS_TEXT)
-      if claim.state == EVICTED then text = string.match(text, '(.*)%z') end
-    end
-    if text then
-      if status ~= 'FREE' and flags < LOST then flags = flags + LOST end
-      local run = struct.pack(RUN, own, since, now, code, flags) .. text
-      set('hl', run)
-      if flags == REPORTED and code == 0 then set('hg', run) end
-      kept = math.max(kept, math.floor(now / 1000) + keep)
-      set('hk', struct.pack(MILLIS, kept))
-      if kept > lock.expires then lock.expires, lock.moved = kept, true end
-    end
-  end
-end
 if claim or tombstone or written or #sets > 0 or #dels > 0 or lock.waiting > 0 then
   -- The hand-over reads the line as it is stored.
   if status == 'LEFT' then touch(lock) end
   -- include hand_over
-  -- The key of an idle lock stays for its last token and its runs alone.
-  local rest = math.max(math.floor(math.max(now, lock.token) / 1000) + retention, kept)
+  -- The key of an idle lock stays for its last token alone.
+  local rest = math.floor(math.max(now, lock.token) / 1000) + retention
   if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > rest + retention then lock.expires, lock.moved = rest, true end
   save(lock, true)
 end

@@ -1,17 +1,10 @@
 -- Reads locks as they are, about SCAN fields at most. KEYS the locks. ARGV where to go on in each, at first 0.
 -- Reply: a list: LIST, now in µs, then of each lock that was read the cursor and some fields, or the error of a key that is no hash.
--- Of a lock that is read in several calls, each of them reads all fields of its runs: a missing one is empty.
 -- include layout
 local list, left = { 'LIST', now }, SCAN
 for i, key in ipairs(KEYS) do
   local got = redis.pcall('HSCAN', key, ARGV[i], 'COUNT', left)
   local cursor, fields = unpack(got)
-  if cursor and (cursor ~= '0' or ARGV[i] ~= '0') then
-    local names = { 'hr', 'hl', 'hg', 'hk' }
-    for n, value in ipairs(redis.call('HMGET', key, unpack(names))) do
-      fields[#fields + 1], fields[#fields + 2] = names[n], value or ''
-    end
-  end
   list[i + 2], left = got, left - #(fields or {}) / 2
   if left <= 0 or cursor and cursor ~= '0' then break end
 end

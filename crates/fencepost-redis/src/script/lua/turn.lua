@@ -17,15 +17,6 @@ local claim = record and unpack_claim(record)
 if not claim or claim.state ~= HANDED and claim.state ~= HOLDS or claim.deadline <= now then return 'GONE' end
 local known, marked = math.floor(claim.of / 2), is_marked(claim)
 
--- Gives the claim this token, and its run, too.
-local function set_token(token)
-  local under_way = redis.call('HGET', key, 'hr')
-  if under_way and struct.unpack('>d', under_way) == claim.token then
-    set('hr', struct.pack('>d', token) .. string.sub(under_way, 9))
-  end
-  claim.token = token
-end
-
 -- Rewrites the terms of the claim for this turn.
 local function become(mode, of)
   local _, _, _, process, text = struct.unpack(TERMS, claim.terms)
@@ -37,7 +28,7 @@ if ARGV[3] ~= '1' then
   -- A turn that was made before is not made again: by now a later one may have made the claim exclusive.
   if turn > known then
     if claim.mode == EXCLUSIVE then unmark(lock) end
-    set_token(tonumber(ARGV[4]))
+    claim.token = tonumber(ARGV[4])
     become(SHARED, 0)
     touch(lock)
     -- include hand_over
@@ -53,7 +44,7 @@ rival = rival and unpack_claim(rival)
 if rival and (rival.state == HANDED or rival.state == HOLDS) and rival.deadline > now and is_marked(rival) then return 'ELSE' end
 if lock.holders == 1 then
   lock.token = math.max(lock.token + 1, now)
-  set_token(lock.token)
+  claim.token = lock.token
   lock.marked, lock.mode = false, EXCLUSIVE
   if marked then del('u') end
   become(EXCLUSIVE, 0)

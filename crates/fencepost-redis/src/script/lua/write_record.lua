@@ -11,6 +11,9 @@ end
 if version == ARGV[4] then return 1 end
 if version ~= ARGV[3] then return 0 end
 local till = now + ARGV[6]
+local expiry = string.format('%.0f', math.ceil(till / 1000))
+-- A full server allows what follows a PEXPIREAT. So the end of a run can be noted there, but no new record is made.
+if version ~= '0' then redis.call('PEXPIREAT', key, expiry) end
 redis.call('HSET', key, 'version', ARGV[4], 'record', ARGV[5], 'until', string.format('%.0f', till))
-redis.call('PEXPIREAT', key, string.format('%.0f', math.ceil(till / 1000)))
+if version == '0' then redis.call('PEXPIREAT', key, expiry) end
 return 1

@@ -315,7 +315,7 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
             setting.raise(&key(*lock), ClaimId::from_u128(*id), Token::new(*to), *again)
         }
         Act::Freed => setting.freed(&key(*lock)),
-        Act::Leave { id, tombstone } => setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone, None),
+        Act::Leave { id, tombstone } => setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone),
         Act::Keep { .. } => setting.renew(&kept(setting, acts)),
         Act::Take { id, mode, ours, ttl, .. } => {
             setting.take_up(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
