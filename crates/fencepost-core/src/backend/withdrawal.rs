@@ -12,6 +12,8 @@ pub enum Found {
     There,
     /// The claim was not there.
     Missing,
+    /// Neither this request nor an earlier one has removed the claim. A layer whose parts are claims themselves knows that.
+    Nothing,
 }
 
 /// The requests to withdraw or release a claim, from the first one on. A request may take effect although its reply is lost; the one that
@@ -69,6 +71,7 @@ impl Withdrawal {
             Found::There => was_valid,
             // An earlier request took effect, and its reply was lost.
             Found::Missing => was_valid && self.repeated,
+            Found::Nothing => false,
         };
         match (removed, held) {
             (true, true) => Removed::Released,
@@ -108,6 +111,7 @@ mod tests {
             (yes, 2, Found::Valid, yes),
             (yes, 2, Found::There, yes),
             (yes, 2, Found::Missing, yes),
+            (yes, 2, Found::Nothing, no),
             (no, 1, Found::Valid, yes),
             (no, 1, Found::There, no),
             (no, 1, Found::Missing, no),

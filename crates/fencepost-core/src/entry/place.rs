@@ -161,6 +161,16 @@ impl From<Found> for Left {
     }
 }
 
+impl Left {
+    /// For a layer: its parts at the engines are claims themselves, so they know what earlier requests have removed.
+    pub fn by_parts(removed: Removed) -> Left {
+        match removed {
+            Removed::Nothing => Found::Nothing.into(),
+            Removed::Released | Removed::Withdrawn => removed.into(),
+        }
+    }
+}
+
 /// For an engine that knows what it removed.
 impl From<Removed> for Left {
     fn from(removed: Removed) -> Left {
