@@ -201,10 +201,26 @@ impl Claim {
         Outcome { exit_code: self.reported().map(|(code, _)| code), end: end.unwrap_or(lost) }
     }
 
-    /// Takes over what operators see of another claim beside its holder: the reason and the limits.
-    pub fn show_as(&mut self, other: &Claim) {
-        self.reason.clone_from(&other.reason);
-        (self.max_hold, self.max_wait) = (other.max_hold, other.max_wait);
+    /// Makes the claim that a layer makes at one of its engines on behalf of this one: it asks for the same, and operators see the same
+    /// of it. Its id, its validity, its vote and its replicas are its own. No two parts of a claim have the same `number`.
+    pub fn part(&self, number: u32) -> Claim {
+        let (id, holder) = (self.id.derive(number), Arc::clone(&self.holder));
+        let mut part = Claim::new(id, self.want.clone(), self.ttl(), holder, self.runtime.clone());
+        (part.waits, part.renewed, part.read_write) = (self.waits, self.renewed, self.read_write);
+        part.reason.clone_from(&self.reason);
+        (part.max_hold, part.max_wait) = (self.max_hold, self.max_wait);
+        (part.history, part.needs_run) = (self.history, self.needs_run);
+        part
+    }
+
+    /// Takes over how the work of `outer` ended, whose [part](Claim::part) this is.
+    pub(crate) fn end_as(&self, outer: &Claim) {
+        if outer.is_released() {
+            self.set_released();
+        }
+        if let Some((exit_code, end)) = outer.reported() {
+            self.report(exit_code, end);
+        }
     }
 
     /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.

@@ -17,28 +17,20 @@ pub(super) struct Part {
     pub(super) token: Option<Token>,
     /// `None`: the part is being dropped.
     entry: Option<Box<dyn Entry>>,
-    asked: bool,
     left: Option<Removed>,
 }
 
 impl Part {
     /// Part number `number` of `outer`. No two parts of a claim have the same number.
     pub(super) fn new(engine: &dyn Backend, role: Role, outer: &Claim, number: u32, join: bool) -> Part {
-        let id = outer.id.derive(number);
-        let want = outer.want().clone();
-        let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
+        let mut claim = outer.part(number);
         claim.waits = join;
-        claim.renewed = outer.renewed;
-        claim.read_write = outer.read_write;
-        claim.show_as(outer);
-        claim.history = outer.history;
-        claim.needs_run = outer.needs_run;
         if role == Role::Primary {
             claim.replicas = outer.replicas;
         }
         let claim = Arc::new(claim);
         let entry = Some(engine.enter(Arc::clone(&claim)));
-        Part { role, claim, token: None, entry, asked: false, left: None }
+        Part { role, claim, token: None, entry, left: None }
     }
 
     fn entry(&mut self) -> &mut dyn Entry {
@@ -46,7 +38,6 @@ impl Part {
     }
 
     pub(super) fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.asked = true;
         self.entry().attempt()
     }
 
@@ -71,12 +62,7 @@ impl Part {
         if let Some(left) = self.left {
             return Ok(left);
         }
-        if outer.is_released() {
-            self.claim.set_released();
-        }
-        if let Some((exit_code, end)) = outer.reported() {
-            self.claim.report(exit_code, end);
-        }
+        self.claim.end_as(outer);
         let left = how.ask(self.entry()).await?;
         self.left = Some(left);
         Ok(left)
@@ -85,8 +71,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let nothing = !self.asked || self.left.is_some();
-        if let Some(entry) = self.entry.take().filter(|_| !nothing) {
+        if let Some(entry) = self.entry.take().filter(|_| self.left.is_none()) {
             clean_up(entry, &self.claim, Cleanup::Withdraw);
         }
     }

@@ -80,7 +80,7 @@ pub(crate) struct NodeClaim {
 }
 
 /// Which seat of which claim.
-struct Place {
+struct Seat {
     number: u32,
     nodes: u32,
     generation: u32,
@@ -101,18 +101,14 @@ impl NodeClaim {
         attached: bool,
     ) -> NodeClaim {
         let (number, nodes) = (number as u32, nodes as u32);
-        NodeClaim::of(node, Place { number, nodes, generation: 0, order, attached, again: false }, outer)
+        NodeClaim::of(node, Seat { number, nodes, generation: 0, order, attached, again: false }, outer)
     }
 
-    fn of(node: &Arc<Node>, place: Place, outer: &Claim) -> NodeClaim {
-        let Place { number, nodes, generation, order, attached, again } = place;
-        let id = outer.id.derive(number + nodes * generation);
-        let want = outer.want().clone();
-        let mut claim = Claim::new(id, want, outer.ttl(), Arc::clone(&outer.holder), outer.runtime.clone());
+    fn of(node: &Arc<Node>, seat: Seat, outer: &Claim) -> NodeClaim {
+        let Seat { number, nodes, generation, order, attached, again } = seat;
+        let mut claim = outer.part(number + nodes * generation);
         // A claim that is held already needs no place in the queue.
         claim.waits = outer.waits && !again;
-        claim.renewed = outer.renewed;
-        claim.show_as(outer);
         claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));
         let claim = Arc::new(claim);
         let entry = match attached {
@@ -148,16 +144,15 @@ impl NodeClaim {
 
     fn anew(&self, outer: &Claim, attached: bool, again: bool) -> NodeClaim {
         let (number, nodes, generation) = (self.number, self.nodes, self.generation + 1);
-        let place = Place { number, nodes, generation, order: self.vote().order, attached, again };
-        NodeClaim::of(&self.node, place, outer)
+        let seat = Seat { number, nodes, generation, order: self.vote().order, attached, again };
+        NodeClaim::of(&self.node, seat, outer)
     }
 
     /// Takes a grant back that was detached here, so that it is released.
     pub(crate) fn take_up(&mut self, outer: &Claim) {
         let NodeClaim { number, nodes, generation, .. } = *self;
-        let place =
-            Place { number, nodes, generation, order: self.vote().order, attached: true, again: false };
-        *self = NodeClaim::of(&self.node, place, outer);
+        let seat = Seat { number, nodes, generation, order: self.vote().order, attached: true, again: false };
+        *self = NodeClaim::of(&self.node, seat, outer);
     }
 
     /// Whether a client that attaches the lease would find the grant at this node.
