@@ -6,14 +6,15 @@ use std::time::Duration;
 use futures_util::future::join;
 
 use super::engines::{Engines, Role, Stand};
-use super::entry::DegradeEntry;
 use super::held::AllHeld;
 use super::info::{joined, joined_pages, tokens_of_one_claim};
+use super::place::DegradePlace;
 use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary};
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
 use crate::backend::{Backend, Entry, Operator, Reply};
+use crate::entry::ClaimEntry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -121,12 +122,13 @@ impl Backend for DegradeLayer {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(DegradeEntry::new(&self.engines, &self.all, self.max_ttl, claim))
+        let place = DegradePlace::new(&self.engines, &self.all, self.max_ttl, Arc::clone(&claim));
+        ClaimEntry::enter(claim, place)
     }
 
+    /// Core does not call it, because no lease is detached.
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        // Core does not ask for it: there are no detached leases.
-        Box::new(DegradeEntry::gone(&self.engines, &self.all, claim))
+        self.enter(claim)
     }
 
     fn operator(&self) -> &dyn Operator {

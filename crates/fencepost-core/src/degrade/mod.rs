@@ -2,11 +2,11 @@
 
 mod breaker;
 mod engines;
-mod entry;
 mod held;
 mod info;
 mod layer;
 mod part;
+mod place;
 mod policy;
 mod primary;
 mod session;

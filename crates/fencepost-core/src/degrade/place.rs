@@ -1,4 +1,4 @@
-//! One claim at the engines of the layer.
+//! What is asked of the engines of the layer for one claim.
 
 use std::any::Any;
 use std::pin::{Pin, pin};
@@ -15,7 +15,8 @@ use super::session::DegradeSession;
 use crate::backend::admission::Mode;
 use crate::backend::claim::Claim;
 use crate::backend::degraded::Degraded;
-use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
+use crate::backend::{Attempt, Removed, Reply, Session};
+use crate::entry::place::{Leave, Left, Place, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::cleanup::Cleanup;
 use crate::telemetry;
@@ -25,7 +26,7 @@ use crate::token::Token;
 /// The clock of the fallback may be ahead of the primary's by as much: so long a claim waits until the primary's token is greater.
 const LONGEST_SKEW: Duration = Duration::from_secs(1);
 
-pub(super) struct DegradeEntry {
+pub(super) struct DegradePlace {
     engines: Arc<Engines>,
     all: Arc<AllHeld>,
     held: Arc<Held>,
@@ -42,17 +43,16 @@ pub(super) struct DegradeEntry {
     /// When the fallback's grant was made, if the primary was asked right after that.
     granted_at: Option<Moment>,
     token: Option<Token>,
-    left: Option<Removed>,
 }
 
-impl DegradeEntry {
+impl DegradePlace {
     pub(super) fn new(
         engines: &Arc<Engines>,
         all: &Arc<AllHeld>,
         max_ttl: Duration,
         claim: Arc<Claim>,
     ) -> Self {
-        DegradeEntry {
+        DegradePlace {
             engines: Arc::clone(engines),
             all: Arc::clone(all),
             held: Arc::default(),
@@ -64,24 +64,16 @@ impl DegradeEntry {
             change: None,
             granted_at: None,
             token: None,
-            left: None,
         }
     }
 
-    /// One that has nothing at the engines.
-    pub(super) fn gone(engines: &Arc<Engines>, all: &Arc<AllHeld>, claim: Arc<Claim>) -> Self {
-        let mut entry = DegradeEntry::new(engines, all, Duration::ZERO, claim);
-        entry.left = Some(Removed::Nothing);
-        entry
+    async fn ask_engines(&mut self) -> Result<Attempt> {
+        // The engine that has granted it keeps the grant until the claim leaves.
+        let granted = |place: &Self| place.parts.iter().any(Part::is_granted);
+        self.drive().await.map_err(|error| if granted(self) { error.unknown() } else { error })
     }
 
     async fn drive(&mut self) -> Result<Attempt> {
-        if let Some(token) = self.token.filter(|_| self.left.is_none()) {
-            return Ok(if self.claim.is_valid() { Attempt::Granted(token) } else { Attempt::Gone });
-        }
-        if self.left.is_some() {
-            return Ok(Attempt::Gone);
-        }
         if self.claim.ttl() > self.max_ttl {
             let (ttl, most) = (self.claim.ttl(), self.max_ttl);
             return Err(Error::invalid(format!(
@@ -155,7 +147,6 @@ impl DegradeEntry {
                 }
                 Attempt::Gone => {
                     self.parts.clear();
-                    self.left = Some(Removed::Nothing);
                     return Ok(Some(Attempt::Gone));
                 }
                 blocked @ Attempt::Blocked { .. } => {
@@ -203,7 +194,6 @@ impl DegradeEntry {
         }
         if self.parts.iter().any(|part| !part.claim.is_valid()) {
             self.parts.clear();
-            self.left = Some(Removed::Nothing);
             return Ok(Some(Attempt::Gone));
         }
         if engines.has_fallback() && plan.roles.len() == 2 && !self.tokens_grow(now).await? {
@@ -276,10 +266,7 @@ impl DegradeEntry {
         join_all(self.parts.iter_mut().map(|part| part.leave(how, claim))).await
     }
 
-    async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
-        if let Some(left) = self.left {
-            return Ok(left);
-        }
+    async fn depart(&mut self, how: Cleanup) -> Result<Left> {
         let granted = self.token.is_some();
         // The engines that the grant rests on.
         let needed: Vec<Role> = {
@@ -293,13 +280,17 @@ impl DegradeEntry {
             self.parts.retain(|part| needed.contains(&part.role));
         }
         let roles: Vec<Role> = self.parts.iter().map(|part| part.role).collect();
-        let mut removed = Removed::Nothing;
+        let (mut removed, mut failed) = (Removed::Nothing, None);
         let mut released = granted;
         for (role, left) in roles.into_iter().zip(self.leave_parts(how).await) {
-            match left? {
-                Removed::Nothing => released &= !needed.contains(&role),
-                Removed::Released | Removed::Withdrawn => removed = Removed::Withdrawn,
+            match left {
+                Ok(Removed::Nothing) => released &= !needed.contains(&role),
+                Ok(Removed::Released | Removed::Withdrawn) => removed = Removed::Withdrawn,
+                Err(error) => failed = failed.or(Some(error)),
             }
+        }
+        if let Some(error) = failed {
+            return Err(if removed == Removed::Nothing { error } else { error.unknown() });
         }
         let removed = if !granted {
             removed
@@ -309,9 +300,8 @@ impl DegradeEntry {
             Removed::Nothing
         };
         self.parts.clear();
-        self.left = Some(removed);
         self.all.remove(self.claim.id);
-        Ok(removed)
+        Ok(Left::by_parts(removed))
     }
 }
 
@@ -327,12 +317,12 @@ async fn changed(engines: Arc<Engines>, roles: &'static [Role]) {
     }
 }
 
-impl Entry for DegradeEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(self.drive())
+impl Place for DegradePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(self.ask_engines())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(plan) = self.plan else { return Poll::Ready(()) };
         let engines = &self.engines;
         let change = self.change.get_or_insert_with(|| Box::pin(changed(Arc::clone(engines), plan.roles)));
@@ -350,7 +340,7 @@ impl Entry for DegradeEntry {
         self.plan?.wait.map(|until| self.engines.nobody(until))
     }
 
-    fn renewal(&self) -> Option<Renewal> {
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
         self.share();
         let (mut id, mut renews) = (0, self.token.is_some());
         for part in &self.held.lock().parts {
@@ -360,23 +350,12 @@ impl Entry for DegradeEntry {
             };
             renews |= part.renewal.is_some();
         }
-        let session = Arc::new(DegradeSession::new(&self.engines, &self.all, id));
-        renews.then(|| Renewal { claim: Arc::clone(&self.claim), session })
+        renews.then(|| Arc::new(DegradeSession::new(&self.engines, &self.all, id)) as Arc<dyn Session>)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(Cleanup::Withdraw))
-    }
-
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(Cleanup::Release))
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::ready(Err(Error::unsupported(
-            self.engines.primary.name(),
-            "detached leases with a degrade policy",
-        )))
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        let how = if how == Leave::Release { Cleanup::Release } else { Cleanup::Withdraw };
+        Request::drops(self.depart(how))
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
@@ -387,7 +366,7 @@ impl Entry for DegradeEntry {
     }
 }
 
-impl Drop for DegradeEntry {
+impl Drop for DegradePlace {
     fn drop(&mut self) {
         self.all.remove(self.claim.id);
     }
