@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use fencepost_core::{Mode, Token};
 
-use super::entry::{QuorumEntry, Verdict};
 use super::node_claim::{NodeClaim, NodeState};
+use super::place::{QuorumPlace, Verdict};
 
-impl QuorumEntry {
+impl QuorumPlace {
     /// The verdict, if there is one; until then it sends what is missing for it.
     pub(crate) fn judge(&mut self, seats: &mut [NodeClaim], late: bool) -> Option<Verdict> {
         let (now, need, nodes) = (self.shared.clock.now(), self.need, seats.len());

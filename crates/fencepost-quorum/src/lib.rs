@@ -2,10 +2,10 @@
 
 mod decision;
 mod doctor;
-mod entry;
 mod node;
 mod node_claim;
 mod operator;
+mod place;
 mod records;
 mod session;
 mod stragglers;
@@ -21,13 +21,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Mode,
-    Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token, jitter,
+    Backend, Capabilities, Claim, ClaimEntry, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info,
+    Listing, Mode, Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime,
+    Token, jitter,
 };
 
-use entry::QuorumEntry;
 use node::Node;
 use node_claim::NodeClaim;
+use place::QuorumPlace;
 use records::QuorumRecords;
 use stragglers::Stragglers;
 
@@ -250,11 +251,11 @@ impl Backend for Quorum {
     }
 
     fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(QuorumEntry::new(&self.0, claim, false))
+        ClaimEntry::enter(Arc::clone(&claim), QuorumPlace::new(&self.0, claim, false))
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(QuorumEntry::new(&self.0, claim, true))
+        ClaimEntry::attach(Arc::clone(&claim), QuorumPlace::new(&self.0, claim, true))
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -2,25 +2,21 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Cleanup, Error, Removed, Result, State};
+use fencepost_core::{Cleanup, Error, Found, Left, Removed, Result, State};
 
-use super::entry::QuorumEntry;
 use super::node_claim::{NodeClaim, NodeState};
+use super::place::QuorumPlace;
 
 /// So long at most a release that a majority has confirmed waits for those to whom it has not been sent yet, and no longer than
 /// the majority took: what is left to the background is sent only there, and keeps the lock held at that node until then.
 const STRAGGLERS: Duration = Duration::from_millis(1);
 
-impl QuorumEntry {
+impl QuorumPlace {
     pub(crate) fn dispose(&mut self, how: Cleanup) {
         self.seats().iter_mut().for_each(|seat| seat.retire(how));
-        self.left = Some(Removed::Nothing);
     }
 
-    pub(crate) async fn leave(&mut self, how: Cleanup) -> Result<Removed> {
-        if let Some(left) = self.left {
-            return Ok(left);
-        }
+    pub(crate) async fn depart(&mut self, how: Cleanup) -> Result<Left> {
         let now = self.shared.clock.now();
         let valid = self.grant.is_some() && !matches!(self.claim.validity.state(now), State::Lost(_));
         let need = self.shared.need;
@@ -99,11 +95,10 @@ impl QuorumEntry {
                 None => seat.retire(how),
             }
         }
-        self.left = Some(left);
-        Ok(left)
+        Ok(Left::by_parts(left))
     }
 
-    pub(crate) async fn cut_loose(&mut self) -> Result<()> {
+    pub(crate) async fn cut_loose(&mut self) -> Result<Left> {
         let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
         for seat in self.seats().iter_mut() {
             seat.claim.set_ttl(ttl);
@@ -128,7 +123,6 @@ impl QuorumEntry {
                 seat.retire(Cleanup::Withdraw);
             }
         }
-        self.left = Some(Removed::Nothing);
-        Ok(())
+        Ok(Found::There.into())
     }
 }

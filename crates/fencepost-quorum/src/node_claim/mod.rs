@@ -200,9 +200,11 @@ impl NodeClaim {
         }
     }
 
-    /// A request may have taken effect, and it is not known whether it has.
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.is_away() || matches!(self.standing, NodeState::Failed(_, true))
+    /// The node has the claim, waiting or granted, or may have it because a request has no answer.
+    pub(crate) fn may_be_there(&self) -> bool {
+        let there =
+            matches!(self.standing, NodeState::Won(_) | NodeState::Refused(_) | NodeState::Failed(_, true));
+        there || self.is_away()
     }
 
     /// Returns the node's error, once.

@@ -1,4 +1,4 @@
-//! One claim at all nodes.
+//! What is asked of all nodes for one claim.
 
 use fencepost_core::sync::Mutex;
 use std::collections::hash_map;
@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backoff, Claim, Cleanup, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result,
-    Session, State, Token,
+    Attempt, Backoff, Claim, Cleanup, Error, ErrorKind, Leave, Left, Moment, Place, Request, Result, Session,
+    Token,
 };
 
 use super::node_claim::{NodeClaim, NodeState};
@@ -25,7 +25,7 @@ const NET: Duration = Duration::from_secs(1);
 const YIELD: Duration = Duration::from_millis(2);
 const LONGEST_YIELD: Duration = Duration::from_millis(512);
 
-pub(crate) struct QuorumEntry {
+pub(crate) struct QuorumPlace {
     pub(crate) shared: Arc<Shared>,
     pub(crate) claim: Arc<Claim>,
     /// The number of nodes that must grant it.
@@ -45,7 +45,6 @@ pub(crate) struct QuorumEntry {
     /// The token that is being written back.
     pub(crate) target: Token,
     pub(crate) grant: Option<Token>,
-    pub(crate) left: Option<Removed>,
     /// A majority is decided: the others are waited for until then.
     pub(crate) hurry: Option<Moment>,
 }
@@ -57,8 +56,8 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-impl QuorumEntry {
-    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumEntry {
+impl QuorumPlace {
+    pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumPlace {
         let spread = (claim.id.as_u128() >> 64) as u64 & 0xfff;
         let order = (shared.clock.wall_micros() << 12) | spread;
         let nodes = shared.nodes.iter().enumerate();
@@ -67,7 +66,7 @@ impl QuorumEntry {
         let seats = Arc::new(Mutex::new(seats.collect()));
         let target = Token::default();
         let (shared, need) = (Arc::clone(shared), shared.need_of(claim.want().mode));
-        QuorumEntry {
+        QuorumPlace {
             shared,
             need,
             claim,
@@ -81,7 +80,6 @@ impl QuorumEntry {
             outbids: 0,
             target,
             grant: None,
-            left: None,
             hurry: None,
         }
     }
@@ -129,13 +127,6 @@ impl QuorumEntry {
 
     async fn drive(&mut self) -> Result<Attempt> {
         let clock = self.shared.clock.clone();
-        if self.left.is_some() {
-            return Ok(Attempt::Gone);
-        }
-        if let Some(grant) = &self.grant {
-            let lost = matches!(self.claim.validity.state(clock.now()), State::Lost(_));
-            return Ok(if lost { Attempt::Gone } else { Attempt::Granted(*grant) });
-        }
         loop {
             // Both from before the first request is sent.
             let (sent, ttl) = (clock.now(), self.claim.ttl());
@@ -148,11 +139,10 @@ impl QuorumEntry {
                 Verdict::Won(token) => {
                     self.rest(clock.now());
                     self.claim.confirm(sent, ttl);
-                    let grant = token;
-                    self.grant = Some(grant);
+                    self.grant = Some(token);
                     self.wait_no_more();
                     self.take_in_slow();
-                    return Ok(Attempt::Granted(grant));
+                    return Ok(Attempt::Granted(token));
                 }
                 Verdict::Gone => return Ok(Attempt::Gone),
                 Verdict::Failed => {
@@ -287,7 +277,7 @@ impl QuorumEntry {
     /// is no majority without them.
     pub(crate) fn failure(&self) -> Error {
         let mut seats = self.seats();
-        let (few, unknown) = (seats.len() - self.need, seats.iter().any(NodeClaim::is_unknown));
+        let (few, unknown) = (seats.len() - self.need, seats.iter().any(NodeClaim::may_be_there));
         let (passing, lasting): (Vec<_>, Vec<_>) =
             seats.iter_mut().filter_map(NodeClaim::failure).partition(Error::is_transient);
         let hopeless = lasting.len() > few;
@@ -303,7 +293,7 @@ impl QuorumEntry {
     }
 }
 
-impl Drop for QuorumEntry {
+impl Drop for QuorumPlace {
     fn drop(&mut self) {
         // Another entry of the same claim may stand there: a lease that is attached is extended by one of its own.
         if self.grant.is_some()
@@ -315,12 +305,12 @@ impl Drop for QuorumEntry {
     }
 }
 
-impl Entry for QuorumEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(self.drive())
+impl Place for QuorumPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(self.drive())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let hint = self.seats().iter_mut().fold(false, |hint, seat| seat.poll_hint(cx) | hint);
         if hint {
             self.unheard = false;
@@ -330,24 +320,17 @@ impl Entry for QuorumEntry {
         }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let token = self.grant?;
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        match how {
+            Leave::Withdraw => Request::drops(self.depart(Cleanup::Withdraw)),
+            Leave::Release => Request::drops(self.depart(Cleanup::Release)),
+            Leave::Detach => Request::drops(self.cut_loose()),
+        }
+    }
+
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let token = self.grant.filter(|_| holds)?;
         self.shared.held().insert(self.claim.id, (Arc::clone(&self.seats), token));
-        Some(Renewal {
-            claim: Arc::clone(&self.claim),
-            session: Arc::clone(&self.shared) as Arc<dyn Session>,
-        })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(Cleanup::Withdraw))
-    }
-
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(Cleanup::Release))
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(self.cut_loose())
+        Some(Arc::<Shared>::clone(&self.shared))
     }
 }
