@@ -11,7 +11,7 @@ use std::any::Any;
 use std::time::Instant;
 use tokio::sync::Mutex;
 
-/// The engine's own statements, without its look for permits: one takes the lock and draws the token, one draws the token after a wait.
+/// The engine's own statements: one takes the lock and draws the token, one draws the token after a wait.
 macro_rules! draw {
     ($condition:literal) => {
         concat!(

@@ -50,13 +50,13 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
 impl Operators for MysqlServer {
     fn adjust(client: &MysqlClient, capabilities: &mut Capabilities) {
         capabilities.shared = false;
+        capabilities.modes = Some("locks by GET_LOCK are exclusive; use mode=table in the URL");
         capabilities.clock_tokens = true;
         capabilities.no_history = client.server.found().no_runs;
         capabilities.history = capabilities.no_history.is_none();
         if client.server.found().no_tokens.is_some() {
             // The table of tokens shows who holds, too.
             (capabilities.tokens, capabilities.clock_tokens) = (Tokens::None, false);
-            capabilities.permits = false;
             capabilities.inspect = false;
             capabilities.evict = false;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Error, Mode, Name, RecordStore, Runtime, Token, Want};
+use fencepost_core::{Name, RecordStore, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
 use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
 
@@ -13,7 +13,6 @@ use crate::conn::session::MysqlSession;
 use crate::error::ENGINE;
 use crate::keys::{self, Key};
 use crate::schema::dialect::MYSQL;
-use crate::schema::permits::MAX_MYSQL_PERMITS;
 use crate::schema::tokens::EVICTED;
 
 /// A client.
@@ -63,7 +62,6 @@ pub(crate) fn whole_seconds(time: Duration) -> Duration {
 impl Server for MysqlServer {
     const ENGINE: &'static str = ENGINE;
     const CANNOT_DETACH: &'static str = "a lock by GET_LOCK ends with its connection and cannot be detached";
-    const POLL: Duration = Duration::from_millis(50);
 
     type Session = MysqlSession;
 
@@ -82,19 +80,6 @@ impl Server for MysqlServer {
 
     fn keys(&self, want: &Want) -> Key {
         self.key(&want.name)
-    }
-
-    fn check(&self, want: &Want) -> Result<(), Error> {
-        match want.mode {
-            Mode::Permits { of, .. } if of > MAX_MYSQL_PERMITS => Err(Error::invalid(format!(
-                "a semaphore of named locks has at most {MAX_MYSQL_PERMITS} permits; ask for fewer, or use mode=table"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn waits_quietly(&self, mode: Mode) -> bool {
-        matches!(mode, Mode::Permits { .. })
     }
 
     fn connect(self: &Arc<Self>, idle: Duration, _: bool) -> Answer<'_, (MysqlSession, ConnectionTask)> {

@@ -18,8 +18,6 @@ pub(crate) struct Key {
     pub(crate) text: Arc<str>,
     /// The name with the client's prefix.
     pub(crate) name: Arc<str>,
-    /// The beginning of the locks of its permits.
-    pub(crate) permits: Arc<str>,
 }
 
 /// Returns the server's name of a lock. All databases of a server share them, and the server ignores their case.
@@ -27,9 +25,6 @@ pub(crate) struct Key {
 /// `DATABASE:NAME` if both are lower-case ASCII and 64 characters in all. Otherwise `DATABASE#` and the first 128 bits of SHA-256 of
 /// the name, in hexadecimal. A database whose name is longer than 24 characters, or has others than `a-z`, `0-9` and `_`, is `~` and
 /// the first 64 bits of SHA-256 of its name.
-///
-/// Permits have locks of their own: `DATABASE%`, the first 112 bits of SHA-256 of the name, `%`, the number of all permits, `%`, and the
-/// permit's number, from 0.
 pub(crate) fn key(database: &str, prefix: &str, name: &Name) -> Key {
     let name = format!("{prefix}{name}");
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -40,15 +35,7 @@ pub(crate) fn key(database: &str, prefix: &str, name: &Name) -> Key {
     let fits = scope.len() + 1 + name.len() <= MAX_LENGTH
         && name.chars().all(|c| c.is_ascii_graphic() && !c.is_ascii_uppercase());
     let text = if fits { format!("{scope}:{name}") } else { format!("{scope}#{}", hash(&name, 16)) };
-    let permits = format!("{scope}%{}%", hash(&name, 14));
-    Key { text: text.into(), name: name.into(), permits: permits.into() }
-}
-
-/// Returns the number of all permits, if `lock` is that of a permit.
-pub(crate) fn limit(lock: &str) -> Option<u32> {
-    let (_, permit) =
-        lock.split_once([':', '#', '%']).filter(|(scope, _)| lock[scope.len()..].starts_with('%'))?;
-    permit.split('%').nth(1)?.parse().ok()
+    Key { text: text.into(), name: name.into() }
 }
 
 /// Returns the first bytes of SHA-256 in hexadecimal.
@@ -74,12 +61,6 @@ mod tests {
         assert_eq!(text("shop", "p/", "orders/7"), "shop:p/orders/7");
         assert_eq!(text("shop", "", "Orders/7"), "shop#c0bf1a265b4d56fc3fa5185e04820a99");
         assert_eq!(text("Shop", "", "a"), "~d00aae6b7fbf77a4:a");
-        let permits = key("a".repeat(24).as_str(), "", &Name::new("pool").expect("a good name")).permits;
-        let longest = format!("{permits}4096%4095");
-        assert_eq!(
-            (longest.len(), limit(&longest), limit("shop:a%b%3%1")),
-            (MAX_LENGTH - 1, Some(4096), None)
-        );
     }
 
     #[test]

@@ -22,12 +22,11 @@
 //!   for the lock's `ttl`, in whole seconds (`wait_timeout`).
 //! - The holder learns at once that its connection ended. If the network is silent, the holder's deadline passes before the server
 //!   frees the lock.
-//! - A claim for permits takes all of them or none. Permits and an exclusive lock of the same name exclude each other.
 //! - Fencing tokens grow through crashes and restarts of the server. They come from the table `fencepost_token`. The engine makes it
 //!   if the user may. Otherwise there are no tokens, and [`Tokens::None`](fencepost_core::Tokens::None) says so.
 //!
 //! # What is not guaranteed by `mode=named`
-//! - There are no shared locks. Claims for permits try every 50 to 100 ms and follow no order.
+//! - There are no shared locks and no permits. Both need `mode=table`.
 //! - A restart of the server, and a failover to another one, frees all locks. Each holder is told; only its token stops a holder that
 //!   does not look.
 //! - The nodes of a Galera cluster do not share `GET_LOCK`. Such nodes are refused, and so are proxies that pool connections.

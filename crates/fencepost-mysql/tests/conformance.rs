@@ -30,8 +30,7 @@ fencepost_testkit::conformance!(&NAMED, excused: [
     an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
     // GET_LOCK is exclusive.
     shared, readers_go_together, a_waiting_writer_is_not_overtaken, mixed_modes,
-    // Claims for permits wait quietly.
-    a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+    permits, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
     // A named lock ends with its connection.
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
     a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,

@@ -50,7 +50,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
 
 impl Operators for PostgresServer {
     fn adjust(client: &PostgresClient, capabilities: &mut Capabilities) {
-        capabilities.fair = !client.server.waits_quietly();
+        capabilities.modes = Some("advisory locks are exclusive or shared; use mode=table in the URL");
         capabilities.max_ttl = LONGEST;
         capabilities.no_history = client.server.names.no_runs();
         capabilities.history = capabilities.no_history.is_none();

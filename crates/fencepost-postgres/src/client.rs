@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Error, Mode, RecordStore, Runtime, Want};
+use fencepost_core::{Claim, RecordStore, Runtime, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Server};
 use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -13,7 +13,7 @@ use crate::conn::connect::{Connector, Message};
 use crate::conn::session::PostgresSession;
 use crate::error::ENGINE;
 use crate::inbox::Inbox;
-use crate::keys::{Keys, MAX_PERMITS};
+use crate::keys::key;
 use crate::operator::names::Names;
 use crate::schema::dialect::POSTGRES;
 
@@ -55,11 +55,6 @@ impl PostgresServer {
     pub(crate) fn prefix(&self) -> &str {
         &self.connector.config.server.prefix
     }
-
-    /// Returns whether no claim waits in the server's queue.
-    pub(crate) fn waits_quietly(&self) -> bool {
-        self.connector.config.quiet
-    }
 }
 
 /// Writes the names of new locks to the table, many in one statement.
@@ -85,8 +80,6 @@ impl Server for PostgresServer {
     const ENGINE: &'static str = ENGINE;
     const CANNOT_DETACH: &'static str =
         "an advisory lock ends with its connection and cannot be detached; use mode=table";
-    /// A holder that dies sends no message.
-    const POLL: Duration = Duration::from_millis(250);
 
     type Session = PostgresSession;
 
@@ -98,21 +91,8 @@ impl Server for PostgresServer {
         &self.connector.server
     }
 
-    fn keys(&self, want: &Want) -> Keys {
-        Keys::of(self.prefix(), &want.name)
-    }
-
-    fn check(&self, want: &Want) -> Result<(), Error> {
-        match want.mode {
-            Mode::Permits { of, .. } if of > MAX_PERMITS => Err(Error::invalid(format!(
-                "a semaphore of advisory locks has at most {MAX_PERMITS} permits; ask for fewer, or use another engine"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn waits_quietly(&self, mode: Mode) -> bool {
-        self.waits_quietly() || matches!(mode, Mode::Permits { .. })
+    fn keys(&self, want: &Want) -> i64 {
+        key(self.prefix(), &want.name)
     }
 
     fn connect(
@@ -134,8 +114,8 @@ impl Server for PostgresServer {
         })
     }
 
-    fn granted(client: &Arc<PostgresClient>, claim: &Claim, keys: &Keys) {
-        if client.server.names.note(keys.name, &claim.want().name, client.runtime.clock().now()) {
+    fn granted(client: &Arc<PostgresClient>, claim: &Claim, key: &i64) {
+        if client.server.names.note(*key, &claim.want().name, client.runtime.clock().now()) {
             client.runtime.spawn(write_names(Arc::clone(client)));
         }
     }

@@ -17,7 +17,7 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 const RULES: UrlRules = UrlRules {
     scheme: "postgres",
     port: 5432,
-    options: &["prepare", "table", "wait"],
+    options: &["prepare", "table"],
     names_database_like_user: true,
     tls: cfg!(feature = "tls"),
 };
@@ -29,8 +29,6 @@ pub(crate) struct Config {
     pub(crate) mode: UrlMode,
     /// The lease table of [`UrlMode::Table`], or the rows of [`UrlMode::Row`].
     pub(crate) table: TableName,
-    /// Claims wait for messages about releases, and not in the server's queue.
-    pub(crate) quiet: bool,
     /// The server keeps the plans of frequent statements of the lease table.
     pub(crate) prepare: bool,
 }
@@ -43,14 +41,6 @@ impl Config {
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
         let (mode, table) = UrlMode::read(address, "advisory", POSTGRES_ROWS.table)?;
-        let quiet = match address.option("wait") {
-            None | Some("queue") => false,
-            Some("quiet") => true,
-            Some(_) => return Err(Error::invalid("wait is queue or quiet")),
-        };
-        if mode != UrlMode::Session && address.option("wait").is_some() {
-            return Err(Error::invalid("wait is an option of mode=advisory; leave it out with another mode"));
-        }
         let prepare = match address.option("prepare") {
             None | Some("true") => true,
             Some("false") => false,
@@ -59,7 +49,7 @@ impl Config {
         if mode != UrlMode::Table && address.option("prepare").is_some() {
             return Err(Error::invalid("prepare is an option of mode=table; leave it out with another mode"));
         }
-        Ok(Config { server, mode, table, quiet, prepare })
+        Ok(Config { server, mode, table, prepare })
     }
 }
 
@@ -116,7 +106,6 @@ mod tests {
             ("postgres://me@host?sslmode=require", "do not check"),
             ("postgres://me@host?mode=fast", "mode is"),
             ("postgres://me@host?table=a", "add mode=table"),
-            ("postgres://me@host?mode=table&wait=quiet", "leave it out"),
             ("postgres://me@host?mode=table&table=a;b", "table is a name"),
             ("postgres://me@host:0", "host:port"),
             ("postgres://me@a b", "host:port"),
@@ -125,7 +114,7 @@ mod tests {
             ("postgres://me@host?timeout=0s", "duration"),
             ("postgres://me@host?connections=1", "from 2 to 1000"),
             ("postgres://me@host?pinned=yes", "true or false"),
-            ("postgres://me@host?wait=loud", "queue or quiet"),
+            ("postgres://me@host?wait=quiet", "not an option"),
             ("postgres://me@host?mode=table&prepare=no", "prepare is true or false"),
             ("postgres://me@host?prepare=false", "an option of mode=table"),
         ] {

@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | `mode` | `advisory` | how a lock is kept: `advisory` (session advisory locks), `table` (a lease table) or `row` (row locks) |
 //! | `table` | `fencepost_lock` | with `mode=table`: its name, as in `app.locks`; with `mode=row`: `fencepost.row` |
-//! | `wait` | `queue` | `quiet`: claims wait for messages, so that no statement holds a snapshot; no order |
 //! | `prefix` | none | prefix of all names: clients with another prefix use other keys |
 //! | `connections` | `16` | how many connections a client opens at most |
 //! | `timeout` | `4s` | time limit of a statement |
@@ -30,7 +29,7 @@
 //!   does not look.
 //! - A pooler in transaction mode breaks advisory locks. The engine refuses it when it connects, and ends a connection as soon as
 //!   another backend answers.
-//! - Permits are granted in no order.
+//! - There are no permits. A semaphore needs `mode=table`.
 //! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
 //!
 //! # What is guaranteed by `mode=table`

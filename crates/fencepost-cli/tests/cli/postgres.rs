@@ -111,6 +111,8 @@ fn leases_without_a_process_are_refused() {
         said.expect(64).complains(&["no detached leases", "belongs to another engine"]);
     }
     place.output(["permits", "gpu", "--set", "1"]).expect(64).complains(&["with mode=table in the URL"]);
+    let run = ["run", "--permits", "2", "gpu", "--", "true"];
+    place.output(run).expect(64).complains(&["no permits", "use mode=table in the URL"]);
 }
 
 #[test]

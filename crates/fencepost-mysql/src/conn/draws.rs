@@ -87,8 +87,8 @@ impl Draws {
     }
 
     fn send_one(&self, draw: Draw, then: Option<Box<dyn Send>>) {
-        let MysqlTry { lock, name, holder, permits: [low, high] } = draw.lock;
-        let values = [lock.clone(), name, holder, lock.clone(), low, high, lock].map(Value::Bytes);
+        let MysqlTry { lock, name, holder } = draw.lock;
+        let values = [lock.clone(), name, holder, lock].map(Value::Bytes);
         self.channel.execute_for(self.statements.try_lock.number, &values, draw.reply, then);
     }
 

@@ -19,7 +19,7 @@ const IS_QUEUED: &str =
 pub(crate) struct Statements {
     /// Takes a lock if it is free, and draws a token if there are tokens.
     pub(crate) try_lock: PreparedStatement,
-    /// Draws a token after a wait, unless permits are held. `None`: there are no tokens.
+    /// Draws a token after a wait. `None`: there are no tokens.
     pub(crate) draw: Option<PreparedStatement>,
     /// Releases a lock. `NULL` or 0: the connection did not hold it.
     pub(crate) release: PreparedStatement,

@@ -16,7 +16,6 @@ use mysql_common::value::Value;
 use crate::client::{MysqlClient, held};
 use crate::conn::session::text;
 use crate::error::ENGINE;
-use crate::keys::limit;
 use crate::schema::tokens::{ALSO, EVICT, HOLDERS, LIST, WAIT_BEGINS, WAITERS, read_wait, wait_begins};
 
 /// A row of [`HOLDERS`] or [`LIST`].
@@ -28,7 +27,6 @@ struct Held {
     token: Token,
     holder: Vec<u8>,
     evicted: bool,
-    key: String,
 }
 
 impl Held {
@@ -40,7 +38,6 @@ impl Held {
             token: Token::new(row.take(3)?),
             holder: row.take(4)?,
             evicted: row.take::<u64, _>(5)? > 0,
-            key: row.take(6)?,
         })
     }
 
@@ -49,8 +46,7 @@ impl Held {
         self.used == Some(self.session)
     }
 
-    /// `n`: how many permits of the holder are alike.
-    fn info(&self, n: u32, now: u64) -> Option<ClaimInfo> {
+    fn info(&self, now: u64) -> Option<ClaimInfo> {
         let used = self.used?;
         let mut record = match self.is_current() {
             true => ClaimRecord::shown(&self.holder),
@@ -59,21 +55,8 @@ impl Held {
         };
         record.evicted = self.evicted && self.is_current();
         let token = if self.is_current() { self.token } else { Token::default() };
-        let mode = limit(&self.key).map_or(Mode::Exclusive, |of| Mode::Permits { n, of });
-        Some(record.into_info(mode, Some(token), now, 0))
+        Some(record.into_info(Mode::Exclusive, Some(token), now, 0))
     }
-}
-
-/// Returns the claims that hold the locks of a name.
-fn claims(mut rows: Vec<Held>, now: u64) -> Vec<ClaimInfo> {
-    // The lock of the name is held for a moment while permits are taken.
-    rows.retain(|row| row.session > 0);
-    rows.sort_by_key(|row| (row.session, row.token, row.used));
-    let alike =
-        |a: &Held, b: &Held| a.is_current() && b.is_current() && (a.session, a.token) == (b.session, b.token);
-    let claims =
-        rows.chunk_by(alike).map(|rows| rows[0].info(u32::try_from(rows.len()).unwrap_or(u32::MAX), now));
-    claims.flatten().collect()
 }
 
 async fn ask(client: &MysqlClient, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
@@ -101,7 +84,8 @@ async fn waiters(client: &MysqlClient, begins: &str) -> Result<HashMap<String, V
 pub(crate) async fn inspect(client: &MysqlClient, name: &Name) -> Result<Info> {
     let key = client.server.key(name);
     let now = client.runtime.clock().wall_micros();
-    let mut claims = claims(find(client, &key.name).await?, now);
+    let held = find(client, &key.name).await?;
+    let mut claims: Vec<_> = held.iter().filter_map(|held| held.info(now)).collect();
     claims.extend(waiters(client, &wait_begins(&key.text)).await?.remove(&*key.text).unwrap_or_default());
     Ok(in_order(name.clone(), claims))
 }
@@ -123,7 +107,7 @@ pub(crate) async fn list(client: &MysqlClient, begins: &str, page: &Page) -> Res
     let mut waiters = waiters(client, WAIT_BEGINS).await?;
     for (name, held) in names {
         let name = Name::new(name.strip_prefix(prefix.as_str()).unwrap_or(&name))?;
-        let mut claims = claims(held, now);
+        let mut claims: Vec<_> = held.iter().filter_map(|held| held.info(now)).collect();
         claims.extend(waiters.remove(&*client.server.key(&name).text).unwrap_or_default());
         found.insert(name.as_str().to_owned(), claims);
     }

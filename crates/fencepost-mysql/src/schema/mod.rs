@@ -1,7 +1,6 @@
 //! The schema that `fencepost schema` prints or makes.
 
 pub(crate) mod dialect;
-pub(crate) mod permits;
 pub(crate) mod rows;
 pub(crate) mod tokens;
 

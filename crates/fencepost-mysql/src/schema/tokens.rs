@@ -1,6 +1,6 @@
 //! The statements of MySQL's and MariaDB's named locks, and of the table of their tokens.
 
-use super::permits::text;
+use std::fmt::Write;
 
 /// The table of tokens. It keeps the plain names of locks and their holders, too.
 ///
@@ -57,49 +57,27 @@ macro_rules! replace {
 
 /// Draws the token of a lock that this session holds, and stores its holder.
 macro_rules! draw {
-    ($($condition:expr),*) => {
+    ($condition:literal) => {
         concat!(
-            insert!(), "SELECT ?, ?, LAST_INSERT_ID(", time!(), "), CONNECTION_ID(), ? FROM DUAL ", $($condition,)*
-            " ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(", next!(), "), ", replace!()
+            insert!(),
+            "SELECT ?, ?, LAST_INSERT_ID(",
+            time!(),
+            "), CONNECTION_ID(), ? FROM DUAL ",
+            $condition,
+            " ON DUPLICATE KEY UPDATE token = LAST_INSERT_ID(",
+            next!(),
+            "), ",
+            replace!()
         )
     };
 }
 
-/// Returns whether somebody holds permits: their locks lie between two texts.
-macro_rules! permits_held {
-    ($low:literal, $high:literal) => {
-        concat!(
-            "EXISTS (SELECT 1 FROM fencepost_token t WHERE t.lock_name BETWEEN ",
-            $low,
-            " AND ",
-            $high,
-            " AND IS_USED_LOCK(t.lock_name) IS NOT NULL)"
-        )
-    };
-}
-
-/// Returns whether the lock was taken. If permits are held, it is released again.
-macro_rules! taken {
-    ($lock:literal, $low:literal, $high:literal) => {
-        concat!(
-            "WHERE CASE WHEN GET_LOCK(",
-            $lock,
-            ", 0) = 1 THEN CASE WHEN ",
-            permits_held!($low, $high),
-            " THEN RELEASE_LOCK(",
-            $lock,
-            ") IS NULL ELSE TRUE END END"
-        )
-    };
-}
-
-/// Takes the lock and draws the token in one statement. The server calls `GET_LOCK` before it touches the row or looks for permits:
-/// a subquery with `IS_USED_LOCK` is never read ahead. If permits are held, the lock is released.
-pub(crate) const TRY_AND_DRAW: &str = draw!(taken!("?", "?", "?"));
+/// Takes the lock and draws the token in one statement. The server calls `GET_LOCK` before it touches the row.
+pub(crate) const TRY_AND_DRAW: &str = draw!("WHERE GET_LOCK(?, 0) = 1");
 
 /// Draws the token after a wait. A statement that waits must not be one that writes: `FLUSH TABLES WITH READ LOCK` would wait for it,
 /// and all writes of the server for that.
-pub(crate) const DRAW: &str = draw!("WHERE NOT ", permits_held!("?", "?"));
+pub(crate) const DRAW: &str = draw!("");
 
 /// A lock that is to be taken, and its row.
 #[derive(Clone, Debug)]
@@ -110,8 +88,6 @@ pub(crate) struct MysqlTry {
     pub(crate) name: Vec<u8>,
     /// Describes the holder.
     pub(crate) holder: Vec<u8>,
-    /// The locks of the name's permits lie between these two.
-    pub(crate) permits: [Vec<u8>; 2],
 }
 
 /// Returns two statements for the same as [`TRY_AND_DRAW`] with several locks, which this session does not hold. The first one takes
@@ -121,8 +97,8 @@ pub(crate) struct MysqlTry {
 #[must_use]
 pub(crate) fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [String; 2] {
     let (mut asked, mut locks) = (Vec::new(), Vec::new());
-    for MysqlTry { lock, name, holder, permits: [low, high] } in tries {
-        let columns = [(lock, "wanted"), (name, "plain"), (holder, "label"), (low, "low"), (high, "high")];
+    for MysqlTry { lock, name, holder } in tries {
+        let columns = [(lock, "wanted"), (name, "plain"), (holder, "label")];
         let columns = columns.map(|(value, column)| format!("{} AS {column}", text(value)));
         asked.push(format!("SELECT {}", columns.join(", ")));
         locks.push(format!("SELECT {} AS wanted", text(lock)));
@@ -133,9 +109,7 @@ pub(crate) fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [Str
                 insert!(),
                 "SELECT wanted, plain, ",
                 time!(),
-                ", CONNECTION_ID(), label FROM ({}) AS asked ",
-                taken!("asked.wanted", "asked.low", "asked.high"),
-                " ON DUPLICATE KEY UPDATE token = ",
+                ", CONNECTION_ID(), label FROM ({}) AS asked WHERE GET_LOCK(asked.wanted, 0) = 1 ON DUPLICATE KEY UPDATE token = ",
                 next!(),
                 ", ",
                 replace!()
@@ -152,11 +126,11 @@ pub(crate) fn try_all<'a>(tries: impl IntoIterator<Item = &'a MysqlTry>) -> [Str
 }
 
 /// Selects who holds the locks of a name. A row describes the last grant, which another session may have followed by hand.
-pub(crate) const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+pub(crate) const HOLDERS: &str = "SELECT name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
     FROM fencepost_token WHERE name = ? AND IS_USED_LOCK(lock_name) IS NOT NULL";
 
 /// Selects the same of a page of names.
-pub(crate) const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL, lock_name \
+pub(crate) const LIST: &str = "SELECT t.name, IS_USED_LOCK(lock_name), session, token, holder, evicted IS NOT NULL \
     FROM (SELECT DISTINCT name FROM fencepost_token WHERE name >= ? AND LEFT(name, LENGTH(?)) = ? AND name > ? \
     AND IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY name LIMIT ?) AS page JOIN fencepost_token t ON t.name = page.name \
     WHERE IS_USED_LOCK(lock_name) IS NOT NULL ORDER BY t.name";
@@ -171,7 +145,7 @@ pub(crate) const ALSO: &str =
 
 /// Marks the holder of a lock as evicted.
 pub(crate) const EVICT: &str =
-    "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ? AND session > 0";
+    "UPDATE fencepost_token SET evicted = session, why = ? WHERE name = ? AND token = ?";
 
 /// Selects the locks of this session that operators have evicted.
 pub(crate) const EVICTED: &str =
@@ -235,6 +209,14 @@ pub(crate) fn read_wait(statement: &str) -> Option<(String, Vec<u8>)> {
     let (_, comment) = rest.split_once("/* ")?;
     let (holder, _) = comment.strip_prefix("_utf8mb4 0x")?.split_once(" */")?;
     Some((String::from_utf8(from_hex(key)?).ok()?, from_hex(holder)?))
+}
+
+/// Returns a text as MySQL and MariaDB read it in each mode: hexadecimal needs no quotes.
+pub(crate) fn text(text: impl AsRef<[u8]>) -> String {
+    text.as_ref().iter().fold("_utf8mb4 0x".to_owned(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 fn from_hex(hex: &str) -> Option<Vec<u8>> {

@@ -105,15 +105,14 @@ async fn claims_that_come_at_once_draw_their_tokens_together() {
     client.close().await;
 }
 
-/// A lock that is held does not keep others from theirs, and neither do permits of its name.
+/// A lock that is held does not keep others from theirs.
 #[tokio::test]
 async fn claims_that_go_together_have_outcomes_of_their_own() {
     needs!(MARIADB);
     let (mut server, client) = start().await;
     let other = connect(&server.direct_url()).await;
     let exclusive = other.mutex("lock/10").expect("a good name").lock().await.expect("it is free");
-    let semaphore = other.semaphore("lock/20", 3).expect("a good name");
-    let permit = semaphore.acquire().await.expect("it is free");
+    let second = other.mutex("lock/20").expect("a good name").lock().await.expect("it is free");
     server.silence().expect("the network can be silent");
     let mut all = ask(&client, false).await;
     // A claim that leaves harms nobody, and a long reason goes alone.
@@ -134,7 +133,7 @@ async fn claims_that_go_together_have_outcomes_of_their_own() {
         held(&server) == (ours + theirs).to_string()
     })
     .await;
-    for guard in guards.into_iter().chain([exclusive, permit]) {
+    for guard in guards.into_iter().chain([exclusive, second]) {
         guard.release().await.expect("it was held");
     }
     assert_eq!(held(&server), "0");

@@ -13,12 +13,12 @@ fn run(server: &MariaDb, statement: &str) -> String {
     server.run(statement).expect("the server answers").trim().to_owned()
 }
 
-/// Returns the names in the table, of locks and of permits.
+/// Returns the names in the table.
 fn names(server: &MariaDb) -> String {
     run(server, "SELECT GROUP_CONCAT(DISTINCT name ORDER BY name SEPARATOR ' ') FROM fencepost_token")
 }
 
-/// A row goes 30 days after the last grant. The rows of locks that are held or waited for stay, and so do those of held permits.
+/// A row goes 30 days after the last grant. The rows of locks that are held or waited for stay.
 #[tokio::test]
 async fn idle_rows_are_removed_and_tokens_grow() {
     needs!(MARIADB);
@@ -37,31 +37,13 @@ async fn idle_rows_are_removed_and_tokens_grow() {
     let theirs = other.mutex("waited").expect("a good name");
     let waiter = tokio::spawn(async move { theirs.lock().await });
     await_waiting(&server, 1).await;
-    let (pool, spare) =
-        (client.semaphore("pool", 2).expect("good"), client.semaphore("spare", 2).expect("good"));
-    let permit = pool.acquire().await.expect("it is free");
-    spare.acquire().await.expect("it is free").release().await.expect("it was held");
     run(&server, AGE);
     // The server's clock was ahead when it made this token, and was set back since.
     run(&server, "UPDATE fencepost_token SET token = token + 62 * 86400 * 1000000 WHERE name = 'ahead'");
     let ahead: u64 =
         run(&server, "SELECT token FROM fencepost_token WHERE name = 'ahead'").parse().expect("a number");
     let cleaning = connect(&server.url()).await;
-    eventually(SOON, "idle rows are removed", || async { names(&server) == "ahead held pool waited" }).await;
-    // Another number of permits of the same name is counted by their rows.
-    assert!(
-        other
-            .semaphore("pool", 3)
-            .expect("good")
-            .try_acquire_many(3)
-            .await
-            .expect("busy is no error")
-            .is_none()
-    );
-    assert!(pool.try_acquire_many(2).await.expect("busy is no error").is_none());
-    let second = other.semaphore("pool", 2).expect("good").try_acquire().await.expect("it answers");
-    let second = second.expect("one is free");
-    assert!(second.token() > permit.token(), "{} after {}", second.token(), permit.token());
+    eventually(SOON, "idle rows are removed", || async { names(&server) == "ahead held waited" }).await;
     let (before, later) = (waited.token(), async { waiter.await.expect("no panic").expect("it is granted") });
     waited.release().await.expect("it was held");
     let granted = tokio::time::timeout(SOON, later).await.expect("it keeps its place");
@@ -69,7 +51,7 @@ async fn idle_rows_are_removed_and_tokens_grow() {
     let again = cycle("idle").await;
     assert!(again > idle, "{again} after {idle}");
     assert_eq!(cycle("ahead").await.get(), ahead + 1, "a token is never below the last one");
-    for guard in [held, permit, second, granted] {
+    for guard in [held, granted] {
         guard.release().await.expect("it was held");
     }
     for client in [client, other, cleaning] {

@@ -7,7 +7,6 @@ mod groups;
 mod idle;
 mod impatient;
 mod operators;
-mod permits;
 mod rotated;
 mod tokens;
 mod users;
@@ -40,9 +39,20 @@ async fn connect(url: &str) -> Client {
     try_connect(url).await.expect("it answers")
 }
 
-/// Makes a client that gives a busy server a long time for each reply.
-async fn connect_patient(url: &str) -> Client {
-    Client::builder().attempt_timeout(SOON).connect(&registry(), url).await.expect("it answers")
+/// Readers and semaphores need the lease table, and the error says so.
+#[tokio::test]
+async fn other_modes_are_refused_with_advice() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    let client = connect(&server.url()).await;
+    let shared = client.rwlock("lock").err();
+    let permits = client.semaphore("pool", 2).err();
+    for (error, what) in [(shared, "no shared holders"), (permits, "no permits")] {
+        let error = error.expect("GET_LOCK is exclusive");
+        let text = error.to_string();
+        assert!(error.is_unsupported() && text.contains(what) && text.contains("use mode=table"), "{text}");
+    }
+    client.close().await;
 }
 
 /// Counts the locks of a server that are held.

@@ -43,9 +43,6 @@ const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_n
 /// The channel of questions to all clients.
 pub(crate) const CHANNEL: &str = "fencepost";
 
-/// The channel on which a release tells the key that it has freed, if a claim waits for such a message.
-pub(crate) const FREE_CHANNEL: &str = "fencepost_free";
-
 /// Opens connections to the server that a URL names.
 pub(crate) struct Connector {
     driver: tokio_postgres::Config,
@@ -107,7 +104,7 @@ impl Connector {
             Box::pin(async move {
                 let (session, task) = self.open_at(host, idle).await?;
                 if holds {
-                    session.listen(&[CHANNEL, FREE_CHANNEL, &client_name(&self.runtime)]).await?;
+                    session.listen(&[CHANNEL, &client_name(&self.runtime)]).await?;
                 }
                 Ok((session, task))
             })

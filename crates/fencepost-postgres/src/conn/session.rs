@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Mode, Token};
-use fencepost_sql::connection_locks::{Locked, Session, Taken};
+use fencepost_sql::connection_locks::{Locked, Session};
 use fencepost_sql::{Answer, Failure};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -12,7 +12,6 @@ use tokio_postgres::types::ToSql;
 use crate::conn::connect::{Connector, DriverClient};
 use crate::conn::statements::{NAMED, REMOVE_NAMES, Sql, Statements, WRITE_NAMES};
 use crate::error;
-use crate::keys::Keys;
 
 /// A connection.
 pub(crate) struct PostgresSession {
@@ -74,8 +73,8 @@ impl PostgresSession {
 
     /// Returns the clients whose backends hold the key or wait for it: the name of the session, the backend, whether it
     /// holds, and whether shared.
-    pub(crate) async fn backends(&self, keys: Keys) -> Result<Vec<Backend>, Failure> {
-        let rows = self.rows(Sql::Backends, &[&keys.name, &keys.waiting]).await?;
+    pub(crate) async fn backends(&self, key: i64) -> Result<Vec<Backend>, Failure> {
+        let rows = self.rows(Sql::Backends, &[&key]).await?;
         Ok(rows.iter().map(Backend::read).collect())
     }
 
@@ -133,77 +132,32 @@ impl PostgresSession {
 }
 
 impl Session for PostgresSession {
-    type Keys = Keys;
+    type Keys = i64;
 
-    fn try_lock<'a>(
-        &'a self,
-        claim: &'a Claim,
-        keys: &'a Keys,
-        again: bool,
-        free: &'a [u32],
-    ) -> Answer<'a, Option<Taken>> {
-        Box::pin(async move {
-            let row = match claim.want().mode {
-                Mode::Exclusive => self.query(Sql::TryLock, &[&keys.name]).await?,
-                Mode::Shared => {
-                    let statement = if again { Sql::TrySharedAgain } else { Sql::TryShared };
-                    self.query(statement, &[&keys.name, &keys.permits]).await?
-                }
-                Mode::Permits { n, .. } => {
-                    let free: Vec<_> = free.iter().map(|number| keys.permit(*number)).collect();
-                    let count = i32::try_from(n).unwrap_or(i32::MAX);
-                    self.query(Sql::TryPermits, &[&keys.name, &keys.permits, &free, &count]).await?
-                }
-            };
-            let Some(value) = row.get(1) else { return Ok(None) };
-            let permits: Vec<i64> = match claim.want().mode {
-                Mode::Permits { .. } => row.get(2),
-                Mode::Exclusive | Mode::Shared => Vec::new(),
-            };
-            let permits = permits.into_iter().map(|key| keys.number(key)).collect();
-            Ok(Some(Taken { token: token(value), permits }))
-        })
+    fn try_lock<'a>(&'a self, claim: &'a Claim, key: &'a i64, again: bool) -> Answer<'a, Option<Token>> {
+        let statement = match claim.want().mode {
+            Mode::Shared if again => Sql::TrySharedAgain,
+            Mode::Shared => Sql::TryShared,
+            Mode::Exclusive | Mode::Permits { .. } => Sql::TryLock,
+        };
+        Box::pin(async move { Ok(self.query(statement, &[key]).await?.get::<_, Option<i64>>(1).map(token)) })
     }
 
-    /// `None`: it is a reader, and permits are held.
-    fn wait<'a>(&'a self, claim: &'a Claim, keys: &'a Keys) -> Answer<'a, Option<Token>> {
-        Box::pin(async move {
-            let row = match claim.want().mode {
-                Mode::Shared => self.query(Sql::LockShared, &[&keys.name, &keys.permits]).await?,
-                Mode::Exclusive | Mode::Permits { .. } => self.query(Sql::Lock, &[&keys.name]).await?,
-            };
-            Ok(row.get::<_, Option<i64>>(2).map(token))
-        })
+    fn wait<'a>(&'a self, claim: &'a Claim, key: &'a i64) -> Answer<'a, Token> {
+        let statement = if claim.want().mode == Mode::Shared { Sql::LockShared } else { Sql::Lock };
+        Box::pin(async move { Ok(token(self.query(statement, &[key]).await?.get(2))) })
     }
 
-    fn confirm<'a>(
-        &'a self,
-        _: &'a Claim,
-        _: &'a Keys,
-        token: Token,
-        idle: Duration,
-    ) -> Answer<'a, Option<Token>> {
-        Box::pin(async move { self.set_idle(idle).await.map(|()| Some(token)) })
+    fn confirm<'a>(&'a self, _: &'a Claim, _: &'a i64, token: Token, idle: Duration) -> Answer<'a, Token> {
+        Box::pin(async move { self.set_idle(idle).await.map(|()| token) })
     }
 
-    /// Tells the clients that wait for a message, too.
-    fn unlock<'a>(&'a self, Locked { keys, mode, permits }: &'a Locked<Keys>) -> Answer<'a, bool> {
-        let Keys { name, waiting, .. } = keys;
-        Box::pin(async move {
-            Ok(match mode {
-                Mode::Exclusive => self.query(Sql::Unlock, &[name, waiting]).await?.get(1),
-                Mode::Shared => self.query(Sql::UnlockShared, &[name, waiting]).await?.get(1),
-                Mode::Permits { .. } => {
-                    let permits: Vec<_> = permits.iter().map(|number| keys.permit(*number)).collect();
-                    let row =
-                        self.query(Sql::UnlockPermits, &[name, waiting, &permits, &keys.permits]).await?;
-                    row.get::<_, Option<bool>>(1).unwrap_or_default()
-                }
-            })
-        })
+    fn unlock<'a>(&'a self, Locked { keys, mode }: &'a Locked<i64>) -> Answer<'a, bool> {
+        let statement = if *mode == Mode::Shared { Sql::UnlockShared } else { Sql::Unlock };
+        Box::pin(async move { Ok(self.query(statement, &[keys]).await?.get(1)) })
     }
 
-    fn clean<'a>(&'a self, _: &'a Keys) -> Answer<'a, ()> {
+    fn clean<'a>(&'a self, _: &'a i64) -> Answer<'a, ()> {
         Box::pin(async { self.query(Sql::UnlockAll, &[]).await.map(drop) })
     }
 
@@ -213,14 +167,6 @@ impl Session for PostgresSession {
 
     fn set_idle(&self, idle: Duration) -> Answer<'_, ()> {
         Box::pin(async move { self.query(Sql::Ping, &[&idle.as_millis().to_string()]).await.map(drop) })
-    }
-
-    fn mark<'a>(&'a self, keys: &'a Keys) -> Answer<'a, bool> {
-        Box::pin(async { Ok(self.query(Sql::Mark, &[&keys.waiting]).await?.get(1)) })
-    }
-
-    fn unmark<'a>(&'a self, keys: &'a Keys) -> Answer<'a, ()> {
-        Box::pin(async { self.query(Sql::Unmark, &[&keys.waiting]).await.map(drop) })
     }
 }
 

@@ -32,71 +32,23 @@ macro_rules! nobody_waits {
     };
 }
 
-/// Returns the token of a reader that holds key `$1`, or releases that if permits are held, whose key is `$2`. If the test of the key
-/// fails, it may be the test of another reader.
-macro_rules! reader {
-    () => {
-        concat!(
-            "CASE WHEN CASE WHEN pg_try_advisory_lock($2) THEN pg_advisory_unlock($2) ELSE ",
-            "NOT EXISTS (SELECT FROM pg_locks l WHERE l.granted AND l.mode = 'ShareLock' AND ",
-            of_key!("$2"),
-            ") END THEN ",
-            token!(),
-            " WHEN pg_advisory_unlock_shared($1) THEN NULL END"
-        )
-    };
-}
-
-/// Tells the clients whose claims wait for a message about key `$1`, if there are any: they share key `$2`.
-macro_rules! wake {
-    () => {
-        "CASE WHEN pg_try_advisory_lock($2) THEN pg_advisory_unlock($2) \
-         ELSE pg_notify('fencepost_free', ($1::int8)::text) IS NULL END"
-    };
-}
-
 /// Each statement returns the number of the backend that ran it: another one than before means a pooler. They stand in the order of
 /// [`Sql`].
-const TEXTS: [&str; 18] = [
+const TEXTS: [&str; 14] = [
     concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock($1) THEN ", token!(), " END"),
-    concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock_shared($1) THEN ", reader!(), " END"),
+    concat!("SELECT pg_backend_pid(), CASE WHEN pg_try_advisory_lock_shared($1) THEN ", token!(), " END"),
     concat!(
         "SELECT pg_backend_pid(), CASE WHEN ",
         nobody_waits!(),
         " THEN CASE WHEN pg_try_advisory_lock_shared($1) THEN ",
-        reader!(),
+        token!(),
         " END END"
     ),
-    // Each step is a row source of its own, because steps depend on those before them. If permits are missing, all is released.
-    concat!(
-        "SELECT pg_backend_pid(), CASE WHEN cardinality(taken) = $4::int4 AND NOT EXISTS (SELECT FROM pg_locks l \
-         WHERE l.granted AND ",
-        of_key!("$1"),
-        " AND l.pid NOT IN (SELECT l.pid FROM pg_locks l WHERE l.granted AND ",
-        of_key!("$2"),
-        ")) THEN ",
-        token!(),
-        " WHEN (SELECT count(pg_advisory_unlock(permit)) FROM unnest(taken) AS permit) IS NOT NULL \
-         AND marked AND pg_advisory_unlock_shared($2) AND locked AND pg_advisory_unlock_shared($1) THEN NULL END, taken \
-         FROM (SELECT *, CASE WHEN locked THEN ARRAY(SELECT permit FROM unnest($3::int8[]) AS permit \
-         WHERE pg_try_advisory_lock(permit) LIMIT $4::int4) ELSE '{}' END AS taken \
-         FROM (SELECT marked, CASE WHEN marked AND ",
-        nobody_waits!(),
-        " THEN pg_try_advisory_lock_shared($1) ELSE false END AS locked \
-         FROM (SELECT pg_try_advisory_lock_shared($2) AS marked OFFSET 0) AS one OFFSET 0) AS two OFFSET 0) AS three"
-    ),
     concat!("SELECT pg_backend_pid(), pg_advisory_lock($1) IS NULL, ", token!()),
-    concat!("SELECT pg_backend_pid(), pg_advisory_lock_shared($1) IS NULL, ", reader!()),
-    concat!("SELECT pg_backend_pid(), pg_advisory_unlock($1), ", wake!()),
-    concat!("SELECT pg_backend_pid(), pg_advisory_unlock_shared($1), ", wake!()),
-    concat!(
-        "SELECT pg_backend_pid(), (SELECT bool_and(pg_advisory_unlock(permit)) FROM unnest($3::int8[]) AS permit), \
-         pg_advisory_unlock_shared($4), pg_advisory_unlock_shared($1), ",
-        wake!()
-    ),
-    "SELECT pg_backend_pid(), pg_advisory_unlock_all() IS NULL",
-    "SELECT pg_backend_pid(), pg_try_advisory_lock_shared($1)",
+    concat!("SELECT pg_backend_pid(), pg_advisory_lock_shared($1) IS NULL, ", token!()),
+    "SELECT pg_backend_pid(), pg_advisory_unlock($1)",
     "SELECT pg_backend_pid(), pg_advisory_unlock_shared($1)",
+    "SELECT pg_backend_pid(), pg_advisory_unlock_all() IS NULL",
     "SELECT pg_backend_pid(), coalesce(bool_or(wait_event_type = 'Lock'), false) FROM pg_stat_get_activity($1)",
     "SELECT pg_backend_pid(), pg_cancel_backend($1)",
     "SELECT pg_backend_pid(), set_config('idle_session_timeout', $1, false)",
@@ -105,9 +57,6 @@ const TEXTS: [&str; 18] = [
         "SELECT a.application_name, l.pid, l.granted, l.mode = 'ShareLock' FROM pg_locks l JOIN pg_stat_activity a USING (pid) ",
         "WHERE ",
         of_key!("$1"),
-        " UNION ALL SELECT a.application_name, l.pid, false, true FROM pg_locks l JOIN pg_stat_activity a USING (pid) ",
-        "WHERE l.granted AND l.mode = 'ShareLock' AND ",
-        of_key!("$2"),
     ),
     "SELECT DISTINCT application_name FROM pg_stat_activity \
      WHERE datname = current_database() AND application_name LIKE 'fencepost_%'",
@@ -139,24 +88,16 @@ pub(crate) enum Sql {
     TryShared,
     /// The same for a connection that holds the key already.
     TrySharedAgain,
-    /// Takes a number of the permits, or none.
-    TryPermits,
     /// Waits for an exclusive lock, and draws a token after the wait.
     Lock,
-    /// Waits for a shared lock. No token: permits are held, and nothing is locked.
+    /// Waits for a shared lock, and draws a token after the wait.
     LockShared,
     /// Releases an exclusive lock. `false`: the connection did not hold it.
     Unlock,
     /// Releases a shared lock.
     UnlockShared,
-    /// Releases permits.
-    UnlockPermits,
     /// Releases all locks of the connection.
     UnlockAll,
-    /// Notes that a claim of this client waits for a message.
-    Mark,
-    /// Takes that back.
-    Unmark,
     /// Returns whether another backend stands in the queue of a lock.
     IsQueued,
     /// Cancels the statement of another backend of this user.

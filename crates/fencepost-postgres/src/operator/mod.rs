@@ -18,7 +18,7 @@ use crate::conn::connect::CHANNEL;
 use crate::conn::session::Backend;
 use crate::error::ENGINE;
 use crate::inbox::Replies;
-use crate::keys::Keys;
+use crate::keys::key;
 use crate::operator::message::{join, text_of};
 use crate::operator::reply::read;
 
@@ -48,8 +48,8 @@ async fn ask(
 }
 
 async fn backends(client: &PostgresClient, name: &Name) -> Result<Vec<Backend>, Failure> {
-    let keys = Keys::of(client.server.prefix(), name);
-    client.connection().await?.run(|session| session.backends(keys)).await
+    let key = key(client.server.prefix(), name);
+    client.connection().await?.run(|session| session.backends(key)).await
 }
 
 /// Returns the claims of a name. A client that does not reply is shown by the number of its backend.

@@ -10,19 +10,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::client::{PostgresClient, PostgresServer};
-use crate::conn::connect::{CHANNEL, FREE_CHANNEL, Message};
+use crate::conn::connect::{CHANNEL, Message};
 use crate::operator::message::{divide, text_of};
 
 /// Handles messages until the client is dropped.
 pub(crate) async fn run(client: Weak<PostgresClient>, mut messages: UnboundedReceiver<Message>) {
     while let Some(message) = messages.recv().await {
         let Some(client) = client.upgrade() else { return };
-        if message.channel == FREE_CHANNEL {
-            if let Ok(key) = message.text.parse::<i64>() {
-                client.quiet.wake_all(|keys| keys.name == key);
-            }
-            continue;
-        }
         let Ok(text) = serde_json::from_str::<Value>(&message.text) else { continue };
         if message.channel == CHANNEL {
             let runtime = client.runtime.clone();

@@ -4,7 +4,6 @@ mod faults;
 mod impatient;
 mod operators;
 mod pooler;
-mod quiet;
 mod rotated;
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Moment, Token};
+use fencepost_core::{Claim, Moment, Runtime, Token};
 
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::keys::{InUseBy, KeyUse};
@@ -23,7 +23,7 @@ pub(super) struct FreshGrant<S: Server> {
     /// When the statement was sent from which the lease counts.
     pub(super) sent: Moment,
     pub(super) locked: Locked<Keys<S>>,
-    locks: Arc<ConnectionLocks<S>>,
+    runtime: Runtime,
     /// `None`: a claim holds the lock.
     key_use: Option<KeyUse>,
 }
@@ -39,13 +39,11 @@ impl<S: Server> Drop for FreshGrant<S> {
     fn drop(&mut self) {
         let Some(key_use) = self.key_use.take() else { return };
         let (connection, locked) = (Arc::clone(&self.connection), self.locked.clone());
-        let (locks, name) = (Arc::clone(&self.locks), key_use.name().clone());
-        self.locks.runtime.spawn(async move {
+        self.runtime.spawn(async move {
             if connection.within(connection.unlock(&locked)).await.is_err() {
                 connection.end();
             }
             drop(key_use);
-            locks.quiet.wake(&name);
         });
     }
 }
@@ -73,19 +71,17 @@ pub(super) async fn try_lock<S: Server>(
             return Ok(None);
         }
     };
-    let _turn = key_use.turn().await;
-    let mut locked = Locked { keys: keys.clone(), mode: claim.want().mode, permits: key_use.free_permits() };
+    let locked = Locked { keys: keys.clone(), mode: claim.want().mode };
     let mut first = true;
     loop {
         let connection = locks.pool.holding(claim.ttl()).await?;
         let sent = claim.runtime.clock().now();
-        match connection.try_lock(claim, keys, key_use.again, &locked.permits).await {
+        match connection.try_lock(claim, keys, key_use.again).await {
             Ok(None) => return Ok(None),
-            Ok(Some(taken)) => {
-                key_use.grant(&taken.permits, Arc::clone(&connection.ended));
-                locked.permits = taken.permits;
-                let (token, locks, key_use) = (taken.token, Arc::clone(locks), Some(key_use));
-                return Ok(Some(FreshGrant { connection, token, sent, locked, locks, key_use }));
+            Ok(Some(token)) => {
+                key_use.grant(Arc::clone(&connection.ended));
+                let (runtime, key_use) = (locks.runtime.clone(), Some(key_use));
+                return Ok(Some(FreshGrant { connection, token, sent, locked, runtime, key_use }));
             }
             Err(failure) if failure.closed && first => first = false,
             Err(failure) => {

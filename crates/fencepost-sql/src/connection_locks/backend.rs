@@ -60,8 +60,7 @@ impl<S: Operators> Backend for LocksBackend<S> {
         let mut capabilities = Capabilities::full(S::ENGINE);
         capabilities.upgrade = false;
         (capabilities.barging, capabilities.stored_permits) = (false, false);
-        // Permits always wait quietly.
-        capabilities.fair_permits = false;
+        (capabilities.permits, capabilities.fair_permits) = (false, false);
         capabilities.replicas = false;
         capabilities.detach = false;
         S::adjust(&self.0, &mut capabilities);

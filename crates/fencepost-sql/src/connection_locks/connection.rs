@@ -11,9 +11,9 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Backoff, Claim, ClaimId, Moment, Runtime, Token};
 use futures_util::future::{Either, select};
 
+use crate::connection_locks::ConnectionLocks;
 use crate::connection_locks::server::{Locked, Server, Session};
 use crate::connection_locks::task::ConnectionTask;
-use crate::connection_locks::{ConnectionLocks, Taken};
 use crate::database::Answer;
 use crate::failure::Failure;
 
@@ -209,9 +209,8 @@ impl<S: Server> Connection<S> {
         claim: &Claim,
         keys: &<S::Session as Session>::Keys,
         again: bool,
-        free: &[u32],
-    ) -> Result<Option<Taken>, Failure> {
-        self.send(|session| session.try_lock(claim, keys, again, free)).await
+    ) -> Result<Option<Token>, Failure> {
+        self.send(|session| session.try_lock(claim, keys, again)).await
     }
 
     /// Releases a lock.
@@ -236,7 +235,7 @@ impl<S: Server> Connection<S> {
         locks: &ConnectionLocks<S>,
         keys: &<S::Session as Session>::Keys,
         ttl: Duration,
-        waiting: impl Future<Output = Result<Option<Token>, Failure>>,
+        waiting: impl Future<Output = Result<Token, Failure>>,
     ) {
         let clock = self.runtime.clock();
         let cancelled = async {
@@ -258,18 +257,6 @@ impl<S: Server> Connection<S> {
             }
         };
         if !matches!(clock.within(clock.now() + INTERRUPT_TIMEOUT, cancelled).await, Some(Ok(()))) {
-            self.end();
-        }
-    }
-
-    /// Notes at the server that a claim of this client waits for a message. `false`: try again.
-    pub(super) async fn mark(&self, keys: &<S::Session as Session>::Keys) -> Result<bool, Failure> {
-        self.run(|session| session.mark(keys)).await
-    }
-
-    /// Takes a mark back. Ends the connection if that fails.
-    pub(super) async fn unmark(&self, keys: &<S::Session as Session>::Keys) {
-        if self.run(|session| session.unmark(keys)).await.is_err() {
             self.end();
         }
     }
@@ -313,7 +300,7 @@ impl<S: Server> Connection<S> {
         keys: &<S::Session as Session>::Keys,
         token: Token,
         ttl: Duration,
-    ) -> Result<Option<Token>, Failure> {
+    ) -> Result<Token, Failure> {
         let idle = S::idle_for(ttl);
         let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
         self.note_idle(idle);

@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, Shared};
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::keys::KeyUse;
 use crate::connection_locks::pool::Exclusive;
-use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
+use crate::connection_locks::{Locked, Server, Session};
 use crate::failure::Failure;
 
 /// A lock that a connection holds for a claim.
@@ -19,8 +19,7 @@ pub struct Held<S: Server> {
     /// Its token.
     pub token: Token,
     pub(super) claim: Arc<Claim>,
-    locks: Arc<ConnectionLocks<S>>,
-    /// The keys, the mode and the permits that are locked.
+    /// The keys and the mode that are locked.
     pub locked: Locked<<S::Session as Session>::Keys>,
     why: Mutex<Option<Why<S>>>,
     unlocking: OnceLock<Unlocking>,
@@ -38,7 +37,6 @@ type Unlocking = Shared<BoxFuture<'static, Result<bool, Failure>>>;
 
 impl<S: Server> Held<S> {
     pub(super) fn new(
-        locks: &Arc<ConnectionLocks<S>>,
         claim: &Arc<Claim>,
         connection: Arc<Connection<S>>,
         token: Token,
@@ -49,7 +47,6 @@ impl<S: Server> Held<S> {
             connection,
             token,
             claim: Arc::clone(claim),
-            locks: Arc::clone(locks),
             locked,
             why: Mutex::new(Some(why)),
             unlocking: OnceLock::new(),
@@ -121,8 +118,6 @@ impl<S: Server> Held<S> {
                     exclusive.set_clean();
                 }
                 drop(why);
-                // The server may send no message to the connection that released.
-                held.locks.quiet.wake(&held.claim.want().name);
                 released
             };
             work.boxed().shared()

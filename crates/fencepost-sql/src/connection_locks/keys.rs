@@ -1,23 +1,21 @@
 //! The names that are in use on connections that hold for many claims.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Mode, Name, Want};
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// The names that claims of one client lock on connections that hold for many, and the last number of a claim. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct KeysInUse(Arc<Mutex<(HashMap<Name, InUse>, u64)>>);
 
 /// How claims use a name. A connection is granted a key again that it holds, so the client must not ask for one twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Exclusive,
     Shared,
-    /// Claims for permits ask one after another.
-    Permits(Arc<AsyncMutex<()>>),
 }
 
 /// A name in use.
@@ -32,7 +30,6 @@ struct InUse {
 struct Use {
     /// Whether the connection has ended on which the server has granted the lock. `None`: it is not granted.
     ended: Option<Arc<AtomicBool>>,
-    permits: Vec<u32>,
 }
 
 impl Use {
@@ -67,23 +64,17 @@ impl KeysInUse {
         }
         let again = match (names.get(&want.name), want.mode) {
             (None, _) => false,
-            (Some(InUse { how: How::Shared, .. }), Mode::Shared)
-            | (Some(InUse { how: How::Permits(_), .. }), Mode::Permits { .. }) => true,
+            (Some(InUse { how: How::Shared, .. }), Mode::Shared) => true,
             (Some(used), _) if used.claims.values().all(|claim| claim.ended.is_none()) => {
                 return Err(InUseBy::Undecided);
             }
             (Some(_), _) => return Err(InUseBy::Holder),
         };
         *last += 1;
-        let how = || match want.mode {
-            Mode::Exclusive => How::Exclusive,
-            Mode::Shared => How::Shared,
-            Mode::Permits { .. } => How::Permits(Arc::default()),
-        };
-        let used =
-            names.entry(want.name.clone()).or_insert_with(|| InUse { how: how(), claims: HashMap::new() });
+        let how = if want.mode == Mode::Shared { How::Shared } else { How::Exclusive };
+        let used = names.entry(want.name.clone()).or_insert_with(|| InUse { how, claims: HashMap::new() });
         used.claims.insert(*last, Use::default());
-        Ok(KeyUse { keys: self.clone(), number: *last, want: want.clone(), again })
+        Ok(KeyUse { keys: self.clone(), number: *last, name: want.name.clone(), again })
     }
 }
 
@@ -91,59 +82,33 @@ impl KeysInUse {
 pub(super) struct KeyUse {
     keys: KeysInUse,
     number: u64,
-    want: Want,
+    name: Name,
     /// Another claim used it already.
     pub(super) again: bool,
 }
 
 impl KeyUse {
-    /// Returns the name.
-    pub(super) fn name(&self) -> &Name {
-        &self.want.name
-    }
-
-    /// Waits for the claims of this client that ask for permits of the name: two must not ask for the same one.
-    pub(super) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
-        let order = match self.keys.0.lock().0.get(&self.want.name) {
-            Some(InUse { how: How::Permits(order), .. }) => Arc::clone(order),
-            _ => return None,
-        };
-        Some(order.lock_owned().await)
-    }
-
-    /// Returns the numbers of the permits that no claim of this client has.
-    pub(super) fn free_permits(&self) -> Vec<u32> {
-        let (Mode::Permits { of, .. }, names) = (self.want.mode, self.keys.0.lock()) else {
-            return Vec::new();
-        };
-        let Some(used) = names.0.get(&self.want.name) else { return Vec::new() };
-        let held = used.claims.values().filter(|claim| !claim.has_ended());
-        let taken: HashSet<u32> = held.flat_map(|claim| claim.permits.iter().copied()).collect();
-        (0..of).filter(|number| !taken.contains(number)).collect()
-    }
-
     /// Returns whether other claims share the name now. If none does, none will until this is dropped.
     pub(super) fn is_shared(&mut self) -> bool {
         let mut names = self.keys.0.lock();
-        match names.0.get_mut(&self.want.name) {
-            Some(used) if matches!(used.how, How::Shared) => {
+        match names.0.get_mut(&self.name) {
+            Some(used) if used.how == How::Shared => {
                 let is_shared = used.claims.len() > 1;
                 if !is_shared {
                     used.how = How::Exclusive;
                 }
                 is_shared
             }
-            // Claims for permits wait for each other.
             _ => self.again,
         }
     }
 
-    /// Notes that the server has granted the lock, with the numbers of the claim's permits. `ended`: whether its connection has ended.
-    pub(super) fn grant(&mut self, permits: &[u32], ended: Arc<AtomicBool>) {
+    /// Notes that the server has granted the lock. `ended`: whether its connection has ended.
+    pub(super) fn grant(&mut self, ended: Arc<AtomicBool>) {
         let mut names = self.keys.0.lock();
-        let used = names.0.get_mut(&self.want.name);
+        let used = names.0.get_mut(&self.name);
         if let Some(claim) = used.and_then(|used| used.claims.get_mut(&self.number)) {
-            *claim = Use { ended: Some(ended), permits: permits.to_vec() };
+            *claim = Use { ended: Some(ended) };
         }
     }
 }
@@ -151,11 +116,11 @@ impl KeyUse {
 impl Drop for KeyUse {
     fn drop(&mut self) {
         let mut names = self.keys.0.lock();
-        let Some(used) = names.0.get_mut(&self.want.name) else { return };
+        let Some(used) = names.0.get_mut(&self.name) else { return };
         // Its number is gone if its connection had ended.
         used.claims.remove(&self.number);
         if used.claims.is_empty() {
-            names.0.remove(&self.want.name);
+            names.0.remove(&self.name);
         }
     }
 }
@@ -164,24 +129,6 @@ impl Drop for KeyUse {
 mod tests {
     use super::*;
 
-    #[test]
-    fn two_claims_of_a_client_never_ask_for_the_same_permit() {
-        let want = |mode| Want { name: Name::new("pool").unwrap(), mode };
-        let permits = want(Mode::Permits { n: 1, of: 3 });
-        let used = KeysInUse::default();
-        let mut first = used.take(&permits).ok().unwrap();
-        assert_eq!(first.free_permits().len(), 3);
-        let one = first.free_permits()[..1].to_vec();
-        first.grant(&one, Arc::default());
-        let second = used.take(&permits).ok().unwrap();
-        assert!(second.again && second.free_permits().len() == 2 && !second.free_permits().contains(&one[0]));
-        assert!(used.take(&want(Mode::Shared)).is_err());
-        drop(first);
-        assert_eq!(second.free_permits().len(), 3);
-        drop(second);
-        used.take(&want(Mode::Exclusive)).ok().unwrap();
-    }
-
     /// A claim whose statement has failed may hold nothing. If it released the lock then, the other claim would lose it.
     #[test]
     fn a_claim_that_failed_knows_who_shares_its_name() {
@@ -189,7 +136,7 @@ mod tests {
         let used = KeysInUse::default();
         let mut first = used.take(&want(Mode::Shared)).ok().unwrap();
         let mut second = used.take(&want(Mode::Shared)).ok().unwrap();
-        second.grant(&[], Arc::default());
+        second.grant(Arc::default());
         assert!(!first.again && first.is_shared(), "another claim came later");
         drop(second);
         assert!(!first.is_shared());
@@ -206,23 +153,14 @@ mod tests {
         let used = KeysInUse::default();
         let ended = Arc::new(AtomicBool::new(false));
         let mut lost = used.take(&want(Mode::Exclusive)).ok().unwrap();
-        lost.grant(&[], Arc::clone(&ended));
+        lost.grant(Arc::clone(&ended));
         assert!(used.take(&want(Mode::Exclusive)).is_err());
         ended.store(true, SeqCst);
         let mut next = used.take(&want(Mode::Exclusive)).ok().unwrap();
         assert!(!next.again);
-        next.grant(&[], Arc::default());
+        next.grant(Arc::default());
         drop(lost);
         assert!(used.take(&want(Mode::Exclusive)).is_err(), "the drop of the lost one frees no other");
         drop(next);
-
-        let permits = want(Mode::Permits { n: 1, of: 2 });
-        let (mut lost, mut held) = (used.take(&permits).ok().unwrap(), used.take(&permits).ok().unwrap());
-        lost.grant(&[0], ended);
-        held.grant(&[1], Arc::default());
-        let next = used.take(&permits).ok().unwrap();
-        assert_eq!(next.free_permits(), [0]);
-        drop((lost, held));
-        assert_eq!(next.free_permits(), [0, 1]);
     }
 }

@@ -9,8 +9,7 @@
 //! - A claim that finds another one of its client waiting so waits for its turn, without a try, which would fail.
 //! - After a wait, one more statement confirms the lock. The lease counts from the sending of that statement. A claim that sends it too
 //!   late begins again: the server has ended its connection.
-//! - If no connection is free to wait, or the server has no queue for the mode, the claim waits quietly: it tries, pauses and is told of
-//!   releases.
+//! - While no connection is free to wait, the claim whose turn it is tries again after pauses: the connections may all hold other locks.
 
 mod attempt;
 mod backend;
@@ -20,8 +19,6 @@ mod keys;
 mod listed;
 mod place;
 mod pool;
-mod quiet;
-mod quiet_attempt;
 mod renewal;
 mod server;
 mod task;
@@ -37,8 +34,7 @@ pub use connection::Connection;
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use pool::{Exclusive, Pool};
-pub use quiet::QuietWaiters;
-pub use server::{Locked, Server, Session, Taken};
+pub use server::{Locked, Server, Session};
 pub use task::ConnectionTask;
 
 use crate::connection_locks::keys::KeysInUse;
@@ -64,8 +60,6 @@ pub struct ConnectionLocks<S: Server> {
     pub runtime: Runtime,
     /// The claims that wait or hold.
     pub listed: ListedClaims<S>,
-    /// The claims that wait without a statement at the server.
-    pub quiet: QuietWaiters<S>,
     keys: KeysInUse,
     turns: Turns,
 }
@@ -80,9 +74,8 @@ impl<S: Server> ConnectionLocks<S> {
     /// May be dropped; the connection is closed.
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
         let pool = Pool::new(Arc::clone(&server), runtime.clone());
-        let (listed, quiet, keys) = (ListedClaims::default(), QuietWaiters::default(), KeysInUse::default());
-        let turns = Turns::default();
-        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, quiet, keys, turns });
+        let (listed, keys, turns) = (ListedClaims::default(), KeysInUse::default(), Turns::default());
+        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, keys, turns });
         locks.connection().await?;
         Ok(locks)
     }

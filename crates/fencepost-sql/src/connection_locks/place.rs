@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Claim, Error, ErrorKind, Finish, Found, Leave, Left, Mode, Place, Removed, Request, Result,
+    Attempt, Claim, Error, ErrorKind, Finish, Found, Leave, Left, Place, Removed, Request, Result,
 };
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
@@ -13,7 +13,6 @@ use crate::connection_locks::held::{Held, Why};
 use crate::connection_locks::renewal::ConnectionRenewal;
 use crate::connection_locks::wait::{Grant, Wait};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
-use crate::driver::on_own_thread;
 use crate::failure::Failure;
 
 pub(super) struct LockPlace<S: Server>(Arc<LockClaim<S>>);
@@ -79,14 +78,10 @@ impl<S: Server> LockClaim<S> {
     /// Takes the lock if it is free. A grant that arrives after this was dropped, or too late, is released.
     async fn take_free(&self) -> Result<Option<FreshGrant<S>>, Failure> {
         let (locks, claim, keys) = (Arc::clone(&self.locks), Arc::clone(&self.claim), self.keys.clone());
-        let runtime = &self.locks.runtime;
-        let attempt = Finish::new(runtime.clone(), async move { try_lock(&locks, &claim, &keys).await });
-        let limit = self.locks.pool.time_limit();
-        let outcome = match self.claim.want().mode {
-            // Attempts for permits of a name wait for each other.
-            Mode::Permits { .. } => runtime.clock().within(limit, on_own_thread(runtime, attempt)).await,
-            Mode::Exclusive | Mode::Shared => runtime.clock().within(limit, attempt).await,
-        };
+        let runtime = self.locks.runtime.clone();
+        let clock = runtime.clock().clone();
+        let attempt = Finish::new(runtime, async move { try_lock(&locks, &claim, &keys).await });
+        let outcome = clock.within(self.locks.pool.time_limit(), attempt).await;
         outcome.unwrap_or_else(|| Err(self.locks.pool.timeout()))
     }
 
@@ -96,7 +91,6 @@ impl<S: Server> LockClaim<S> {
 
     async fn enter(self: &Arc<Self>) -> Result<Attempt> {
         if let Phase::Away = self.phase() {
-            self.locks.server.check(self.claim.want())?;
             if !self.claim.waits || !self.locks.turns.is_taken(&self.claim.want().name) {
                 if let Some(grant) = self.take_free().await? {
                     self.hold_fresh(grant);
@@ -122,10 +116,10 @@ impl<S: Server> LockClaim<S> {
                 Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
                     let connection = Arc::clone(&exclusive.connection);
                     let (keys, mode) = (self.keys.clone(), self.claim.want().mode);
-                    let locked = Locked { keys, mode, permits: Vec::new() };
+                    let locked = Locked { keys, mode };
                     connection.hold(&self.claim, sent);
                     let why = Why::Waited(exclusive);
-                    self.hold(Held::new(&self.locks, &self.claim, connection, token, locked, why));
+                    self.hold(Held::new(&self.claim, connection, token, locked, why));
                 }
             }
         }
@@ -143,7 +137,7 @@ impl<S: Server> LockClaim<S> {
         let (connection, token, locked) = (Arc::clone(&grant.connection), grant.token, grant.locked.clone());
         connection.hold(&self.claim, grant.sent);
         let why = Why::Free(grant.take());
-        self.hold(Held::new(&self.locks, &self.claim, connection, token, locked, why));
+        self.hold(Held::new(&self.claim, connection, token, locked, why));
     }
 
     /// Answers for a claim that was granted. A grant that is not valid any more is released.

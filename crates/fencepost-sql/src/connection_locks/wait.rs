@@ -1,17 +1,17 @@
 //! A claim that waits in the server's queue, on a connection of its own.
 
-use std::future::{Future, pending, poll_fn};
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Moment, Token, Waiter};
+use fencepost_core::{Claim, Moment, Token, Waiter, jitter};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::connection_locks::attempt::FreshGrant;
+use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::pool::Exclusive;
 use crate::connection_locks::{ConnectionLocks, Server, Session};
@@ -20,8 +20,8 @@ use crate::turns::WAIT_IDLE;
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
-/// How long a claim pauses before it waits again for what the server has no queue for.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long a claim without a connection to wait on pauses before it tries again: from once to twice this time.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// A claim that waits. The task that waits runs on the client's own thread. Dropping this cancels it.
 pub(super) struct Wait<S: Server> {
@@ -127,7 +127,6 @@ async fn wait<S: Server>(
     claim: &Claim,
     keys: &Keys<S>,
 ) -> Option<Result<Grant<S>, Failure>> {
-    let is_quiet = locks.server.waits_quietly(claim.want().mode);
     let queued = || inner.slot.tell(|slot| slot.queued = true);
     let own = Arc::clone(locks);
     let reach = move || {
@@ -135,25 +134,18 @@ async fn wait<S: Server>(
         async move { own.reach().await }.boxed()
     };
     let taking = locks.turns.take(&claim.want().name, &locks.runtime, reach, queued);
-    let turn = match is_quiet {
-        true => None,
-        false => match select(pin!(taking), pin!(inner.cancelled.notified())).await {
-            Either::Left((Ok(turn), _)) => Some(turn),
-            Either::Left((Err(failure), _)) => return Some(Err(failure)),
-            Either::Right(_) => return None,
-        },
+    let turn = match select(pin!(taking), pin!(inner.cancelled.notified())).await {
+        Either::Left((Ok(turn), _)) => turn,
+        Either::Left((Err(failure), _)) => return Some(Err(failure)),
+        Either::Right(_) => return None,
     };
     let permit = match locks.pool.try_permit() {
-        Some(permit) if !is_quiet => permit,
-        _ => {
-            // The holders of all connections may be waiting for other locks: the claim tries meanwhile.
-            let permit = async { if is_quiet { pending().await } else { locks.pool.permit().await } };
-            match wait_quietly(inner, locks, claim, keys, pin!(permit)).await? {
-                Ok(Either::Left(Ok(permit))) => permit,
-                Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
-                Ok(Either::Left(Err(failure))) | Err(failure) => return Some(Err(failure)),
-            }
-        }
+        Some(permit) => permit,
+        None => match try_until_permitted(inner, locks, claim, keys).await? {
+            Ok(Either::Left(permit)) => permit,
+            Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
+            Err(failure) => return Some(Err(failure)),
+        },
     };
     let ttl = claim.ttl();
     let idle = ttl.min(WAIT_IDLE);
@@ -173,50 +165,33 @@ async fn wait<S: Server>(
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
     let _turn = turn;
-    loop {
-        match wait_in_queue(inner, locks, &connection, claim, keys).await {
-            Some(Ok(Some(token))) => {
-                // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
-                let sent = clock.now();
-                match connection.confirm(claim, keys, token, ttl).await {
-                    Ok(Some(token)) => return Some(Ok(Grant::Exclusive { exclusive, token, sent })),
-                    Ok(None) => {
-                        if let Err(failure) = connection.set_idle(idle).await {
-                            return Some(Err(failure));
-                        }
-                    }
-                    Err(failure) if failure.closed || connection.has_ended() => {
-                        return Some(Ok(Grant::TakenBack));
-                    }
-                    Err(failure) => return Some(Err(failure)),
-                }
+    let token = match wait_in_queue(inner, locks, &connection, claim, keys).await {
+        Some(Ok(token)) => token,
+        Some(Err(failure)) => return Some(Err(failure)),
+        None => {
+            if !connection.has_ended() {
+                exclusive.set_clean();
             }
-            Some(Ok(None)) => {}
-            Some(Err(failure)) => return Some(Err(failure)),
-            None => break,
+            return None;
         }
-        // The server has no queue for what is in the way.
-        inner.slot.tell(|slot| slot.queued = true);
-        let paused = pin!(clock.sleep_until(clock.now() + PAUSE));
-        if let Either::Right(_) = select(paused, pin!(inner.cancelled.notified())).await {
-            break;
-        }
-    }
-    if !connection.has_ended() {
-        exclusive.set_clean();
-    }
-    None
+    };
+    // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
+    let sent = clock.now();
+    Some(match connection.confirm(claim, keys, token, ttl).await {
+        Ok(token) => Ok(Grant::Exclusive { exclusive, token, sent }),
+        Err(failure) if failure.closed || connection.has_ended() => Ok(Grant::TakenBack),
+        Err(failure) => Err(failure),
+    })
 }
 
-/// Waits in the server's queue. No token: the server has no queue for what is in the way. `None`: the claim has given up, and
-/// nothing is locked on the connection.
+/// Waits in the server's queue. `None`: the claim has given up, and nothing is locked on the connection.
 async fn wait_in_queue<S: Server>(
     inner: &Inner<S>,
     locks: &Arc<ConnectionLocks<S>>,
     connection: &Connection<S>,
     claim: &Claim,
     keys: &Keys<S>,
-) -> Option<Result<Option<Token>, Failure>> {
+) -> Option<Result<Token, Failure>> {
     let mut waiting = pin!(connection.send(|session| session.wait(claim, keys)));
     {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
@@ -238,29 +213,29 @@ async fn wait_in_queue<S: Server>(
     None
 }
 
-/// Waits for messages about releases and tries after each, until the claim has the lock or `other` is ready. `None`: the claim has given
-/// up, and nothing of it is left.
-async fn wait_quietly<S: Server, T>(
+/// Waits for the right to a connection. The holders of all connections may be waiting for other locks, so the claim tries meanwhile.
+/// `None`: the claim has given up, and nothing of it is left.
+async fn try_until_permitted<S: Server>(
     inner: &Inner<S>,
     locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
     keys: &Keys<S>,
-    mut other: impl Future<Output = T> + Unpin,
-) -> Option<Result<Either<T, FreshGrant<S>>, Failure>> {
+) -> Option<Result<Either<OwnedSemaphorePermit, FreshGrant<S>>, Failure>> {
     let clock = claim.runtime.clock();
-    let mut waiter = locks.quiet.enter(&claim.want().name, keys, &locks.runtime);
+    let mut permit = pin!(locks.pool.permit());
     loop {
         // It runs to its end, also when the claim gives up meanwhile: a grant that nobody takes is released.
-        match waiter.attempt(locks, claim).await {
+        match try_lock(locks, claim, keys).await {
             Ok(None) => {}
             Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
             Err(failure) => return Some(Err(failure)),
         }
         inner.slot.tell(|slot| slot.queued = true);
-        let woken = Arc::clone(&waiter.woken);
-        let (woken, paused) = (pin!(woken.notified()), pin!(clock.sleep_until(clock.now() + waiter.pause())));
-        match select(select(&mut other, select(woken, paused)), pin!(inner.cancelled.notified())).await {
-            Either::Left((Either::Left((other, _)), _)) => return Some(Ok(Either::Left(other))),
+        // Claims that began together do not try together.
+        let now = clock.now();
+        let paused = pin!(clock.sleep_until(now + jitter(2 * PAUSE, now.as_nanos())));
+        match select(select(&mut permit, paused), pin!(inner.cancelled.notified())).await {
+            Either::Left((Either::Left((permit, _)), _)) => return Some(permit.map(Either::Left)),
             Either::Left((Either::Right(_), _)) => {}
             Either::Right(_) => return None,
         }
