@@ -91,6 +91,8 @@ pub(crate) fn left(engine: &str, count: usize) -> Option<Measured> {
     let mut caller = runtime.block_on(Caller::connect(service.address));
     runtime.block_on(cycle(&mut caller, 0));
     std::thread::sleep(AFTER);
+    // The service has closed the connection, because it was idle for so long.
+    caller = runtime.block_on(Caller::connect(service.address));
     let before = engine.count();
     let began = Instant::now();
     let mut most = before;

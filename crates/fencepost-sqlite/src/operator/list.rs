@@ -13,7 +13,7 @@ use crate::process::liveness::{Liveness, LivenessCheck};
 /// One resource: its living claims, and its last token.
 pub(crate) fn inspect(client: &Client, name: &Name) -> Result<Info, Failure> {
     let now = client.now();
-    client.database.read(|db| Ok(one(db, &mut client.liveness(now), name)?))
+    client.database.read(|db| one(db, &mut client.liveness(now), name))
 }
 
 /// A page of the resources that somebody alive holds or waits for.

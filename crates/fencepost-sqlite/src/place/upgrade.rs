@@ -47,7 +47,7 @@ impl SqlitePlace {
         let resource = claim.want().name.as_str();
         let next = client
             .database
-            .write(|db| Ok(upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token.get())?))?;
+            .write(|db| upgrade::downgrade(db, &mut client.liveness(now), resource, &id, token.get()))?;
         client.watch.forget(&client.runtime, id);
         let Some(next) = next else { return Ok(Attempt::Gone) };
         client.wake(&next);
