@@ -21,7 +21,7 @@ use crate::service::Service;
 use crate::wanted::{Acquire, Wanted, busy, detached};
 
 /// The header of the caller's key.
-const KEY: &str = "idempotency-key";
+pub(crate) const KEY: &str = "idempotency-key";
 /// The header by which a caller asks for an answer as soon as it is queued (RFC 7240), and its value.
 const PREFER: &str = "prefer";
 const RESPOND_ASYNC: &[u8] = b"respond-async";

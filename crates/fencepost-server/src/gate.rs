@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
+use crate::acquire::KEY;
 use crate::problem::{Answer, Problem};
 use crate::service::Service;
 use crate::{body, login, origin, trace};
@@ -69,8 +70,23 @@ fn asks_engine(path: &str) -> bool {
             && !path.ends_with("/hold")
 }
 
+/// Refuses a request that could be read in two ways: by the first or the second of two headers, or as a name with other characters in place
+/// of bytes that are no UTF-8.
+fn check(request: &Request) -> Answer<()> {
+    for header in [header::AUTHORIZATION.as_str(), KEY] {
+        if request.headers().get_all(header).iter().nth(1).is_some() {
+            return Err(Problem::invalid(format!("the header {header} is there twice")));
+        }
+    }
+    let query = percent_encoding::percent_decode_str(request.uri().query().unwrap_or_default());
+    match query.decode_utf8() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Problem::invalid("the query has bytes that are no UTF-8")),
+    }
+}
+
 async fn answer(service: Service, request: Request, next: Next) -> Answer<Response> {
-    let caller = origin::check(&service, &request).and_then(|()| {
+    let caller = check(&request).and_then(|()| origin::check(&service, &request)).and_then(|()| {
         // For the history.
         service.snapshots.start();
         login::caller_of(&service, &request)

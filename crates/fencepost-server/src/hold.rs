@@ -98,8 +98,16 @@ async fn drive(mut hold: Hold, events: Events, peer: Option<Peer>) {
     if events.is_closed() && peer.is_some_and(|peer| peer.has_ended()) {
         hold.note(How::Released);
     } else {
+        let held = match &hold.stage {
+            Stage::Holding(held) => Some((held.view.name().clone(), held.view.token())),
+            _ => None,
+        };
         hold.stop();
         hold.next().await;
+        if let Some((name, token)) = held {
+            // A request that has released the lease meanwhile has noted it.
+            hold.service.history.ended(&name, token, How::Released);
+        }
     }
 }
 

@@ -23,6 +23,8 @@ const BRIEFLY: Duration = Duration::from_millis(500);
 /// How long a request without a waiting time waits for another copy that works on its key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The code of the outcome if another claim holds the lock.
+const BUSY: &str = "busy";
 /// The code of the outcome if no request was left that may have the grant.
 const GIVEN_BACK: &str = "unauthenticated";
 
@@ -75,7 +77,9 @@ async fn join(
         match outcome {
             Err(_) => return Err(busy(&service.locks, wanted).await),
             // That work was for a request that does not wait.
-            Ok(Some(Err(problem))) if waits && !work.waits && problem.is("busy") => {}
+            Ok(Some(Err(problem))) if waits && !work.waits && problem.is(BUSY) => {}
+            // Each request says who holds the lock by the rights of its own access token.
+            Ok(Some(Err(problem))) if problem.is(BUSY) => return Err(busy(&service.locks, wanted).await),
             // The grant came while all requests that waited had lost their rights. This one has come since.
             Ok(Some(Err(problem)))
                 if problem.is(GIVEN_BACK) && service.is_still_allowed(caller, &wanted.name) => {}
@@ -182,7 +186,7 @@ async fn with_record(
         Ok(Some(guard)) => guard,
         Ok(None) => {
             attempt.end().await;
-            return Err(busy(&service.locks, wanted).await);
+            return Err(Problem::new(StatusCode::CONFLICT, BUSY, "the lock is busy"));
         }
         Err(error) if error.is_lost() => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -161,9 +161,12 @@ async fn encrypted(
         TlsAcceptor::from(config).accept(stream).await
     }));
     let stream = handshake.await??;
-    match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Box::pin(http2(stream, peer, router, streams)).await,
-        _ => Box::pin(http1(stream, peer, router, streams)).await,
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    // A caller that ends TLS in order is not heard below it: rustls reads no further.
+    let stream = Noted::new(stream, &peer);
+    match is_http2 {
+        true => Box::pin(http2(stream, peer, router, streams)).await,
+        false => Box::pin(http1(stream, peer, router, streams)).await,
     }
 }
 

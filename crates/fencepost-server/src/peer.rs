@@ -31,7 +31,8 @@ impl Peer {
     }
 }
 
-/// A connection that notes the end of its data. Under TLS it sees the end of a program that was killed, which sends no end of TLS.
+/// A connection that notes the end of its data. Below TLS it sees the end of a program that was killed, which sends no end of TLS; around
+/// TLS it sees the end of a program that sends one.
 pub(crate) struct Noted<S> {
     stream: S,
     ended: Option<Arc<AtomicBool>>,

@@ -1,13 +1,14 @@
 //! The parts of a request: names, bodies, leases and durations.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::Query;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use fencepost_core::{DetachedLease, Error, Name};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
 
@@ -24,7 +25,41 @@ pub(crate) struct Named {
     name: String,
 }
 
-pub(crate) type Body = Result<Json<Map<String, Value>>, JsonRejection>;
+pub(crate) type Body = Result<Json<Fields>, JsonRejection>;
+
+/// The fields of an object, and the first that is there twice: whoever reads its first value would see another request than whoever reads
+/// its last.
+#[derive(Default)]
+pub(crate) struct Fields {
+    all: Map<String, Value>,
+    twice: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Fields, D::Error> {
+        input.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut input: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::default();
+        while let Some((name, value)) = input.next_entry::<String, Value>()? {
+            if fields.all.insert(name.clone(), value).is_some() {
+                fields.twice.get_or_insert(name);
+            }
+        }
+        Ok(fields)
+    }
+}
 
 /// Reads the name of a lock from the query.
 pub(crate) fn name_of(query: Result<Query<Named>, QueryRejection>) -> Answer<Name> {
@@ -44,7 +79,10 @@ pub(crate) fn body_of<T: DeserializeOwned>(body: Body) -> Answer<T> {
         JsonRejection::JsonDataError(_) => Problem::invalid("the body is no JSON object"),
         error => Problem::new(error.status(), "invalid", error.body_text()),
     })?;
-    let body = serde_path_to_error::deserialize(Value::Object(fields));
+    if let Some(name) = fields.twice {
+        return Err(Problem::invalid(format!("duplicate field `{name}`")));
+    }
+    let body = serde_path_to_error::deserialize(Value::Object(fields.all));
     body.map_err(|error| Problem::invalid(error.to_string()))
 }
 

@@ -1,12 +1,13 @@
 //! Reads and writes the file of access tokens.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind as Io, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use fencepost_core::{Error, ErrorKind, Result};
+use rustix::fs::OFlags;
 
 use crate::rights::entry::Entry;
 
@@ -75,9 +76,18 @@ fn since(time: Duration) -> Duration {
 /// [`is_configuration`](Error::is_configuration) if it cannot be read, or every user may write it.
 pub(crate) fn read(path: &Path) -> Result<(Version, String)> {
     let failed = |error| configuration(path, "cannot be read").because(error);
-    let file = File::open(path).map_err(failed)?;
+    // Without waiting: to open a pipe waits for its writer, and so would the service.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     // Before the text: a file that is changed meanwhile is read again.
     let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        // What was read from a pipe is gone when the service looks again.
+        return Err(configuration(
+            path,
+            "is no regular file; write the access tokens to a file, and name that",
+        ));
+    }
     if metadata.mode() & OTHERS_WRITE != 0 {
         return Err(configuration(path, "can be written by every user of this machine; run chmod o-w on it"));
     }

@@ -13,7 +13,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
 use h2::RecvStream;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -48,8 +48,7 @@ fn stop_after(text: &str) -> Option<Duration> {
 }
 
 /// Holds the lock by a connection. Returns it with the time after which its caller stops.
-async fn hold(address: SocketAddr) -> (TcpStream, Duration) {
-    let mut stream = TcpStream::connect(address).await.unwrap();
+async fn hold<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> (S, Duration) {
     let body = json!({ "name": "a", "ttl": "5s" }).to_string();
     let head = format!(
         "POST /v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -141,11 +140,12 @@ async fn check_end(locks: &Client, stop_after: Duration, is_free_at_once: bool) 
 async fn connections_that_fail(is_direct: bool) {
     let (_, locks) = service().await;
     let address = listen_on(&locks, Options { is_direct, ..Options::default() });
-    let (stream, stop_after) = hold(address).await;
+    let connect = || async { TcpStream::connect(address).await.unwrap() };
+    let (stream, stop_after) = hold(connect().await).await;
     // The end of what the caller sends, or of what a proxy sends in its place.
     drop(stream);
     check_end(&locks, stop_after, is_direct).await;
-    let (stream, stop_after) = hold(address).await;
+    let (stream, stop_after) = hold(connect().await).await;
     // A reset, as a firewall sends it: the caller may not know.
     stream.set_zero_linger().unwrap();
     drop(stream);
@@ -155,6 +155,30 @@ async fn connections_that_fail(is_direct: bool) {
 #[tokio::test]
 async fn a_connection_that_fails_keeps_its_lock_until_its_holder_has_stopped() {
     tokio::join!(connections_that_fail(false), connections_that_fail(true));
+}
+
+async fn encrypted_connections_that_their_callers_end(is_direct: bool) {
+    let (dir, (_, locks)) = (TempDir::new("tls").unwrap(), service().await);
+    make_certificate(dir.path());
+    let address = listen_on(&locks, Options { is_direct, ..tls(dir.path(), None) });
+    for in_order in [false, true] {
+        let connection = connect(address, dir.path(), None, b"http/1.1").await.unwrap();
+        let (mut stream, stop_after) = hold(connection).await;
+        if in_order {
+            stream.shutdown().await.unwrap();
+        } else {
+            // As when the process is killed: the connection ends, and TLS does not.
+            drop(stream.into_inner().0);
+        }
+        check_end(&locks, stop_after, is_direct).await;
+    }
+}
+
+#[tokio::test]
+async fn an_encrypted_connection_that_its_caller_ends_releases_its_lock_where_no_proxy_is() {
+    needs!(OPENSSL);
+    let ends = encrypted_connections_that_their_callers_end;
+    tokio::join!(ends(false), ends(true));
 }
 
 /// A connection of HTTP/2 that holds the lock.

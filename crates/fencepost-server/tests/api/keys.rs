@@ -362,3 +362,26 @@ async fn a_grant_for_revoked_access_tokens_alone_is_given_back_at_once() {
     let ends = revoke_while_waiting(true, 1, true).await;
     assert_eq!((ends.revoked, ends.holders), (StatusCode::UNAUTHORIZED, 0));
 }
+
+/// Requests with one key share the work, and not what their access tokens may know.
+#[tokio::test]
+async fn who_holds_a_busy_lock_is_told_by_the_rights_of_each_request() {
+    let service = Guarded::start().await;
+    let [reader, other] = ["read:", "read:b/"].map(|read| service.token(&["acquire:", read]));
+    let held = json!({ "name": "a", "holder": "boss" });
+    assert_eq!(service.ask(&reader, post("/v1/acquire", &held)).await.0, StatusCode::OK);
+    for tokens in [[&reader, &other], [&other, &reader]] {
+        // The second one comes before the work of the first has begun: this runtime has one thread.
+        let asked = tokens.map(|token| {
+            let mut request = with(token, post("/v1/acquire", &json!({ "name": "a" })));
+            request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+            let router = service.router.clone();
+            tokio::spawn(async move { answer(&router, request).await })
+        });
+        for (token, asked) in tokens.into_iter().zip(asked) {
+            let (status, problem) = asked.await.unwrap();
+            assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("busy")), "{problem}");
+            assert_eq!(problem.to_string().contains("boss"), token == &reader, "{problem}");
+        }
+    }
+}

@@ -132,6 +132,18 @@ async fn bad_requests_are_refused_before_anything_is_asked() {
             assert_eq!(answer(&router, post(path, &body)).await.0, StatusCode::BAD_REQUEST, "{path} {body}");
         }
     }
+    // What could be read in two ways.
+    let twice = r#"{"name": "a", "name": "b", "ttl": "5s"}"#;
+    let mut request = post("/v1/acquire", &json!({}));
+    *request.body_mut() = twice.into();
+    let (status, problem) = answer(&router, request).await;
+    assert_eq!((status, &problem["detail"]), (StatusCode::BAD_REQUEST, &json!("duplicate field `name`")));
+    let mut request = post("/v1/acquire", &json!({ "name": "a" }));
+    for key in ["first-of-two-keys", "second-of-two-keys"] {
+        request.headers_mut().append("idempotency-key", key.parse().unwrap());
+    }
+    assert_eq!(answer(&router, request).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(answer(&router, get("/v1/lock?name=%ff")).await.0, StatusCode::BAD_REQUEST);
     for name in [" ", "a\0b", "", &"x".repeat(256)] {
         assert_eq!(acquire(&router, name, &json!({})).await.0, StatusCode::BAD_REQUEST, "{name}");
     }

@@ -1,5 +1,7 @@
 //! The page and its actions.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -7,7 +9,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::kit::{acquire, get, service};
+use crate::kit::{Events, acquire, get, service};
 
 #[tokio::test]
 async fn the_page_shows_holders_and_escapes_their_texts() {
@@ -94,4 +96,30 @@ async fn the_page_evicts_names_as_they_are() {
     let query = format!("name=a%E2%80%8Bb&token={}", guard.token());
     let (_, question) = text(&router, get(&format!("/evict?{query}"))).await;
     assert!(question.contains(&format!("name=\"name\" value=\"{name}\"")), "{question}");
+}
+
+/// A stream that ended without a release keeps its lock until its caller has stopped, and the page knows that end exactly.
+#[tokio::test]
+async fn the_end_of_a_stream_that_released_nothing_is_exact() {
+    let (router, locks) = service().await;
+    let mut events = Events::hold(&router, "a", &json!({ "ttl": "3s" })).await;
+    events.next_of("granted").await;
+    drop(events);
+    let look = async {
+        while !locks.inspect("a").await.unwrap().claims.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), look).await.expect("it is released");
+    let ended = async {
+        loop {
+            let (_, page) = text(&router, get("/?name=a")).await;
+            if page.contains("released") {
+                return page;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let page = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it is shown as released");
+    assert!(!page.contains("up to"), "{page}");
 }

@@ -188,3 +188,15 @@ async fn a_token_limits_its_waiting_requests() {
     assert!(waits.await.is_err());
     assert_eq!(service.ask(&limited, request("10ms")).await.0, StatusCode::CONFLICT);
 }
+
+/// A pipe would make the service wait for its writer, and what was read from it once is gone.
+#[tokio::test]
+async fn a_file_that_is_a_pipe_is_refused_and_stops_nobody() {
+    let service = Guarded::start().await;
+    let token = service.token(&["read:"]);
+    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
+    fs::remove_file(&service.file).unwrap();
+    nix::unistd::mkfifo(&service.file, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    assert!(Tokens::read(&service.file).unwrap_err().to_string().contains("is no regular file"));
+    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK, "the tokens stay as they were");
+}
