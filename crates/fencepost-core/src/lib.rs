@@ -82,7 +82,7 @@ pub use operator::checks;
 pub use operator::holder::{ClaimInfo, HolderInfo};
 pub use operator::info::{Eviction, Info, Listing, Page};
 pub use operator::report::{Finding, Report, Severity};
-pub use operator::run::{Outcome, Run, RunEnd, Runs};
+pub use operator::run::{Run, RunEnd, Runs};
 pub use runtime::Runtime;
 pub use runtime::cleaner::Cleaner;
 pub use runtime::cleanup::{Cleanup, clean_up, clean_up_until, cleanup_deadline};

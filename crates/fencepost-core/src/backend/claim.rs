@@ -188,7 +188,7 @@ impl Claim {
     }
 
     /// Returns how its run ends if that is now.
-    pub fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let state = self.validity.state(self.runtime.clock().now());
         let lost = match state {
             State::Lost(_) if !self.validity.is_confirmed() => RunEnd::Exited,
@@ -240,7 +240,7 @@ impl Claim {
     }
 
     /// Describes its run, which was granted at `since_micros` of the engine's clock.
-    pub fn run(&self, token: Token, since_micros: u64) -> Run {
+    pub(crate) fn run(&self, token: Token, since_micros: u64) -> Run {
         let reason = self.reason.as_deref().map(str::to_owned);
         Run::new(token, (*self.holder).clone(), reason, since_micros)
     }

@@ -74,9 +74,8 @@
 //! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
 //! | repeat, keep and remove the requests of a claim | [`ClaimEntry`](crate::ClaimEntry) |
 //! | remove what a layer's dropped future left | [`clean_up`](crate::clean_up) |
-//! | keep the runs of a resource together with its grants | [`Runs`](crate::Runs) |
-//! | keep them beside the grants, in a record of their own | [`KeptRuns`](crate::KeptRuns) |
-//! | keep a small record of another kind beside the locks | [`RecordStore`] |
+//! | keep small records beside the locks | [`RecordStore`] |
+//! | keep the runs of a resource in such records | [`KeptRuns`](crate::KeptRuns) |
 //! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
 //!
 //! # A complete engine

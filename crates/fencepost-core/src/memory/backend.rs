@@ -12,6 +12,7 @@ use super::queue::Queue;
 use super::records::RecordsOfClient;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
+use crate::backend::kept_runs::entry::RunEntry;
 use crate::backend::records::RecordStore;
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::client::url::BackendUrl;
@@ -35,11 +36,13 @@ impl Backend for Memory {
         if planted!(self.rules.planted, TokenBeforeGrant) {
             claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
         }
-        ClaimEntry::enter(Arc::clone(&claim), MemoryPlace::new(self.strong(), claim, false))
+        let place = MemoryPlace::new(self.strong(), Arc::clone(&claim), false);
+        self.with_run(ClaimEntry::enter(Arc::clone(&claim), place), claim, false)
     }
 
     fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), MemoryPlace::new(self.strong(), claim, true))
+        let place = MemoryPlace::new(self.strong(), Arc::clone(&claim), true);
+        self.with_run(ClaimEntry::attach(Arc::clone(&claim), place), claim, true)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -51,8 +54,10 @@ impl Operator for Memory {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shard = self.shard(name);
         let claims = shard.get(name).map_or_else(Vec::new, Queue::claims);
+        // Nobody is granted or releases the lock meanwhile, so a run that is under way has a holder.
+        let runs = self.records.runs(name);
         let info = Info::new(name.clone(), last_of(&claims), claims);
-        Reply::ready(Ok(info.with_runs(self.runs.of(name), 0)))
+        Reply::ready(runs.map(|runs| info.with_runs(runs, 0)).map_err(Error::from))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
@@ -101,6 +106,16 @@ impl Operator for Memory {
 }
 
 impl Memory {
+    /// Adds the run of a claim that asks for that.
+    fn with_run(&self, entry: Box<dyn Entry>, claim: Arc<Claim>, attaches: bool) -> Box<dyn Entry> {
+        if claim.history.is_none() {
+            return entry;
+        }
+        let (records, runtime) = (Arc::clone(&self.records), claim.runtime.clone());
+        let store = Arc::new(RecordsOfClient { records, runtime });
+        Box::new(RunEntry::new(entry, self.strong(), store, claim, attaches, Arc::default()))
+    }
+
     /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
     fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
         let Some(clock) = self.shard(name).get(name).and_then(Queue::clock) else { return false };

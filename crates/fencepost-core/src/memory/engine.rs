@@ -12,7 +12,6 @@ use super::bug::Planted;
 use super::queue::Queue;
 use super::records::MemoryRecords;
 use super::rules::Rules;
-use super::runs::KeptRuns;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Reply, Session};
@@ -35,7 +34,6 @@ pub struct Memory {
     me: Weak<Memory>,
     id: u64,
     pub(super) rules: Rules,
-    pub(super) runs: KeptRuns,
     pub(super) records: Arc<MemoryRecords>,
 }
 
@@ -67,7 +65,6 @@ impl Memory {
             me: me.clone(),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules,
-            runs: KeptRuns::default(),
             records: Arc::default(),
         })
     }

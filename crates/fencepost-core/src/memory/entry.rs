@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 
 use super::engine::Memory;
 use super::queue::Queue;
-use super::runs::End;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::withdrawal::Found;
@@ -19,8 +18,6 @@ pub(super) struct MemoryPlace {
     /// It takes up a detached grant.
     attaches: bool,
     at: At,
-    /// That of its grant, once it was answered.
-    token: Option<Token>,
 }
 
 /// Where the claim is.
@@ -34,7 +31,7 @@ enum At {
 
 impl MemoryPlace {
     pub(super) fn new(memory: Arc<Memory>, claim: Arc<Claim>, attaches: bool) -> MemoryPlace {
-        MemoryPlace { memory, claim, attaches, at: At::Nowhere, token: None }
+        MemoryPlace { memory, claim, attaches, at: At::Nowhere }
     }
 
     fn on_queue<T>(&self, work: impl FnOnce(&mut Queue, &mut Wakers) -> T) -> T {
@@ -45,32 +42,7 @@ impl MemoryPlace {
         let (key, token) =
             self.on_queue(|queue, wakers| queue.attach(&self.claim, &self.memory.rules, wakers))?;
         self.at = At::Node(key);
-        self.token = Some(token);
         Some(token)
-    }
-
-    /// Keeps the run that begins with this grant, if the claim asks for that. It costs nothing otherwise.
-    fn begin_run(&mut self, token: Token) {
-        self.token = Some(token);
-        let (At::Node(key), Some(_)) = (self.at, self.claim.history) else { return };
-        self.on_queue(|queue, _| {
-            let Some(since) = queue.held_since(key, self.claim.id) else { return };
-            self.memory.runs.change(&self.claim, |runs, _| {
-                runs.begin(self.claim.run(token, since), |other| queue.is_held_by(other));
-            });
-        });
-    }
-
-    fn end_run(&self, end: End, queue: &Queue, key: usize) {
-        let (Some(token), Some(_)) = (self.token, self.claim.history) else { return };
-        let held = queue.held_since(key, self.claim.id).map(|since| self.claim.run(token, since));
-        self.memory.runs.change(&self.claim, |runs, now| end.note(&self.claim, token, held, runs, now));
-    }
-
-    fn renumber(&mut self, token: Token) {
-        if let Some(before) = self.token.replace(token) {
-            self.memory.runs.change(&self.claim, |runs, _| runs.renumber(before, token));
-        }
     }
 }
 
@@ -99,9 +71,6 @@ impl Place for MemoryPlace {
             }
             At::Node(key) => self.on_queue(|queue, wakers| queue.ask(key, claim, &memory.rules, wakers)),
         };
-        if let Attempt::Granted(token) = attempt {
-            self.begin_run(token);
-        }
         Request::ready(Ok(attempt))
     }
 
@@ -130,17 +99,12 @@ impl Place for MemoryPlace {
                 let known = self.on_queue(|queue, wakers| queue.take_back_vote(claim, &memory.rules, wakers));
                 if known { Found::Valid.into() } else { Found::Missing.into() }
             }
-            At::Node(key) => self.on_queue(|queue, wakers| {
-                let end = match how {
-                    Leave::Release => End::Released,
-                    Leave::Withdraw => End::Withdrawn,
-                    Leave::Detach => {
-                        let detached = queue.detach(key, claim, claim.runtime.clock().now());
-                        return detached.map_or(Found::Missing, |()| Found::There).into();
-                    }
-                };
-                self.end_run(end, queue, key);
-                queue.leave(key, claim, &memory.rules, wakers).into()
+            At::Node(key) => self.on_queue(|queue, wakers| match how {
+                Leave::Release | Leave::Withdraw => queue.leave(key, claim, &memory.rules, wakers).into(),
+                Leave::Detach => {
+                    let detached = queue.detach(key, claim, claim.runtime.clock().now());
+                    detached.map_or(Found::Missing, |()| Found::There).into()
+                }
             }),
         };
         Request::ready(Ok(left))
@@ -157,9 +121,6 @@ impl Place for MemoryPlace {
             }
             Turn::Raise { to } => queue.raise(key, claim, to, rules).map(|()| Attempt::Granted(to)),
         });
-        if let (Ok(Attempt::Granted(token)), Turn::Exclusive { .. } | Turn::Shared { .. }) = (&turned, to) {
-            self.renumber(*token);
-        }
         Request::ready(turned)
     }
 

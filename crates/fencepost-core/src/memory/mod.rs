@@ -13,7 +13,6 @@ mod limits;
 mod queue;
 mod records;
 mod rules;
-mod runs;
 mod upgrade;
 mod vote;
 mod voters;

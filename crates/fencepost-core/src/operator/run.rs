@@ -67,10 +67,9 @@ impl RunEnd {
     }
 }
 
-/// The end of a run as its holder reports it: see [`Claim::outcome`](crate::Claim::outcome).
+/// The end of a run as its holder reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The exit code of the work.
     pub exit_code: Option<i32>,
     /// How the run ended, as far as the holder knows.
@@ -79,7 +78,7 @@ pub struct Outcome {
 
 impl Run {
     /// Describes a run that was granted at `since_micros`.
-    pub fn new(token: Token, holder: HolderInfo, reason: Option<String>, since_micros: u64) -> Run {
+    pub(crate) fn new(token: Token, holder: HolderInfo, reason: Option<String>, since_micros: u64) -> Run {
         Run { token, holder, reason, since_micros, ended_micros: None, exit_code: None, end: RunEnd::Exited }
     }
 
@@ -88,7 +87,7 @@ impl Run {
         self.ended_micros.is_some() && self.exit_code == Some(0) && self.end == RunEnd::Exited
     }
 
-    /// Writes it as compact JSON, as a part of what [`Runs::to_text`] writes.
+    /// Writes it as compact JSON, as a part of what [`Runs::to_record`] writes.
     pub fn to_text(&self) -> String {
         self.to_value().to_string()
     }
@@ -156,7 +155,7 @@ pub struct Runs {
 impl Runs {
     /// Notes that `run` was granted. Noted again, it changes nothing. `shares` tells whether the grant with a token holds the
     /// resource, too: another run that is said to be under way and does not hold has ended without a report.
-    pub fn begin(&mut self, run: Run, shares: impl FnOnce(Token) -> bool) {
+    pub(crate) fn begin(&mut self, run: Run, shares: impl FnOnce(Token) -> bool) {
         match self.running.take() {
             Some(known) if known.token == run.token => return self.running = Some(known),
             Some(before) if !shares(before.token) => self.last = Some(before),
@@ -167,7 +166,7 @@ impl Runs {
 
     /// Notes the end of the run with `token`. `held` is that run, if this has ended its grant at the engine; otherwise the lock was
     /// lost before. Returns whether anything changed: a repeated report and one that a later run has overtaken change nothing.
-    pub fn end(&mut self, token: Token, at: u64, outcome: Outcome, held: Option<Run>) -> bool {
+    pub(crate) fn end(&mut self, token: Token, at: u64, outcome: Outcome, held: Option<Run>) -> bool {
         let end = if held.is_none() { outcome.end.or_lost() } else { outcome.end };
         let is_it = |run: &Run| run.token == token;
         let mut run = match &self.last {
@@ -187,7 +186,7 @@ impl Runs {
     }
 
     /// Notes that the grant of the run with the token `before` has the token `now` since an upgrade.
-    pub fn renumber(&mut self, before: Token, now: Token) {
+    pub(crate) fn renumber(&mut self, before: Token, now: Token) {
         if let Some(run) = self.running.as_mut().filter(|run| run.token == before) {
             run.token = now;
         }
@@ -195,7 +194,7 @@ impl Runs {
 
     /// Notes that the grant of the run with `token`, which was noted as ended, was lost before that end. `good` is the last good run before
     /// it.
-    pub fn lose(&mut self, token: Token, good: Option<&Run>) {
+    pub(crate) fn lose(&mut self, token: Token, good: Option<&Run>) {
         if let Some(last) = self.last.as_mut().filter(|run| run.token == token) {
             last.end = last.end.or_lost();
         }
@@ -205,14 +204,14 @@ impl Runs {
     }
 
     /// Forgets the run with `token`: its claim was withdrawn before anybody learned of the grant.
-    pub fn cancel(&mut self, token: Token) {
+    pub(crate) fn cancel(&mut self, token: Token) {
         self.running.take_if(|run| run.token == token);
     }
 
     /// Returns what a reader sees at `now` on the engine's clock; zero: that is the client's own. A run that is said to be under way and
     /// does not hold has ended without a report.
     #[must_use]
-    pub fn seen(mut self, now: u64, holds: impl FnOnce(Token) -> bool) -> Runs {
+    pub(crate) fn seen(mut self, now: u64, holds: impl FnOnce(Token) -> bool) -> Runs {
         if let Some(run) = self.running.take_if(|run| !holds(run.token)) {
             self.last = Some(run);
         }
@@ -225,41 +224,28 @@ impl Runs {
         Duration::from_micros(self.now_micros.saturating_sub(micros))
     }
 
-    /// Reads what [`to_text`](Runs::to_text) wrote. Odd parts are left out.
-    pub fn read(text: &str) -> Runs {
-        Runs::of_value(&serde_json::from_str(text).unwrap_or_default())
-    }
-
-    /// Reads a record of its own.
+    /// Reads a record. Odd parts are left out.
     pub(crate) fn of_record(record: &Record) -> std::result::Result<Runs, LaterFormat> {
-        record.object().map(|value| Runs::of_value(&value))
-    }
-
-    fn of_value(value: &Value) -> Runs {
+        let value = record.object()?;
         let run = |key: &str| value.get(key).and_then(Run::of_value);
-        Runs { running: run("running"), last: run("last"), good: run("good"), now_micros: 0 }
+        Ok(Runs { running: run("running"), last: run("last"), good: run("good"), now_micros: 0 })
     }
 
-    /// Writes them as compact JSON, for engines to keep.
-    pub fn to_text(&self) -> String {
-        self.to_value().to_string()
-    }
-
-    /// Makes a record of its own.
+    /// Makes the record that engines keep.
     pub(crate) fn to_record(&self, keep: Duration) -> Record {
-        Record::new(self.to_value(), keep)
-    }
-
-    fn to_value(&self) -> Value {
         let runs = [("running", &self.running), ("last", &self.last), ("good", &self.good)];
         let runs = runs.into_iter().filter_map(|(key, run)| Some((key.to_owned(), run.as_ref()?.to_value())));
-        Value::Object(runs.collect())
+        Record::new(Value::Object(runs.collect()), keep)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(text: &str) -> Runs {
+        Runs::of_record(&Record { text: text.to_owned(), keep: Duration::ZERO }).unwrap()
+    }
 
     fn run(token: u64) -> Run {
         let holder = HolderInfo::new("me \"quoted\" ü", "h", 7);
@@ -333,11 +319,11 @@ mod tests {
             let outcome = Outcome { exit_code: Some(0), end };
             assert!(runs.end(Token::new(token), token * 10 + 5, outcome, Some(run(token))));
             assert_eq!(runs.last.as_ref().map(|run| run.end), Some(end));
-            assert_eq!(Runs::read(&runs.to_text()), runs);
+            assert_eq!(read(&runs.to_record(Duration::ZERO).text), runs);
         }
         assert_eq!(tokens(&runs), [None, Some(4), Some(1)]);
         let unknown = r#"{"last":{"token":1,"holder":"x","ended":5,"exit_code":0,"end":"by magic"}}"#;
-        assert!(!Runs::read(unknown).last.unwrap().is_good());
+        assert!(!read(unknown).last.unwrap().is_good());
     }
 
     #[test]
@@ -365,15 +351,15 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let mut runs = Runs::default();
-        assert_eq!(Runs::read(&runs.to_text()), runs);
+        assert_eq!(read(&runs.to_record(Duration::ZERO).text), runs);
         runs.begin(run(1), nobody);
         runs.end(Token::new(1), 15, outcome(0), None);
         assert_eq!(runs.last.as_ref().unwrap().end, RunEnd::Lost);
         assert_eq!(runs.good, None, "its grant was gone");
         runs.begin(Run { reason: None, ..run(2) }, nobody);
-        assert_eq!(Runs::read(&runs.to_text()), runs);
+        assert_eq!(read(&runs.to_record(Duration::ZERO).text), runs);
         for odd in ["", "x", "[]", r#"{"last":7,"good":{"token":1},"running":{"token":-1}}"#] {
-            assert_eq!(Runs::read(odd), Runs::default(), "{odd}");
+            assert_eq!(read(odd), Runs::default(), "{odd}");
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::claim::Claim;
 use crate::backend::kept_runs::notes::Notes;
+use crate::backend::records::RecordStore;
 use crate::backend::{Attempt, Backend, Entry, Removed, Renewal, Reply};
 use crate::error::{Error, Result};
 use crate::runtime::cleanup::Cleanup;
@@ -17,23 +18,36 @@ use crate::token::Token;
 /// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
-pub(super) struct RunEntry {
-    pub(super) inner: Box<dyn Entry>,
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) claim: Arc<Claim>,
-    pub(super) notes: Notes,
-    pub(super) warned: Arc<AtomicBool>,
+pub(crate) struct RunEntry {
+    inner: Box<dyn Entry>,
+    backend: Arc<dyn Backend>,
+    claim: Arc<Claim>,
+    notes: Notes,
+    warned: Arc<AtomicBool>,
     /// It takes over a grant whose run has begun.
-    pub(super) attaches: bool,
+    attaches: bool,
     /// That of the grant, once it was answered.
-    pub(super) token: Option<Token>,
+    token: Option<Token>,
     /// The beginning of the run was noted, or that was given up.
-    pub(super) begun: bool,
+    begun: bool,
     /// The same of its end.
-    pub(super) over: bool,
+    over: bool,
 }
 
 impl RunEntry {
+    /// `backend`: tells who holds the lock. `warned`: somebody was told that runs cannot be recorded.
+    pub(crate) fn new(
+        inner: Box<dyn Entry>,
+        backend: Arc<dyn Backend>,
+        store: Arc<dyn RecordStore>,
+        claim: Arc<Claim>,
+        attaches: bool,
+        warned: Arc<AtomicBool>,
+    ) -> RunEntry {
+        let notes = Notes::new(store, Arc::clone(&claim));
+        RunEntry { inner, backend, claim, notes, warned, attaches, token: None, begun: false, over: false }
+    }
+
     /// Waits for a note, for a limited time if the claim's work does not rest on it.
     async fn note(&mut self, note: Note) -> Result<()> {
         let RunEntry { notes, backend, claim, .. } = self;

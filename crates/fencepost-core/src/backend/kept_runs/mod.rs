@@ -1,6 +1,6 @@
 //! A layer that keeps the runs of resources in a store of the engine.
 
-mod entry;
+pub(crate) mod entry;
 mod notes;
 
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::kept_runs::entry::RunEntry;
-use crate::backend::kept_runs::notes::Notes;
 use crate::backend::records::{RecordKind, RecordStore, StoredRecord};
 use crate::backend::{Backend, Entry, Operator, Reply};
 use crate::error::Result;
@@ -47,17 +46,9 @@ impl KeptRuns {
         if claim.history.is_none() {
             return enter(claim);
         }
-        Box::new(RunEntry {
-            inner: enter(Arc::clone(&claim)),
-            backend: Arc::clone(&self.inner),
-            notes: Notes::new(Arc::clone(&self.store), Arc::clone(&claim)),
-            warned: Arc::clone(&self.warned),
-            claim,
-            attaches,
-            token: None,
-            begun: false,
-            over: false,
-        })
+        let (inner, backend) = (enter(Arc::clone(&claim)), Arc::clone(&self.inner));
+        let (store, warned) = (Arc::clone(&self.store), Arc::clone(&self.warned));
+        Box::new(RunEntry::new(inner, backend, store, claim, attaches, warned))
     }
 
     async fn read(&self, name: &Name) -> Result<(Option<Runs>, StoredRecord)> {

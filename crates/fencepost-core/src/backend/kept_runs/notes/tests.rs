@@ -15,6 +15,10 @@ use crate::time::Clock;
 
 const START: u64 = 1_700_000_000_000_000;
 
+fn read(text: String) -> Runs {
+    Runs::of_record(&Record { text, keep: Duration::ZERO }).unwrap()
+}
+
 struct Nobody;
 
 impl Spawner for Nobody {
@@ -88,7 +92,7 @@ async fn a_run_that_outlives_its_record_overwrites_no_other() {
     other.begin(Token::new(2), &backend).await.unwrap();
     long.end(Token::new(1)).await.unwrap();
     let (text, ..) = store.stored.lock().clone().unwrap();
-    assert_eq!(Runs::read(&text).running.map(|run| run.token), Some(Token::new(2)));
+    assert_eq!(read(text).running.map(|run| run.token), Some(Token::new(2)));
 }
 
 #[tokio::test]
@@ -101,6 +105,6 @@ async fn a_run_whose_beginning_was_not_noted_began_with_its_grant() {
     *store.fails.lock() = false;
     notes.end(Token::new(1)).await.unwrap();
     let (text, ..) = store.stored.lock().clone().unwrap();
-    let last = Runs::read(&text).last.unwrap();
+    let last = read(text).last.unwrap();
     assert_eq!(last.ended_micros.unwrap() - last.since_micros, 600_000_000);
 }
