@@ -3,16 +3,18 @@
 mod service;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Eviction, Page, Registry};
+use fencepost_server::{Audit, Options, Tokens};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
-use fencepost_testkit::server::{Server, WebServer};
+use fencepost_testkit::server::{Server, TempDir, WebServer};
 use fencepost_testkit::wait::eventually;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use service::Service;
 
@@ -183,6 +185,37 @@ async fn nginx_changes_no_name() {
 async fn apache_changes_no_name() {
     needs!(APACHE);
     names_stay(WebServer::Apache, PAGE).await;
+}
+
+#[tokio::test]
+async fn the_audit_log_has_the_address_that_nginx_tells() {
+    needs!(NGINX);
+    let dir = TempDir::new("tokens").unwrap();
+    let (tokens, log) = (dir.path().join("tokens"), dir.path().join("audit"));
+    std::fs::write(&tokens, "").unwrap();
+    let audit = Audit::to_file(&log).unwrap();
+    let options = Options {
+        tokens: Some(Arc::new(Tokens::read(&tokens).unwrap())),
+        audit: audit.clone(),
+        proxies: ["127.0.0.1".parse().unwrap()].into(),
+        ..Options::default()
+    };
+    let engine = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let service = Service::with(engine, options);
+    let proxy = WebServer::Nginx.before(service.address(), PAGE).unwrap();
+    // A caller on another address of this machine, which claims to be somebody else.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut stream = socket.connect(proxy.address()).await.unwrap();
+    let head = "GET /locks/v1/locks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\
+                Forwarded: for=198.51.100.1\r\nConnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    audit.flush().await;
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert!(log.contains("\"peer\":\"127.0.0.2\""), "{log}");
 }
 
 #[tokio::test]

@@ -168,7 +168,7 @@ impl Audit {
         }
         fields["time"] = humantime::format_rfc3339_millis(SystemTime::now()).to_string().into();
         fields["event"] = event.into();
-        fields["peer"] = peer.map(|peer| peer.address.ip().to_string()).into();
+        fields["peer"] = peer.map(|peer| peer.address.to_string()).into();
         let dropped = log.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             fields["dropped"] = dropped.into();

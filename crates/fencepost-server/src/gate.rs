@@ -38,11 +38,35 @@ pub(crate) fn pass(
     request: Request,
     next: Next,
 ) -> impl Future<Output = Response> + Send {
+    respond(service, request, |service, request| answer(service, request, next))
+}
+
+/// Answers a request about health and metrics, whoever asks: the listener for them serves nothing else.
+pub(crate) fn pass_unchecked(
+    State(service): State<Service>,
+    request: Request,
+    next: Next,
+) -> impl Future<Output = Response> + Send {
+    respond(service, request, |service, request| async move {
+        let response = next.run(request).await;
+        Ok(body::pace(&service, response).await)
+    })
+}
+
+/// Completes the answer to a request by what all answers have.
+fn respond<A>(
+    service: Service,
+    request: Request,
+    answer: impl FnOnce(Service, Request) -> A,
+) -> impl Future<Output = Response> + Send
+where
+    A: Future<Output = Answer<Response>> + Send,
+{
     let span = trace::span(&request);
     let asks_engine =
         request.extensions().get::<MatchedPath>().is_some_and(|path| asks_engine(path.as_str()));
     let is_http1 = request.version() < Version::HTTP_2;
-    answer(service.clone(), request, next).instrument(span.clone()).map(move |answer| {
+    answer(service.clone(), request).instrument(span.clone()).map(move |answer| {
         let mut response = answer.unwrap_or_else(IntoResponse::into_response);
         if let Some(problem) = Problem::unlogged(&mut response) {
             response = problem.logged(&service.failures).into_response();

@@ -46,6 +46,7 @@ mod peer;
 mod problem;
 mod process;
 mod prometheus;
+mod proxies;
 mod record;
 mod request;
 mod rights;
@@ -64,27 +65,53 @@ use axum::{Extension, Router};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
 pub use crate::audit::Audit;
-pub use crate::listen::{bind, serve};
+pub use crate::listen::{bind, bind_admin, serve, serve_admin};
 pub use crate::options::{Options, certificates};
 pub use crate::prometheus::Metrics;
+pub use crate::proxies::Network;
 pub use crate::rights::entry::{Right, Verb};
 pub use crate::rights::tokens::{NewToken, Tokens};
 use crate::service::Service;
 pub use crate::streams::Streams;
 
+/// The two routers of a service.
+#[derive(Debug, Clone)]
+pub struct Routers {
+    /// The API and the page, for [`serve`].
+    pub api: Router,
+    /// `/healthz`, `/readyz` and `/metrics` alone, without access tokens, for [`serve_admin`]. They tell nothing of a lock.
+    pub admin: Router,
+}
+
 /// Returns the API and the page, for locks of this client.
+///
+/// # Errors
+/// Those of [`routers`].
+pub fn router(locks: Client, options: &Options) -> Result<Router> {
+    routers(locks, options).map(|routers| routers.api)
+}
+
+/// Returns the routers of a service, for locks of this client.
 ///
 /// # Errors
 /// [`is_unsupported`](Error::is_unsupported) if the engine has no detached leases: a lock of the service must outlive the request that
 /// takes it.
-pub fn router(locks: Client, options: &Options) -> Result<Router> {
+pub fn routers(locks: Client, options: &Options) -> Result<Routers> {
     if !locks.capabilities().detach {
         let message = "the service needs leases that outlive a request, and this engine ties locks to a session or a connection; use \
                        sqlite:, redis:, etcd:, or mode=table with postgres: and mysql:";
         return Err(Error::new(ErrorKind::Unsupported, message).on(locks.capabilities().engine));
     }
     let service = Service::new(locks, options)?;
-    Ok(Router::new()
+    let admin = Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(problem::no_such_page)
+        .method_not_allowed_fallback(problem::wrong_method)
+        .layer(from_fn_with_state(service.clone(), gate::pass_unchecked))
+        .with_state(service.clone());
+    let api = Router::new()
         .route("/", get(page::show))
         .route("/live", get(page::live::live).layer(Extension(page::views::Views::default())))
         .route("/doctor", post(page::examine))
@@ -109,5 +136,6 @@ pub fn router(locks: Client, options: &Options) -> Result<Router> {
         .fallback(problem::no_such_page)
         .method_not_allowed_fallback(problem::wrong_method)
         .layer(from_fn_with_state(service.clone(), gate::pass))
-        .with_state(service))
+        .with_state(service);
+    Ok(Routers { api, admin })
 }

@@ -33,7 +33,9 @@ use crate::streams::Streams;
 const CONNECTIONS: usize = 20_000;
 /// How many new connections wait to be accepted at most. More wait for a second each.
 const QUEUED: i32 = 4096;
-/// How many open files are kept for the engine, the file of access tokens and the certificates.
+/// How many connections of [`serve_admin`] are open at the same time at most.
+const ADMIN_CONNECTIONS: usize = 32;
+/// How many open files are kept for the engine, the file of access tokens, the certificates, and for health and metrics.
 const RESERVE: usize = 100;
 /// How long a handshake, or the head of a request, may take. A connection without a request is closed after it, too.
 const HEAD: Duration = Duration::from_secs(10);
@@ -51,16 +53,29 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Binds the address for [`serve`].
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) for an address that is not loopback, unless there are access tokens and TLS.
+/// [`is_invalid`](Error::is_invalid) for an address that is not loopback, unless there are access tokens, and TLS here or before a proxy
+/// ([`is_plain`](Options::is_plain)).
 /// [`is_configuration`](Error::is_configuration) if the system refuses it.
 pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
-    let is_guarded = options.tokens.is_some() && options.certificates.is_some();
+    let is_guarded = options.tokens.is_some() && (options.certificates.is_some() || options.is_plain);
     if !address.ip().is_loopback() && !is_guarded {
         return Err(Error::invalid(format!(
-            "{address} can be reached from other machines, and needs access tokens and TLS: give --tokens, --cert and --key; or listen on \
-             127.0.0.1"
+            "{address} can be reached from other machines, and needs access tokens and TLS: give --tokens, --cert and --key; behind a \
+             proxy or a mesh that encrypts, give --tokens and --plain-http; or listen on 127.0.0.1"
         )));
     }
+    listen(address)
+}
+
+/// Binds the address for [`serve_admin`]. It may be reached from other machines.
+///
+/// # Errors
+/// [`is_configuration`](Error::is_configuration) if the system refuses it.
+pub fn bind_admin(address: SocketAddr) -> Result<TcpListener> {
+    listen(address)
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener> {
     let failed = |error: std::io::Error| {
         Error::new(ErrorKind::Configuration, format!("the service cannot listen on {address}: {error}"))
     };
@@ -80,12 +95,26 @@ pub fn bind(address: SocketAddr, options: &Options) -> Result<TcpListener> {
 /// Dropped, it accepts no more connections. Those that are open end with their tasks, and the locks of their leases are held on.
 pub async fn serve(router: Router, listener: TcpListener, options: &Options) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let most = connections(raise_open_files());
     let (metrics, tokens) = (options.metrics.as_ref(), options.tokens.as_ref());
     tokio::select! {
         Some(()) = OptionFuture::from(metrics.map(Metrics::keep)) => {}
         Some(()) = OptionFuture::from(tokens.map(|tokens| tokens.keep())) => {}
-        () = accept(router, listener, options) => {}
+        () = accept(router, listener, options, options.certificates.as_ref(), most) => {}
     }
+    Ok(())
+}
+
+/// Serves health and metrics, without TLS, for as long as the future is polled.
+///
+/// # Errors
+/// The system refuses the listener.
+///
+/// # Cancel safety
+/// Dropped, it accepts no more connections. Those that are open end with their tasks.
+pub async fn serve_admin(router: Router, listener: TcpListener, options: &Options) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    accept(router, listener, options, None, ADMIN_CONNECTIONS).await;
     Ok(())
 }
 
@@ -102,9 +131,15 @@ fn connections(files: usize) -> usize {
     CONNECTIONS.min(files - RESERVE.min(files / 2))
 }
 
-/// Serves each connection by a task of its own.
-async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Options) {
-    let connections = Arc::new(Semaphore::new(connections(raise_open_files())));
+/// Serves each connection by a task of its own, and at most so many at a time.
+async fn accept(
+    router: Router,
+    listener: tokio::net::TcpListener,
+    options: &Options,
+    certificates: Option<&Arc<Certificates<ServerConfig>>>,
+    most: usize,
+) {
+    let connections = Arc::new(Semaphore::new(most));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
@@ -115,8 +150,8 @@ async fn accept(router: Router, listener: tokio::net::TcpListener, options: &Opt
                 continue;
             }
         };
-        let (router, certificates) = (router.clone(), options.certificates.clone());
-        let peer = Peer::new(peer, options.is_direct);
+        let (router, certificates) = (router.clone(), certificates.cloned());
+        let peer = Peer::new(peer.ip(), options);
         let streams = options.streams.clone();
         tokio::spawn(async move {
             // The end of the service waits for the connection.
@@ -231,6 +266,7 @@ async fn answer(
     peer: Peer,
     mut request: Request<Incoming>,
 ) -> std::result::Result<axum::response::Response, Infallible> {
+    let peer = peer.of_request(request.headers());
     request.extensions_mut().insert(peer);
     router.call(request).await
 }

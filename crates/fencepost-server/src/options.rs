@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 
 use crate::audit::Audit;
 use crate::prometheus::Metrics;
+use crate::proxies::Network;
 use crate::rights::tokens::Tokens;
 use crate::streams::Streams;
 
@@ -23,9 +24,13 @@ pub struct Options {
     pub certificates: Option<Arc<Certificates<ServerConfig>>>,
     /// The recorder for `/metrics`.
     pub metrics: Option<Metrics>,
-    /// No proxy stands in front of the service. So the end of a caller's connection or stream tells that the caller has ended it, and the
-    /// lock of that stream is free at once.
+    /// A proxy or a mesh encrypts what callers send, so that [`bind`](crate::bind) takes addresses of other machines also without TLS.
+    pub is_plain: bool,
+    /// No proxy stands in front of the service, except those of `proxies`. So the end of a caller's connection or stream tells that the
+    /// caller has ended it, and the lock of that stream is free at once.
     pub is_direct: bool,
+    /// The proxies whose header `Forwarded` names the caller. That of others is ignored, because each caller can send one.
+    pub proxies: Arc<[Network]>,
     /// The streams that hold locks.
     pub streams: Streams,
 }

@@ -1,26 +1,48 @@
 //! The other end of a connection, and whether it has ended the connection itself.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
+use axum::http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::options::Options;
+use crate::proxies;
+use crate::proxies::Network;
 
 /// A caller's end of a connection.
 #[derive(Clone)]
 pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: IpAddr,
     /// The end of the connection's data was read. `None`: a proxy may stand in front of the service, and its end tells nothing of the caller.
     ended: Option<Arc<AtomicBool>>,
+    /// `None`: the connection comes from no proxy that was named.
+    proxies: Option<Arc<[Network]>>,
 }
 
 impl Peer {
-    /// `is_direct`: no proxy stands in front of the service.
-    pub(crate) fn new(address: SocketAddr, is_direct: bool) -> Peer {
-        Peer { address, ended: is_direct.then(Arc::default) }
+    pub(crate) fn new(address: IpAddr, options: &Options) -> Peer {
+        // IPv6 shows a caller that came by IPv4 with another text.
+        let address = address.to_canonical();
+        let is_proxy = proxies::contain(&options.proxies, address);
+        Peer {
+            address,
+            ended: (options.is_direct && !is_proxy).then(Arc::default),
+            proxies: is_proxy.then(|| Arc::clone(&options.proxies)),
+        }
+    }
+
+    /// Returns the caller of one request, which a named proxy tells in the head.
+    pub(crate) fn of_request(&self, headers: &HeaderMap) -> Peer {
+        let mut peer = self.clone();
+        if let Some(proxies) = &self.proxies {
+            peer.address = proxies::caller(headers, proxies, self.address);
+        }
+        peer
     }
 
     /// Returns whether the caller itself has ended the connection: the end of its data was read. Any other end of a stream (a reset by the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Error, HolderInfo};
-use fencepost_server::{Audit, Metrics, NewToken, Options as Service, Right, Streams, Tokens};
+use fencepost_server::{Audit, Metrics, Network, NewToken, Options as Service, Right, Routers, Streams, Tokens};
 use sd_notify::NotifyState;
 
 use crate::args::count;
@@ -22,11 +22,12 @@ use crate::wait::until_stopped;
 /// Headings of the help.
 const RIGHTS: &str = "Rights";
 const TLS: &str = "TLS";
+const NETWORK: &str = "Network";
 
 /// Serve locks over HTTP to programs in any language, with a page to look at.
 ///
 /// The service stores nothing: the locks live in the engine, so any number of copies can run. Without --tokens each program that reaches it
-/// can take and evict each lock. So it listens on loopback alone, unless it has access tokens and TLS.
+/// can take and evict each lock. So it listens on loopback alone, unless it has access tokens, and TLS or --plain-http.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost serve [OPTIONS]",
@@ -46,9 +47,21 @@ pub(crate) struct Args {
     /// Listen on this address; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// No proxy stands in front: the lock of a stream is free at once when its caller ends the connection or is killed
-    #[arg(long)]
+    /// Listen here for /healthz, /readyz and /metrics alone, without access tokens and TLS, for kubelets, load balancers and Prometheus
+    #[arg(long, value_name = "ADDR", help_heading = NETWORK)]
+    admin_listen: Option<SocketAddr>,
+    /// Take requests of other machines without TLS, because an ingress or a mesh encrypts: between it and the service each machine on the
+    /// way reads access tokens and leases
+    #[arg(long, requires = "tokens", conflicts_with = "cert", help_heading = NETWORK)]
+    plain_http: bool,
+    /// No proxy stands in front but those of --trusted-proxy: the lock of a stream is free at once when its caller ends the connection or
+    /// is killed
+    #[arg(long, help_heading = NETWORK)]
     direct: bool,
+    /// Take the caller's address from the header Forwarded if the request comes from this address or network, such as 10.0.0.0/8; may be
+    /// given several times
+    #[arg(long, value_name = "NET", help_heading = NETWORK)]
+    trusted_proxy: Vec<Network>,
     /// File of access tokens, which is read again when it changes: each request then needs one
     #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
     tokens: Option<PathBuf>,
@@ -158,13 +171,14 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     let traces = Traces::set_up()?;
     let options = options(&args)?;
     let listener = fencepost_server::bind(args.listen, &options)?;
-    let address = listener.local_addr()?;
+    let admin = args.admin_listen.map(fencepost_server::bind_admin).transpose()?;
+    let address = shown(listener.local_addr()?);
     let Some(locks) = until_stopped(signals, connect(settings, Options::default())).await? else {
         return Ok(0);
     };
     let locks = locks?;
     let served = async {
-        let router = fencepost_server::router(locks.clone(), &options)?;
+        let routers = fencepost_server::routers(locks.clone(), &options)?;
         let (scheme, authority) = match &args.cert {
             Some(cert) => ("https", format!(" --cacert {}", cert.display())),
             None => ("http", String::new()),
@@ -176,17 +190,23 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
                 ""
             }
         };
-        // No browser and no certificate knows the address for all interfaces.
-        let address = match address.ip().is_unspecified() {
-            true => format!("{}:{}", HolderInfo::this_process().host, address.port()),
-            false => address.to_string(),
-        };
+        if let Some(admin) = &admin {
+            show::line(&format!("health and metrics: http://{}/readyz", shown(admin.local_addr()?)))?;
+        }
         show::line(&format!("the page: {scheme}://{address}/"))?;
         let curl = format!("curl{authority}{header} --json '{{\"name\": \"hello\", \"ttl\": \"1m\"}}'");
         show::line(&format!("try: {curl} {scheme}://{address}/v1/acquire"))?;
         // Connections are accepted from here on: those that came since the address was bound are queued.
         tell_systemd(NotifyState::Ready)?;
-        Ok::<_, Failure>(fencepost_server::serve(router, listener, &options).await?)
+        let Routers { api, admin: health } = routers;
+        let health = async {
+            match admin {
+                Some(admin) => fencepost_server::serve_admin(health, admin, &options).await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(fencepost_server::serve(api, listener, &options), health)?;
+        Ok::<_, Failure>(())
     };
     let outcome = until_stopped(signals, served).await;
     let told = tell_systemd(NotifyState::Stopping);
@@ -197,6 +217,14 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     traces.end().await;
     // A service that was asked to stop has done so: systemd counts any other code as a failure.
     outcome?.unwrap_or(Ok(())).and(told).map(|()| 0)
+}
+
+/// Returns an address for people. No browser and no certificate knows the address for all interfaces.
+fn shown(address: SocketAddr) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("{}:{}", HolderInfo::this_process().host, address.port()),
+        false => address.to_string(),
+    }
 }
 
 /// Does nothing where systemd does not ask for it, by the variable `NOTIFY_SOCKET`.
@@ -227,7 +255,9 @@ fn options(args: &Args) -> Result<Service, Error> {
         audit,
         certificates,
         metrics: Some(Metrics::install()?),
+        is_plain: args.plain_http,
         is_direct: args.direct,
+        proxies: args.trusted_proxy.as_slice().into(),
         streams: Streams::default(),
     })
 }

@@ -21,6 +21,8 @@ const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Service {
     child: Child,
     pub(crate) address: String,
+    /// The address of health and metrics, if it has one of its own.
+    admin: Option<String>,
 }
 
 impl Service {
@@ -52,7 +54,9 @@ impl Service {
         assert!(said.contains(&format!("://{address}/v1/acquire")), "{said}");
         assert_eq!(said.contains("no rights"), !guarded, "{said}");
         assert_eq!(said.contains("curl --cacert "), secure, "{said}");
-        Service { child, address }
+        let admin = said.lines().find_map(|line| line.strip_prefix("health and metrics: http://"));
+        let admin = admin.and_then(|admin| admin.strip_suffix("/readyz")).map(str::to_owned);
+        Service { child, address, admin }
     }
 
     pub(crate) fn send(&self, path: &str, body: &Value) -> TcpStream {
@@ -308,8 +312,52 @@ fn a_token_gives_rights_without_a_restart() {
 #[test]
 fn only_loopback_and_engines_with_leases_are_served() {
     let place = Place::new();
-    place.output(["serve", "--listen", "0.0.0.0:0"]).expect(64).complains(&["other machines"]);
+    place.output(["serve", "--listen", "0.0.0.0:0"]).expect(64).complains(&["other machines", "--plain-http"]);
     place.output(["serve", "--listen", "here"]).expect(64);
+    place.output(["serve", "--listen", "0.0.0.0:0", "--plain-http"]).expect(64).complains(&["--tokens"]);
+    place.output(["serve", "--trusted-proxy", "proxy.example"]).expect(64).complains(&["10.0.0.0/8"]);
+}
+
+#[test]
+fn behind_a_proxy_it_serves_other_machines_without_tls_and_the_log_has_the_caller() {
+    let place = Place::new();
+    let (tokens, audit) = (place.file("tokens", ""), place.path("audit"));
+    let (tokens, audit) = (tokens.to_str().unwrap(), audit.to_str().unwrap());
+    let options = ["--tokens", tokens, "--audit", audit, "--plain-http", "--trusted-proxy", "127.0.0.0/8"];
+    let mut service = Service::listen(&place, "0.0.0.0:0", &options);
+    // What it printed is the name of this machine, which need not lead here.
+    service.address = format!("127.0.0.1:{}", service.address.rsplit_once(':').unwrap().1);
+    let header = "Forwarded: for=192.0.2.60\r\nAuthorization: Bearer fpt1-guess\r\n";
+    let answer = Service::answer(service.send_with(header, "/v1/acquire", &json!({ "name": "a" })));
+    assert_eq!(answer.0, 401);
+    let log = eventually("the audit log", SOON, || {
+        Some(place.read("audit")).filter(|log| log.contains("login-failed"))
+    });
+    assert!(log.contains("\"peer\":\"192.0.2.60\""), "{log}");
+}
+
+#[test]
+fn health_and_metrics_have_an_address_of_their_own() {
+    let place = Place::new();
+    let tokens = place.file("tokens", "");
+    let options = ["--tokens", tokens.to_str().unwrap(), "--admin-listen", "127.0.0.1:0"];
+    let mut service = Service::start_with(&place, &options);
+    let admin = service.admin.clone().expect("its address");
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(&admin).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: 10.0.0.7\r\nConnection: close\r\n\r\n").unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert!(get(path).starts_with("HTTP/1.1 200 "), "{}", get(path));
+    }
+    assert!(get("/metrics").contains("fencepost_"), "{}", get("/metrics"));
+    assert!(get("/v1/locks").starts_with("HTTP/1.1 404 "), "{}", get("/v1/locks"));
+    service.end();
+    service.has_ended();
 }
 
 #[test]

@@ -137,9 +137,12 @@ async fn check_end(locks: &Client, stop_after: Duration, is_free_at_once: bool) 
     assert!(expected.contains(&time), "{time:?} of {stop_after:?}");
 }
 
-async fn connections_that_fail(is_direct: bool) {
+/// `proxy`: the caller's connection comes from a proxy of this address.
+async fn connections_that_fail(is_direct: bool, proxy: Option<&str>) {
     let (_, locks) = service().await;
-    let address = listen_on(&locks, Options { is_direct, ..Options::default() });
+    let proxies = proxy.into_iter().map(|proxy| proxy.parse().unwrap()).collect();
+    let address = listen_on(&locks, Options { is_direct, proxies, ..Options::default() });
+    let is_direct = is_direct && proxy.is_none_or(|proxy| proxy != "127.0.0.1");
     let connect = || async { TcpStream::connect(address).await.unwrap() };
     let (stream, stop_after) = hold(connect().await).await;
     // The end of what the caller sends, or of what a proxy sends in its place.
@@ -154,7 +157,12 @@ async fn connections_that_fail(is_direct: bool) {
 
 #[tokio::test]
 async fn a_connection_that_fails_keeps_its_lock_until_its_holder_has_stopped() {
-    tokio::join!(connections_that_fail(false), connections_that_fail(true));
+    tokio::join!(
+        connections_that_fail(false, None),
+        connections_that_fail(true, None),
+        connections_that_fail(true, Some("10.0.0.0/8")),
+        connections_that_fail(true, Some("127.0.0.1"))
+    );
 }
 
 async fn encrypted_connections_that_their_callers_end(is_direct: bool) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::http::{Request, StatusCode, Version};
 use fencepost_core::Client;
-use fencepost_server::{Options, Tokens, bind, certificates, router, serve};
+use fencepost_server::{Audit, Options, Tokens, bind, bind_admin, certificates, router, routers, serve, serve_admin};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
 use http_body_util::BodyExt as _;
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::kit::service;
+use crate::kit::{Lines, service};
 
 const LOOPBACK: &str = "127.0.0.1:0";
 
@@ -106,7 +106,67 @@ async fn other_machines_need_tokens_and_tls() {
     std::fs::write(dir.path().join("tokens"), "").unwrap();
     let tokens = Some(Arc::new(Tokens::read(&dir.path().join("tokens")).unwrap()));
     assert!(refused(&Options { tokens: tokens.clone(), ..Options::default() }).is_invalid());
-    bind("0.0.0.0:0".parse().unwrap(), &Options { tokens, ..with_tls }).unwrap();
+    assert!(refused(&Options { is_plain: true, ..Options::default() }).is_invalid());
+    bind("0.0.0.0:0".parse().unwrap(), &Options { tokens: tokens.clone(), ..with_tls }).unwrap();
+    // A proxy or a mesh encrypts.
+    bind("0.0.0.0:0".parse().unwrap(), &Options { tokens, is_plain: true, ..Options::default() }).unwrap();
+}
+
+#[tokio::test]
+async fn health_and_metrics_need_no_certificate_and_no_access_token_at_their_own_listener() {
+    needs!(OPENSSL);
+    let (dir, (_, locks)) = (TempDir::new("tls").unwrap(), service().await);
+    make_certificate(dir.path());
+    std::fs::write(dir.path().join("tokens"), "").unwrap();
+    let tokens = Some(Arc::new(Tokens::read(&dir.path().join("tokens")).unwrap()));
+    let options = Options { tokens, ..tls(dir.path(), Some(dir.path())) };
+    let listener = bind_admin(LOOPBACK.parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let admin = routers(locks, &options).unwrap().admin;
+    tokio::spawn(async move { serve_admin(admin, listener, &options).await });
+    let ask = |request: &'static str| async move {
+        let head = format!("{request} HTTP/1.1\r\nHost: 10.0.0.7:7071\r\nConnection: close\r\n\r\n");
+        let answer = exchange(TcpStream::connect(address).await.unwrap(), head.as_bytes()).await;
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    for (request, status) in [
+        ("GET /healthz", "200"),
+        ("GET /readyz", "200"),
+        // This service has no recorder.
+        ("GET /metrics", "501"),
+        ("POST /healthz", "405"),
+        ("GET /", "404"),
+        ("GET /v1/locks", "404"),
+        ("GET /openapi.json", "404"),
+        ("POST /v1/acquire", "404"),
+        ("POST /v1/evict", "404"),
+    ] {
+        assert_eq!(ask(request).await, status, "{request}");
+    }
+}
+
+/// Returns the address of the caller in the audit log of a failed login.
+async fn address_in_the_log(proxy: &str) -> String {
+    let (dir, (_, locks)) = (TempDir::new("tokens").unwrap(), service().await);
+    std::fs::write(dir.path().join("tokens"), "").unwrap();
+    let tokens = Some(Arc::new(Tokens::read(&dir.path().join("tokens")).unwrap()));
+    let lines = Lines::default();
+    let audit = Audit::to(lines.clone());
+    let proxies = [proxy.parse().unwrap()].into();
+    let address = listen_on(&locks, Options { tokens, audit: audit.clone(), proxies, ..Options::default() });
+    let head = "GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\
+                Forwarded: for=198.51.100.1, for=192.0.2.60\r\nConnection: close\r\n\r\n";
+    let answer = exchange(TcpStream::connect(address).await.unwrap(), head.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    audit.flush().await;
+    let line: serde_json::Value = serde_json::from_str(lines.text().lines().next().unwrap()).unwrap();
+    line["peer"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn only_a_proxy_that_was_named_tells_the_address_of_the_caller() {
+    assert_eq!(address_in_the_log("127.0.0.0/8").await, "192.0.2.60");
+    assert_eq!(address_in_the_log("10.0.0.0/8").await, "127.0.0.1");
 }
 
 #[tokio::test]
