@@ -1,6 +1,7 @@
 # The Debian package on a fresh root: installed, a job of cron runs under a lock, removed and purged.
 . "$(dirname "$0")/lib.sh"
 
+needs lintian debootstrap unshare:util-linux rpm
 lintian --fail-on error,warning --allow-root "$deb" > "$work/lintian" 2>&1 || { cat "$work/lintian"; fail "lintian"; }
 ok "lintian finds no error and no warning"
 
@@ -10,7 +11,7 @@ cp "$deb" "$root/fencepost.deb"
 # `run` needs /proc, and each program that is left ends with the space.
 inside() { unshare --mount --pid --fork sh -euc 'mount -t proc proc "$1/proc"; exec chroot "$1" sh -euc "$2"' sh "$root" "$1"; }
 
-inside 'dpkg -i /fencepost.deb && command -v cargo && exit 1
+inside '! command -v cargo && apt-get -qq install /fencepost.deb
     fencepost run hello -- echo hi | grep -x hi
     test -s /usr/share/man/man1/fencepost-run.1.gz && test -s /usr/share/bash-completion/completions/fencepost
     fencepost config | grep -q /etc/fencepost.toml || fencepost config
@@ -30,7 +31,13 @@ ok "systemd-analyze verify is clean"
 inside 'systemd-analyze security --no-pager --offline=true --threshold=20 /usr/lib/systemd/system/fencepost.service | tail -1' > "$work/security" 2>&1 || { cat "$work/security"; fail "systemd-analyze security"; }
 ok "exposure $(grep -o '[0-9.]* OK' "$work/security" | cut -d' ' -f1)"
 
-inside 'dpkg -r fencepost && ls /var/lib/fencepost/locks.db /etc/fencepost.toml && ! command -v fencepost' > "$work/removed" 2>&1 || { cat "$work/removed"; fail "remove"; }
+inside 'apt-get -qq remove fencepost && ls /var/lib/fencepost/locks.db /etc/fencepost.toml && ! command -v fencepost' > "$work/removed" 2>&1 || { cat "$work/removed"; fail "remove"; }
 ok "remove keeps the locks and the settings"
-inside 'dpkg -P fencepost && test ! -e /var/lib/fencepost && test ! -e /etc/fencepost.toml' > "$work/purged" 2>&1 || { cat "$work/purged"; fail "purge"; }
+inside 'apt-get -qq purge fencepost && test ! -e /var/lib/fencepost && test ! -e /etc/fencepost.toml' > "$work/purged" 2>&1 || { cat "$work/purged"; fail "purge"; }
 ok "purge deletes both"
+
+mkdir "$work/rpm"
+rpm --root "$work/rpm" --install --nodeps --noscripts "$RELEASE/fencepost-$VERSION-1.$(uname -m).rpm" > "$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm"; }
+[ "$(chroot "$work/rpm" /usr/bin/fencepost --version)" = "fencepost $VERSION" ] || fail "the program of the RPM package"
+[ "$(rpm -qp --scripts "$RELEASE/fencepost-$VERSION-1.$(uname -m).rpm" | grep -c scriptlet)" = 3 ] || fail "the scripts of the RPM package"
+ok "the RPM package is installed into an empty root, and its program runs"

@@ -2,6 +2,7 @@
 # containers.
 . "$(dirname "$0")/lib.sh"
 
+needs podman runc redis-server busybox:busybox-static curl
 export CONTAINERS_CONF=$PWD/deploy/test/containers.conf
 store="--root $work/store --runroot $work/run --storage-driver overlay"
 pod() { podman $store "$@"; }

@@ -1,10 +1,12 @@
 # The chart, and what `cargo xtask test` does not check: the schema of a ServiceMonitor, and that a mistyped key is found.
 . "$(dirname "$0")/lib.sh"
 
+command -v helm > /dev/null || fail "helm is missing: go install helm.sh/helm/v3/cmd/helm@v3.22.0"
+command -v go > /dev/null || fail "go is missing: it fetches the schema of a ServiceMonitor"
 folder=deploy/kubernetes
 helm lint --strict $folder/chart > "$work/lint" 2>&1 || { cat "$work/lint"; fail "helm lint"; }
-helm template x $folder/chart --kube-version 1.34.0 --set networkPolicy.enabled=false --set podDisruptionBudget.enabled=false --set engine.secret= \
-    --set 'args[0]=--client-ca=/etc/fencepost/tls/ca.crt' --set 'env[0].name=A' --set 'env[0].value=b' > "$work/other.yaml"
+helm template x $folder/chart --kube-version 1.34.0 --set networkPolicy.enabled=false --set podDisruptionBudget.enabled=false --set engine.secret= --set tls.secret= --set 'trustedProxies[0]=10.0.0.0/8' \
+    --set 'args[0]=--direct' --set 'env[0].name=A' --set 'env[0].value=b' > "$work/other.yaml"
 "${PYTHON%/*}/kubernetes-validate" --quiet --strict -k 1.34 "$work/other.yaml"
 helm package --destination "$work" $folder/chart > /dev/null
 ok "helm lint, template with other values, and package"
@@ -34,7 +36,7 @@ file.pop("metadata")
 jsonschema.Draft7Validator(schema).validate(file)
 PY
 "$PYTHON" "$work/check.py" "$crd/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml" $folder/service-monitor.yaml
-sed s/serverName/servreName/ $folder/service-monitor.yaml > "$work/wrong.yaml"
+sed s/interval/intreval/ $folder/service-monitor.yaml > "$work/wrong.yaml"
 "$PYTHON" "$work/check.py" "$crd/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml" "$work/wrong.yaml" 2> /dev/null && fail "a mistyped key passes"
 ok "the ServiceMonitor keeps to the schema of its CRD"
 for file in serve nightly leader sidecar; do

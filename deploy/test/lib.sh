@@ -16,6 +16,13 @@ trap finish EXIT
 ok() { echo "ok: $*"; }
 fail() { echo "failed: $*" >&2; exit 1; }
 
+# Fails if one of these programs is missing. `PROGRAM:PACKAGE` names a package of Debian with another name.
+needs() {
+    local each missing=()
+    for each in "$@"; do command -v "${each%%:*}" > /dev/null || missing+=("${each##*:}"); done
+    [ ${#missing[@]} = 0 ] || fail "programs are missing: apt-get install ${missing[*]}"
+}
+
 # Looks ten times a second until the command succeeds, for at most so many seconds.
 until_ok() {
     local end=$((SECONDS + $1)); shift

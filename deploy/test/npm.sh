@@ -1,6 +1,7 @@
 # The packages of npm in a fresh folder, from their files.
 . "$(dirname "$0")/lib.sh"
 
+needs node:nodejs npm
 export XDG_STATE_HOME=$work/state
 node=$(node -p process.arch)
 folder=$work/app

@@ -1,10 +1,12 @@
 # A real systemd in a container of its own starts, stops and restarts the units of the Debian package.
 . "$(dirname "$0")/lib.sh"
 
+needs debootstrap systemd-nspawn:systemd-container openssl
 root=$work/root
 debian "$root"
 cp "$deb" "$root/fencepost.deb"
 chroot "$root" dpkg -i /fencepost.deb > "$work/dpkg" 2>&1 || { cat "$work/dpkg"; fail "dpkg"; }
+echo "127.0.0.1 localhost" > "$root/etc/hosts"
 # The test starts Redis itself.
 rm -f "$root"/etc/systemd/system/multi-user.target.wants/redis-server.service "$root"/etc/systemd/system/redis.service
 systemd-nspawn -q -D "$root" --boot --register=no --keep-unit --private-network --rlimit=RLIMIT_NOFILE=32768:32768 --console=pipe > "$work/boot" 2>&1 < /dev/null &
@@ -19,7 +21,7 @@ property() { inside "systemctl show --property=$1 --value fencepost"; }
 
 check 'systemctl start fencepost; systemctl is-active fencepost'
 check 'curl -sf http://127.0.0.1:7070/readyz && curl -sf http://127.0.0.1:7070/ | grep -q "<title>"'
-ok "the unit serves a SQLite file as user $(inside 'ps -o user= -C fencepost | head -1'), the page answers"
+ok "the unit serves a SQLite file as user $(inside "stat -c %u /proc/$(property MainPID)"), the page answers"
 
 check 'curl -sf -H "Content-Type: application/json" -d "{\"name\": \"kept\", \"ttl\": \"10m\", \"holder\": \"test\"}" http://127.0.0.1:7070/v1/acquire'
 check 'fencepost ls -b http://127.0.0.1:7070 | grep kept'

@@ -214,6 +214,13 @@ impl<'a> Release<'a> {
         Ok(())
     }
 
+    /// The time of the commit as text; `format` is an option of `date`.
+    fn date(&self, format: &str) -> Result<String, String> {
+        let time = format!("@{}", self.epoch);
+        let date = self.workspace.program("dist date", "date", &["--utc", format, "--date", &time]);
+        Ok(date.env("LC_ALL", "C").run()?.text.trim().to_owned())
+    }
+
     /// The Debian and the RPM package.
     fn packages(&self) -> Result<(), String> {
         self.staged("systemd", "packages/systemd")?;
@@ -236,7 +243,13 @@ impl<'a> Release<'a> {
             let script = self.run("packages", &binary, &["completions", shell])?;
             write(&folder.join("completions").join(file), &script)?;
         }
-        write(&folder.join("changelog"), &self.workspace.read("CHANGELOG.md")?)?;
+        write(&folder.join("CHANGELOG.md"), &self.workspace.read("CHANGELOG.md")?)?;
+        let date = self.date("--rfc-email")?;
+        let changelog = format!(
+            "fencepost ({VERSION}) unstable; urgency=medium\n\n  * The changes are in /usr/share/doc/fencepost/CHANGELOG.md.gz.\n\n \
+             -- The fencepost authors <authors@fencepost.example>  {date}\n"
+        );
+        write(&folder.join("changelog"), &changelog)?;
         let copyright = self.workspace.read("deploy/packages/copyright")?;
         let licence = |file: &str| {
             Ok::<_, String>(self.workspace.read(file)?.replace("\n\n", "\n.\n").replace('\n', "\n "))
@@ -246,15 +259,10 @@ impl<'a> Release<'a> {
             licence("LICENSE-MIT")?.trim_end()
         );
         write(&folder.join("copyright"), &copyright)?;
-        self.run("packages", "sh", &["-c", "gzip -9n changelog man/*"])?;
-        let date = self.run(
-            "packages",
-            "date",
-            &["--utc", "--iso-8601=seconds", "--date", &format!("@{}", self.epoch)],
-        )?;
+        self.run("packages", "sh", &["-c", "gzip -9n CHANGELOG.md changelog man/*"])?;
         let settings = self.workspace.read("deploy/packages/nfpm.yaml")?;
         let settings = settings.replace("${VERSION}", VERSION).replace("${ARCH}", self.processor.debian);
-        write(&folder.join("nfpm.yaml"), &settings.replace("${DATE}", date.trim()))?;
+        write(&folder.join("nfpm.yaml"), &settings.replace("${DATE}", &self.date("--iso-8601=seconds")?))?;
         self.dated(&folder)?;
         for kind in ["deb", "rpm"] {
             self.run(
