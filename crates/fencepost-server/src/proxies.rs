@@ -153,7 +153,9 @@ mod tests {
             assert!(network.contains(address(inside)), "{network} {inside}");
             assert!(!network.contains(address(outside)), "{network} {outside}");
         }
-        for wrong in ["", "10.0.0.0/33", "fd00::/129", "proxy.example", "10.0.0.0/", "10.0.0/8", "10.0.0.0/-1"] {
+        for wrong in
+            ["", "10.0.0.0/33", "fd00::/129", "proxy.example", "10.0.0.0/", "10.0.0/8", "10.0.0.0/-1"]
+        {
             let error = wrong.parse::<Network>().unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(wrong), "{error}");
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Error, HolderInfo};
-use fencepost_server::{Audit, Metrics, Network, NewToken, Options as Service, Right, Routers, Streams, Tokens};
+use fencepost_server::{
+    Audit, Metrics, Network, NewToken, Options as Service, Right, Routers, Streams, Tokens,
+};
 use sd_notify::NotifyState;
 
 use crate::args::count;

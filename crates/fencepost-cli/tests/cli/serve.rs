@@ -312,7 +312,10 @@ fn a_token_gives_rights_without_a_restart() {
 #[test]
 fn only_loopback_and_engines_with_leases_are_served() {
     let place = Place::new();
-    place.output(["serve", "--listen", "0.0.0.0:0"]).expect(64).complains(&["other machines", "--plain-http"]);
+    place
+        .output(["serve", "--listen", "0.0.0.0:0"])
+        .expect(64)
+        .complains(&["other machines", "--plain-http"]);
     place.output(["serve", "--listen", "here"]).expect(64);
     place.output(["serve", "--listen", "0.0.0.0:0", "--plain-http"]).expect(64).complains(&["--tokens"]);
     place.output(["serve", "--trusted-proxy", "proxy.example"]).expect(64).complains(&["10.0.0.0/8"]);

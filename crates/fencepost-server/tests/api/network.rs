@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use axum::http::{Request, StatusCode, Version};
 use fencepost_core::Client;
-use fencepost_server::{Audit, Options, Tokens, bind, bind_admin, certificates, router, routers, serve, serve_admin};
+use fencepost_server::{
+    Audit, Options, Tokens, bind, bind_admin, certificates, router, routers, serve, serve_admin,
+};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
 use http_body_util::BodyExt as _;
