@@ -13,10 +13,8 @@ on_exit+=('kill $redis; wait $redis' 'pod rm -fa -t 0' 'umount "$work"/store/ove
 until_ok 10 redis-cli -p $port ping
 url=redis://127.0.0.1:$port
 
-image=fencepost:$VERSION
+image=ghcr.io/fencepost/fencepost:$VERSION
 podman $store load -q -i "$RELEASE/fencepost-$VERSION-image-$(dpkg --print-architecture).tar" > "$work/load" 2>&1 || { cat "$work/load"; fail "load"; }
-loaded=$(pod images -q | head -1)
-pod tag "$loaded" "$image"
 [ "$(pod inspect -f '{{.Config.User}}' "$image")" = 65532:65532 ] || fail "the image's user"
 safe="--network=host --read-only --cap-drop=all --security-opt no-new-privileges"
 

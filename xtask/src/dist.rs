@@ -291,11 +291,12 @@ impl<'a> Release<'a> {
         let (store, epoch) = (store.to_string_lossy().into_owned(), self.epoch.to_string());
         let (layers, running) = (format!("{store}/root"), format!("{store}/run"));
         let place = ["--root", &layers, "--runroot", &running, "--storage-driver", "vfs"];
-        let name = format!("fencepost:{VERSION}");
+        // The name is in the archive, so that `podman load` gives it to the image.
+        let name = format!("ghcr.io/fencepost/fencepost:{VERSION}");
         let build = ["build", "--quiet", "--format", "oci", "--timestamp", &epoch, "--tag", &name, "."];
         self.run("image", "buildah", &[&place[..], &build].concat())?;
         // The layout's files are put into an archive whose bytes depend on nothing else.
-        let layout = "oci:layout:".to_owned() + VERSION;
+        let layout = format!("oci:layout:{name}");
         self.run("image", "buildah", &[&place[..], &["push", "--quiet", &name, &layout]].concat())?;
         let archive = self.out.join(format!("fencepost-{VERSION}-image-{}.tar", self.processor.debian));
         let (mtime, archive) = (format!("--mtime=@{epoch}"), archive.to_string_lossy().into_owned());

@@ -37,6 +37,7 @@ fn copy(folder: &Path, file: &Path) -> io::Result<()> {
     io::copy(&mut own, &mut new)?;
     // The umask has taken bits away.
     new.as_file().set_permissions(Permissions::from_mode(0o755))?;
-    new.persist(file)?;
+    // It is closed before it gets its name: a file that is open for writing cannot be started.
+    new.into_temp_path().persist(file)?;
     Ok(())
 }

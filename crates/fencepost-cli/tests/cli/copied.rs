@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use crate::kit::{Kid, Place};
 
@@ -22,6 +23,23 @@ fn a_copy_runs_a_job_and_is_replaced_while_it_runs() {
     assert!(said.expect(0).out.contains("held by"), "{said:?}");
     let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(files, ["fencepost"], "nothing else is left");
+}
+
+#[test]
+fn a_copy_can_be_started_as_soon_as_it_has_its_name() {
+    let place = Place::new();
+    let folder = place.path("shared");
+    fs::create_dir(&folder).unwrap();
+    let copy_again = || place.output(["copy-to".as_ref(), folder.as_os_str()]).expect(0);
+    copy_again();
+    std::thread::scope(|scope| {
+        let copies = scope.spawn(|| (0..30).for_each(|_| drop(copy_again())));
+        while !copies.is_finished() {
+            // "Text file busy" if the file is still open for writing.
+            let said = Command::new(folder.join("fencepost")).arg("--version").output().expect("it starts");
+            assert!(said.status.success(), "{said:?}");
+        }
+    });
 }
 
 #[test]
