@@ -365,7 +365,10 @@ impl<'a> Release<'a> {
         // One is written beside the manifest of each crate of the workspace.
         let crates = self.workspace.root().join("crates");
         let wanted = crates.join("fencepost-cli").join(format!("{file}.json"));
-        copy(&wanted, &self.out.join(format!("{file}.json")))?;
+        let text = fs::read_to_string(&wanted).map_err(failed(&wanted))?;
+        // The folder of this machine does not belong to the bytes of a release.
+        let root = format!("file://{}/", self.workspace.root().display());
+        write(&self.out.join(format!("{file}.json")), &text.replace(&root, "file:///fencepost/"))?;
         for folder in fs::read_dir(&crates).map_err(failed(&crates))? {
             let _ = fs::remove_file(folder.map_err(failed(&crates))?.path().join(format!("{file}.json")));
         }
