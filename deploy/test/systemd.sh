@@ -11,7 +11,7 @@ echo "127.0.0.1 localhost" > "$root/etc/hosts"
 rm -f "$root"/etc/systemd/system/multi-user.target.wants/redis-server.service "$root"/etc/systemd/system/redis.service
 systemd-nspawn -q -D "$root" --boot --register=no --keep-unit --private-network --rlimit=RLIMIT_NOFILE=32768:32768 --console=pipe > "$work/boot" 2>&1 < /dev/null &
 nspawn=$!
-on_exit+=('kill -KILL $nspawn; wait $nspawn')
+on_exit+=('kill -KILL $nspawn; wait $nspawn 2> /dev/null')
 init() { pgrep -P "$nspawn" | head -1; }
 until_ok 20 init
 inside() { nsenter --target "$(init)" --all -- sh -euc "$1"; }
@@ -41,26 +41,27 @@ grep -q kept "$work/out" || { cat "$work/out"; fail "ls beside a stopped service
 ok "its state folder serves an administrator while it is stopped"
 
 inside 'setsid redis-server --port 6379 --save "" --daemonize yes --requirepass hunter2 > /dev/null'
-inside 'mkdir -p /etc/fencepost /etc/systemd/system/fencepost.service.d; umask 077; echo hunter2 > /etc/fencepost/password'
-inside 'cd /etc/fencepost; fencepost serve token add --tokens tokens.jsonl --allow acquire,read:stock/ ci > /run/token'
+# The lines of docs/systemd.md.
+check 'install -d /etc/fencepost; umask 077; echo hunter2 > /etc/fencepost/password'
+check 'cd /usr/share/doc/fencepost/examples; install -D -m 644 network.conf /etc/systemd/system/fencepost.service.d/network.conf'
+check 'sed -i s/redis.example.com/127.0.0.1/ /etc/systemd/system/fencepost.service.d/network.conf'
+inside 'fencepost serve token add --tokens /etc/fencepost/tokens.jsonl --allow acquire,read:stock/ ci > /run/token'
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
     -addext basicConstraints=critical,CA:FALSE -keyout "$root/etc/fencepost/key.pem" -out "$root/etc/fencepost/cert.pem" 2> /dev/null
 chmod 600 "$root/etc/fencepost/key.pem"
-inside 'sed s/redis.example.com/127.0.0.1/ /usr/share/doc/fencepost/examples/network.conf > /etc/systemd/system/fencepost.service.d/network.conf; systemctl daemon-reload'
-check 'systemctl start fencepost; curl -sf --cacert /etc/fencepost/cert.pem https://localhost:7070/readyz'
+check 'systemctl daemon-reload && systemctl restart fencepost; curl -sf --cacert /etc/fencepost/cert.pem https://localhost:7070/readyz'
 check 'FENCEPOST_SERVICE_TOKEN=$(cat /run/token) fencepost run -b "https://localhost:7070?ca=/etc/fencepost/cert.pem" stock/1 -- redis-cli -a hunter2 --no-auth-warning --scan'
 grep -q stock "$work/out" || { cat "$work/out"; fail "the lock is not in Redis"; }
 check 'curl -s -o /dev/null -w "%{http_code}" --cacert /etc/fencepost/cert.pem https://localhost:7070/v1/locks | grep 401'
 ok "with network.conf it serves Redis to other machines, with TLS, access tokens and a password from credentials"
 check 'systemctl stop fencepost'
 
-mkdir -p "$root/etc/fencepost/jobs" "$root/etc/fencepost/leaders"
-printf '#!/bin/sh\nfencepost show report > /tmp/report\n' > "$root/etc/fencepost/jobs/report"
-printf '#!/bin/sh\necho "$FENCEPOST_TOKEN" >> /tmp/terms\nexec sleep 600\n' > "$root/etc/fencepost/leaders/indexer"
-chmod 755 "$root"/etc/fencepost/*/*
+printf '#!/bin/sh\nfencepost show report > /tmp/report\n' > "$root/root/report"
+printf '#!/bin/sh\necho "$FENCEPOST_TOKEN" >> /tmp/terms\nexec sleep 600\n' > "$root/root/indexer"
+check 'install -D /root/report /etc/fencepost/jobs/report; install -D /root/indexer /etc/fencepost/leaders/indexer'
 check 'systemctl start fencepost-job@report; grep "held by" /tmp/report; systemctl start fencepost-job@report; systemctl enable --now fencepost-job@report.timer; systemctl list-timers --no-pager | grep report'
 ok "the job's unit runs under its lock, and its timer is enabled"
-check 'systemctl start fencepost-leader@indexer'
+check 'systemctl enable --now fencepost-leader@indexer'
 until_ok 10 inside 'test $(wc -l < /tmp/terms) = 1'
 inside 'fencepost evict indexer --now --yes --reason test --token $(head -1 /tmp/terms)' > /dev/null 2>&1
 until_ok 30 inside 'test $(wc -l < /tmp/terms) = 2'

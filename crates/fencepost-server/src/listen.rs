@@ -151,7 +151,7 @@ async fn accept(
             }
         };
         let (router, certificates) = (router.clone(), certificates.cloned());
-        let peer = Peer::new(peer.ip(), options);
+        let peer = Peer::new(peer.ip(), options.is_direct, &options.proxies);
         let streams = options.streams.clone();
         tokio::spawn(async move {
             // The end of the service waits for the connection.

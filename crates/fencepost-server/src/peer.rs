@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use axum::http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::options::Options;
 use crate::proxies;
 use crate::proxies::Network;
 
@@ -25,14 +24,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(address: IpAddr, options: &Options) -> Peer {
+    /// `is_direct`: no proxy stands in front of the service, except these.
+    pub(crate) fn new(address: IpAddr, is_direct: bool, proxies: &Arc<[Network]>) -> Peer {
         // IPv6 shows a caller that came by IPv4 with another text.
         let address = address.to_canonical();
-        let is_proxy = proxies::contain(&options.proxies, address);
+        let is_proxy = proxies::contain(proxies, address);
         Peer {
             address,
-            ended: (options.is_direct && !is_proxy).then(Arc::default),
-            proxies: is_proxy.then(|| Arc::clone(&options.proxies)),
+            ended: (is_direct && !is_proxy).then(Arc::default),
+            proxies: is_proxy.then(|| Arc::clone(proxies)),
         }
     }
 
