@@ -30,10 +30,12 @@ fn a_copy_can_be_started_as_soon_as_it_has_its_name() {
     let place = Place::new();
     let folder = place.path("shared");
     fs::create_dir(&folder).unwrap();
-    let copy_again = || place.output(["copy-to".as_ref(), folder.as_os_str()]).expect(0);
+    let copy_again = || {
+        place.output(["copy-to".as_ref(), folder.as_os_str()]).expect(0);
+    };
     copy_again();
     std::thread::scope(|scope| {
-        let copies = scope.spawn(|| (0..30).for_each(|_| drop(copy_again())));
+        let copies = scope.spawn(|| (0..30).for_each(|_| copy_again()));
         while !copies.is_finished() {
             // "Text file busy" if the file is still open for writing.
             let said = Command::new(folder.join("fencepost")).arg("--version").output().expect("it starts");
