@@ -30,6 +30,7 @@ mod table;
 mod turns;
 mod url;
 mod url_mode;
+mod waiting;
 
 pub use client_name::{client_name, connection_name};
 pub use database::{Answer, Results, Row, Statement, Value, texts};

@@ -11,7 +11,7 @@ use fencepost_core::{
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::held::{Held, Why};
 use crate::connection_locks::renewal::ConnectionRenewal;
-use crate::connection_locks::wait::{Grant, Wait};
+use crate::connection_locks::wait::{self, Grant, Wait};
 use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
 
@@ -101,7 +101,7 @@ impl<S: Server> LockClaim<S> {
                 }
             }
             self.locks.listed.note(&self.claim, None);
-            self.set(Phase::Waiting(Arc::new(Wait::start(&self.locks, &self.claim, &self.keys))));
+            self.set(Phase::Waiting(Arc::new(wait::start(&self.locks, &self.claim, &self.keys))));
         }
         if let Phase::Waiting(wait) = self.phase() {
             wait.queued(&self.claim).await;

@@ -1,15 +1,14 @@
 //! A claim that waits in the server's queue, on a connection of its own.
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Moment, Token, Waiter, jitter};
+use fencepost_core::{Claim, Moment, Token, jitter};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::connection::Connection;
@@ -17,29 +16,17 @@ use crate::connection_locks::pool::Exclusive;
 use crate::connection_locks::{ConnectionLocks, Server, Session};
 use crate::failure::Failure;
 use crate::turns::WAIT_IDLE;
+use crate::waiting::{Waiting, WaitingTask};
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
 /// How long a claim without a connection to wait on pauses before it tries again: from once to twice this time.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A claim that waits. The task that waits runs on the client's own thread. Dropping this cancels it.
-pub(super) struct Wait<S: Server> {
-    shared: Arc<Inner<S>>,
-}
+/// A claim that waits.
+pub(super) type Wait<S> = Waiting<Result<Grant<S>, Failure>>;
 
-struct Inner<S: Server> {
-    cancelled: Notify,
-    slot: Waiter<Slot<S>>,
-}
-
-struct Slot<S: Server> {
-    outcome: Option<Result<Grant<S>, Failure>>,
-    /// The server answers, and the claim waits.
-    queued: bool,
-    /// Nobody takes the outcome any more.
-    abandoned: bool,
-}
+type Task<S> = WaitingTask<Result<Grant<S>, Failure>>;
 
 /// A lock that was waited for.
 pub(super) enum Grant<S: Server> {
@@ -56,92 +43,35 @@ pub(super) enum Grant<S: Server> {
     TakenBack,
 }
 
-impl<S: Server> Wait<S> {
-    pub(super) fn start(locks: &Arc<ConnectionLocks<S>>, claim: &Arc<Claim>, keys: &Keys<S>) -> Wait<S> {
-        let inner = Arc::new(Inner { cancelled: Notify::new(), slot: Waiter::default() });
-        let (own, locks, claim, keys) =
-            (Arc::clone(&inner), Arc::clone(locks), Arc::clone(claim), keys.clone());
-        locks.runtime.clone().spawn(async move {
-            if let Some(outcome) = wait(&own, &locks, &claim, &keys).await {
-                own.put(outcome);
-            }
-        });
-        Wait { shared: inner }
-    }
-
-    /// Takes the outcome, if it is there.
-    pub(super) fn take(&self) -> Option<Result<Grant<S>, Failure>> {
-        self.shared.slot.with(|slot| slot.outcome.take())
-    }
-
-    /// Returns when the claim stands in the queue, or there is an outcome, or the claim leaves.
-    pub(super) async fn queued(&self, claim: &Claim) {
-        poll_fn(|cx| {
-            if claim.is_leaving() {
-                return Poll::Ready(());
-            }
-            self.shared.slot.poll(cx, |slot| slot.outcome.is_some() || slot.queued)
-        })
-        .await;
-    }
-
-    /// Is ready when there is an outcome.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.shared.slot.poll(cx, |slot| slot.outcome.is_some())
-    }
-}
-
-impl<S: Server> Drop for Wait<S> {
-    fn drop(&mut self) {
-        let outcome = self.shared.slot.with(|slot| {
-            slot.abandoned = true;
-            slot.outcome.take()
-        });
-        self.shared.cancelled.notify_one();
-        // A grant that nobody took: its connection ends, and with it the lock.
-        drop(outcome);
-    }
-}
-
-impl<S: Server> Default for Slot<S> {
-    fn default() -> Slot<S> {
-        Slot { outcome: None, queued: false, abandoned: false }
-    }
-}
-
-impl<S: Server> Inner<S> {
-    fn put(&self, outcome: Result<Grant<S>, Failure>) {
-        let mut outcome = Some(outcome);
-        self.slot.tell(|slot| {
-            if !slot.abandoned {
-                slot.outcome = outcome.take();
-            }
-        });
-    }
+pub(super) fn start<S: Server>(
+    locks: &Arc<ConnectionLocks<S>>,
+    claim: &Arc<Claim>,
+    keys: &Keys<S>,
+) -> Wait<S> {
+    let (locks, claim, keys) = (Arc::clone(locks), Arc::clone(claim), keys.clone());
+    let runtime = locks.runtime.clone();
+    Waiting::start(&runtime, move |task| async move { wait(&task, &locks, &claim, &keys).await })
 }
 
 /// Waits for the lock. `None`: the claim has given up, and nothing of it is left.
 async fn wait<S: Server>(
-    inner: &Inner<S>,
+    task: &Task<S>,
     locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
     keys: &Keys<S>,
 ) -> Option<Result<Grant<S>, Failure>> {
-    let queued = || inner.slot.tell(|slot| slot.queued = true);
     let own = Arc::clone(locks);
     let reach = move || {
         let own = Arc::clone(&own);
         async move { own.reach().await }.boxed()
     };
-    let taking = locks.turns.take(&claim.want().name, &locks.runtime, reach, queued);
-    let turn = match select(pin!(taking), pin!(inner.cancelled.notified())).await {
-        Either::Left((Ok(turn), _)) => turn,
-        Either::Left((Err(failure), _)) => return Some(Err(failure)),
-        Either::Right(_) => return None,
+    let turn = match task.turn(&locks.turns, claim, reach).await {
+        Ok(turn) => turn?,
+        Err(failure) => return Some(Err(failure)),
     };
     let permit = match locks.pool.try_permit() {
         Some(permit) => permit,
-        None => match try_until_permitted(inner, locks, claim, keys).await? {
+        None => match try_until_permitted(task, locks, claim, keys).await? {
             Ok(Either::Left(permit)) => permit,
             Ok(Either::Right(grant)) => return Some(Ok(Grant::Fresh(grant))),
             Err(failure) => return Some(Err(failure)),
@@ -150,7 +80,7 @@ async fn wait<S: Server>(
     let ttl = claim.ttl();
     let idle = ttl.min(WAIT_IDLE);
     let connecting = pin!(locks.pool.exclusive(permit, idle));
-    let mut exclusive = match select(connecting, pin!(inner.cancelled.notified())).await {
+    let mut exclusive = match select(connecting, pin!(task.cancelled())).await {
         Either::Left((Ok(exclusive), _)) => exclusive,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
         Either::Right((_, connecting)) => {
@@ -165,7 +95,7 @@ async fn wait<S: Server>(
     let connection = Arc::clone(&exclusive.connection);
     let clock = claim.runtime.clock();
     let _turn = turn;
-    let token = match wait_in_queue(inner, locks, &connection, claim, keys).await {
+    let token = match wait_in_queue(task, locks, &connection, claim, keys).await {
         Some(Ok(token)) => token,
         Some(Err(failure)) => return Some(Err(failure)),
         None => {
@@ -186,7 +116,7 @@ async fn wait<S: Server>(
 
 /// Waits in the server's queue. `None`: the claim has given up, and nothing is locked on the connection.
 async fn wait_in_queue<S: Server>(
-    inner: &Inner<S>,
+    task: &Task<S>,
     locks: &Arc<ConnectionLocks<S>>,
     connection: &Connection<S>,
     claim: &Claim,
@@ -196,14 +126,13 @@ async fn wait_in_queue<S: Server>(
     {
         // This connection has no reply while it waits: another one tells that the claim stands in the queue.
         let noting = pin!(async {
-            let queued = || inner.slot.tell(|slot| slot.queued = true);
-            locks.until_unseen(connection, claim.ttl(), queued).await;
+            locks.until_unseen(connection, claim.ttl(), || task.set_queued(true)).await;
             // The statement that waits fails, and the claim asks again.
             connection.end();
             pending::<()>().await
         });
         let waiting = select(waiting.as_mut(), noting);
-        match select(waiting, pin!(inner.cancelled.notified())).await {
+        match select(waiting, pin!(task.cancelled())).await {
             Either::Left((Either::Left((granted, _)), _)) => return Some(granted),
             Either::Left((Either::Right(_), _)) => unreachable!("it never ends"),
             Either::Right(_) => {}
@@ -216,7 +145,7 @@ async fn wait_in_queue<S: Server>(
 /// Waits for the right to a connection. The holders of all connections may be waiting for other locks, so the claim tries meanwhile.
 /// `None`: the claim has given up, and nothing of it is left.
 async fn try_until_permitted<S: Server>(
-    inner: &Inner<S>,
+    task: &Task<S>,
     locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
     keys: &Keys<S>,
@@ -230,11 +159,11 @@ async fn try_until_permitted<S: Server>(
             Ok(Some(grant)) => return Some(Ok(Either::Right(grant))),
             Err(failure) => return Some(Err(failure)),
         }
-        inner.slot.tell(|slot| slot.queued = true);
+        task.set_queued(true);
         // Claims that began together do not try together.
         let now = clock.now();
         let paused = pin!(clock.sleep_until(now + jitter(2 * PAUSE, now.as_nanos())));
-        match select(select(&mut permit, paused), pin!(inner.cancelled.notified())).await {
+        match select(select(&mut permit, paused), pin!(task.cancelled())).await {
             Either::Left((Either::Left((permit, _)), _)) => return Some(permit.map(Either::Left)),
             Either::Left((Either::Right(_), _)) => {}
             Either::Right(_) => return None,

@@ -3,9 +3,9 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
-use fencepost_core::{Claim, ClaimRecord, ErrorKind, Mode, Token, Waiter};
+use fencepost_core::{Claim, ClaimRecord, ErrorKind, Mode, Token};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 
@@ -18,88 +18,35 @@ use crate::row::held::Held;
 use crate::row::server::RowServer;
 use crate::row::transaction::OpenTransaction;
 use crate::turns::Turn;
+use crate::waiting::{Waiting, WaitingTask};
 
-/// A claim that tries or waits. Its task runs on the client's own thread, to its end. Dropping this cancels it.
-pub(crate) struct Acquiring<S: RowServer>(Arc<Shared<S>>);
+/// A claim that tries or waits.
+pub(crate) type Acquiring<S> = Waiting<Outcome<S>>;
 
-struct Shared<S: RowServer> {
-    slot: Waiter<Slot<S>>,
-    /// Nobody wants the lock any more.
-    cancelled: Waiter<bool>,
-}
-
-struct Slot<S: RowServer> {
-    outcome: Option<Outcome<S>>,
-    /// The claim stands in the server's queue.
-    queued: bool,
-    /// The task has ended.
-    done: bool,
-}
+type Task<S> = WaitingTask<Outcome<S>>;
 
 /// `None`: another transaction has the row, and the claim does not wait. One that waits begins again.
-type Outcome<S> = Result<Option<Arc<Held<S>>>, Failure>;
+pub(crate) type Outcome<S> = Result<Option<Arc<Held<S>>>, Failure>;
 
-impl<S: RowServer> Acquiring<S> {
-    pub(crate) fn start(client: &Arc<RowClient<S>>, claim: &Arc<Claim>) -> Acquiring<S> {
-        let slot = Waiter::new(Slot { outcome: None, queued: false, done: false });
-        let shared = Arc::new(Shared { slot, cancelled: Waiter::default() });
-        let (own, client, claim) = (Arc::clone(&shared), Arc::clone(client), Arc::clone(claim));
-        client.runtime.clone().spawn(async move {
-            let mut outcome = acquire(&own, &client, &claim).await;
-            if let Ok(Some(held)) = &outcome
-                && own.cancelled.with(|cancelled| *cancelled)
-            {
-                let _ = held.finish(false).await;
-                outcome = Ok(None);
-            }
-            own.slot.tell(|slot| (slot.outcome, slot.done) = (Some(outcome), true));
-        });
-        Acquiring(shared)
-    }
-
-    /// Returns when the claim stands in the queue, or there is an outcome.
-    pub(crate) async fn answered(&self) {
-        poll_fn(|cx| self.0.slot.poll(cx, |slot| slot.done || slot.queued)).await;
-    }
-
-    /// Is ready when there is an outcome.
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        self.0.slot.poll(cx, |slot| slot.done)
-    }
-
-    /// Takes the outcome, if it is there.
-    pub(crate) fn take(&self) -> Option<Outcome<S>> {
-        self.0.slot.with(|slot| slot.outcome.take())
-    }
-
-    /// Gives the claim up. Returns `true` if it waited, and leaves the queue without a reply.
-    pub(crate) fn cancel(&self) -> bool {
-        self.0.cancelled.tell(|cancelled| *cancelled = true);
-        self.0.slot.with(|slot| slot.queued && !slot.done)
-    }
-
-    /// Returns when the task has ended.
-    pub(crate) async fn ended(&self) {
-        poll_fn(|cx| self.0.slot.poll(cx, |slot| slot.done)).await;
-    }
+pub(crate) fn start<S: RowServer>(client: &Arc<RowClient<S>>, claim: &Arc<Claim>) -> Acquiring<S> {
+    let (client, claim) = (Arc::clone(client), Arc::clone(claim));
+    let runtime = client.runtime.clone();
+    Waiting::start(&runtime, move |task| async move {
+        let outcome = acquire(&task, &client, &claim).await;
+        if let Ok(Some(held)) = &outcome
+            && task.is_cancelled()
+        {
+            let _ = held.finish(false).await;
+            return None;
+        }
+        Some(outcome)
+    })
 }
 
-impl<S: RowServer> Drop for Acquiring<S> {
-    fn drop(&mut self) {
-        self.cancel();
-        // A lock that nobody took is undone by the drop of its holder.
-        drop(self.take());
-    }
-}
-
-async fn acquire<S: RowServer>(
-    shared: &Shared<S>,
-    client: &Arc<RowClient<S>>,
-    claim: &Arc<Claim>,
-) -> Outcome<S> {
+async fn acquire<S: RowServer>(task: &Task<S>, client: &Arc<RowClient<S>>, claim: &Arc<Claim>) -> Outcome<S> {
     // Before the transaction begins: the server would end it while it does nothing.
     let _turn = match claim.waits {
-        true => match turn(shared, client, claim).await? {
+        true => match turn(task, client, claim).await? {
             Some(turn) => Some(turn),
             None => return Ok(None),
         },
@@ -126,7 +73,7 @@ async fn acquire<S: RowServer>(
         is_made = true;
     };
     // A claim that was given up meanwhile does not keep the row for the time of two more statements.
-    let is_given_up = shared.cancelled.with(|cancelled| *cancelled);
+    let is_given_up = task.is_cancelled();
     if let Some(sent) = sent.filter(|_| !is_given_up) {
         let note = client.new_note();
         let values = values(&transaction, claim, note, &row);
@@ -147,7 +94,7 @@ async fn acquire<S: RowServer>(
         client.forget(note);
         return Err(failure);
     }
-    let waited = wait(shared, client, &transaction, &row, is_shared).await;
+    let waited = wait(task, client, &transaction, &row, is_shared).await;
     if !matches!(waited, Ok(true)) {
         if !matches!(waited, Ok(false)) {
             transaction.end();
@@ -175,41 +122,35 @@ async fn acquire<S: RowServer>(
 
 /// Waits for the turn of a claim. `None`: the claim has given up.
 async fn turn<S: RowServer>(
-    shared: &Shared<S>,
+    task: &Task<S>,
     client: &Arc<RowClient<S>>,
     claim: &Claim,
 ) -> Result<Option<Turn>, Failure> {
-    let queued = || shared.slot.tell(|slot| slot.queued = true);
-    let name = &claim.want().name;
     let own = Arc::clone(client);
     let reach = move || {
         let own = Arc::clone(&own);
         async move { own.reach().await }.boxed()
     };
-    let turn = pin!(client.turns.take(name, &client.runtime, reach, queued));
-    let cancelled = pin!(poll_fn(|cx| shared.cancelled.poll(cx, |cancelled| *cancelled)));
-    match select(turn, cancelled).await {
-        Either::Left((turn, _)) => {
-            // From now on it may be granted.
-            shared.slot.with(|slot| slot.queued = false);
-            turn.map(Some)
-        }
-        Either::Right(_) => Ok(None),
+    let turn = task.turn(&client.turns, claim, reach).await;
+    if let Ok(Some(_)) = turn {
+        // From now on it may be granted.
+        task.set_queued(false);
     }
+    turn
 }
 
 /// Waits in the server's queue. `false`: the claim has given up.
 async fn wait<S: RowServer>(
-    shared: &Shared<S>,
+    task: &Task<S>,
     client: &RowClient<S>,
     transaction: &OpenTransaction<S>,
     row: &Arc<str>,
     is_shared: bool,
 ) -> Result<bool, Failure> {
     let mut waiting = transaction.wait(client.statements.lock(row, is_shared));
-    let cancelled = pin!(poll_fn(|cx| shared.cancelled.poll(cx, |cancelled| *cancelled)));
+    let cancelled = pin!(task.cancelled());
     let sent = poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
-    shared.slot.tell(|slot| slot.queued = true);
+    task.set_queued(true);
     let rows = match sent {
         Poll::Ready(rows) => rows,
         Poll::Pending => match select(waiting, cancelled).await {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use fencepost_core::{Attempt, Claim, Entry, Error, Removed, Renewal, Reply, Result};
 
-use crate::row::acquire::Acquiring;
+use crate::row::acquire::{self, Acquiring};
 use crate::row::client::RowClient;
 use crate::row::held::{Held, HeldSession};
 use crate::row::server::RowServer;
@@ -33,10 +33,10 @@ impl<S: RowServer> RowEntry<S> {
 
     async fn enter(&mut self) -> Result<Attempt> {
         if let Phase::New = self.phase {
-            self.phase = Phase::Acquiring(Acquiring::start(&self.client, &self.claim));
+            self.phase = Phase::Acquiring(acquire::start(&self.client, &self.claim));
         }
         if let Phase::Acquiring(acquiring) = &self.phase {
-            acquiring.answered().await;
+            acquiring.queued(&self.claim).await;
             match acquiring.take() {
                 None => return Ok(Attempt::Blocked { again: None }),
                 Some(Ok(Some(held))) => self.phase = Phase::Holding(held),
