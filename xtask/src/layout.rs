@@ -19,8 +19,8 @@ pub(crate) fn layout(workspace: &Workspace) -> Result<Done, String> {
         let mut found = Vec::new();
         let has = |file: &str| own.contains(&Path::new(file));
         let opens_urls = has("backend.rs") && (has("config.rs") || has("config/mod.rs"));
-        // A layer has entries, and opens no URL. An engine of SQL opens URLs, and has the entries of `fencepost-sql`.
-        if opens_urls || has("entry.rs") {
+        // A layer has places, and opens no URL. An engine of SQL opens URLs, and has the places of `fencepost-sql`.
+        if opens_urls || has("place.rs") {
             engines += 1;
             if !read(&name.join("tests/conformance.rs")).contains("conformance!(") {
                 found.push("tests/conformance.rs does not put the engine under the suite".to_owned());
