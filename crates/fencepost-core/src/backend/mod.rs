@@ -26,7 +26,8 @@
 //!
 //! [`ClaimEntry`](crate::ClaimEntry) keeps this state, so that a place does not: it repeats a request whose reply was lost, keeps a request
 //! whose caller went away, answers what it knows without a request, and decides whether a release that found nothing was the one that
-//! removed the claim. Layers, and engines that do more than ask, implement the wider trait [`Entry`] themselves.
+//! removed the claim. A layer that makes claims of its own at its engines, such as a quorum, writes a
+//! place, too. One that passes on the entries of another backend implements the wider trait [`Entry`] itself.
 //!
 //! # The contract in short
 //! - Each request is idempotent for the id of the claim, because a request whose reply was lost is repeated.
@@ -98,17 +99,18 @@ pub(crate) mod limit;
 pub(crate) mod ordered_queue;
 pub(crate) mod record;
 pub(crate) mod records;
+pub(crate) mod reply;
 pub(crate) mod waiters;
 pub(crate) mod withdrawal;
 
 use std::any::Any;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::records::RecordStore;
+pub use crate::backend::reply::Reply;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -116,39 +118,6 @@ use crate::operator::report::Report;
 use crate::runtime::Runtime;
 use crate::time::Moment;
 use crate::token::Token;
-
-/// A reply of an engine: ready, or a future. A ready reply costs no allocation.
-pub enum Reply<'a, T> {
-    /// Ready; `None` once taken.
-    Ready(Option<T>),
-    /// A future.
-    Coming(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
-}
-
-impl<'a, T> Reply<'a, T> {
-    /// Makes a reply that is ready.
-    pub fn ready(value: T) -> Reply<'a, T> {
-        Reply::Ready(Some(value))
-    }
-
-    /// Makes a reply of a future.
-    pub fn coming(future: impl Future<Output = T> + Send + 'a) -> Reply<'a, T> {
-        Reply::Coming(Box::pin(future))
-    }
-}
-
-impl<T: Unpin> Future for Reply<'_, T> {
-    type Output = T;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match self.get_mut() {
-            Reply::Ready(value) => {
-                Poll::Ready(value.take().expect("a reply is polled no more once it was ready"))
-            }
-            Reply::Coming(future) => future.as_mut().poll(cx),
-        }
-    }
-}
 
 const NO_LIMITS: &str = "this engine stores no limits of permits";
 

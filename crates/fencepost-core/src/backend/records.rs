@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::backend::Reply;
 use crate::backend::record::LaterFormat;
+use crate::backend::reply::Reply;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
