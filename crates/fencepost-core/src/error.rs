@@ -157,6 +157,15 @@ impl Error {
         self
     }
 
+    /// Adds advice to the message.
+    #[must_use]
+    pub fn advising(mut self, advice: &str) -> Error {
+        let message = &mut self.inner().message;
+        message.push_str("; ");
+        message.push_str(advice);
+        self
+    }
+
     /// The message alone.
     pub(crate) fn message(&self) -> &str {
         &self.0.message

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::config::Config;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys::{self, KeyId};
 use crate::lease::{Lease, Leases};
 use crate::rpc::cluster::Cluster;
@@ -67,7 +67,7 @@ impl EtcdClient {
         config: Config,
         runtime: Runtime,
         watch: mpsc::UnboundedSender<Command>,
-    ) -> Result<Arc<EtcdClient>, Failure> {
+    ) -> Result<Arc<EtcdClient>, Failed> {
         let cluster = Arc::new(Cluster::open(&config, &runtime).await?);
         let client = Arc::new(EtcdClient {
             leases: Leases::new(Arc::clone(&cluster), runtime.clone()),
@@ -87,7 +87,7 @@ impl EtcdClient {
     }
 
     /// Sends a request of which only the reply matters.
-    pub(crate) async fn reach(&self) -> Result<(), Failure> {
+    pub(crate) async fn reach(&self) -> Result<(), Failed> {
         let key = keys::evictions(&self.config.prefix);
         self.cluster.call(RangeRequest::probe(key), None).await.map(drop)
     }
@@ -212,7 +212,7 @@ impl EtcdClient {
     }
 
     /// Reads a whole queue, ordered by create revision, and the store's revision.
-    pub(crate) async fn queue(&self, prefix: &[u8]) -> Result<(i64, Vec<KeyValue>), Failure> {
+    pub(crate) async fn queue(&self, prefix: &[u8]) -> Result<(i64, Vec<KeyValue>), Failed> {
         let request = RangeRequest::by_creation(prefix.to_vec(), keys::end(prefix), 0);
         let reply = self.cluster.call(request, None).await?;
         let revision = reply.header.as_ref().map_or(0, |header| header.revision);

@@ -6,7 +6,6 @@ use fencepost_core::{Finding, Report, Result, Severity, checks};
 use futures_util::future::join_all;
 
 use crate::client::EtcdClient;
-use crate::error::Failure;
 use crate::lease::SHORTEST;
 use crate::operator;
 use crate::rpc::channel::Member;
@@ -25,7 +24,7 @@ pub(crate) async fn examine(client: &Arc<EtcdClient>) -> Result<Report> {
     if replies.iter().all(Result::is_err)
         && let Some(Err(failure)) = replies.first()
     {
-        return Err(Failure::error(failure));
+        return Err(failure.error.clone());
     }
     let alarms = alarms(client).await;
     let mut findings = Vec::new();
@@ -37,7 +36,7 @@ pub(crate) async fn examine(client: &Arc<EtcdClient>) -> Result<Report> {
                 statuses.push(status);
             }
             Err(failure) => findings.push(
-                Finding::warning("reach", format!("it does not reply: {}", failure.cause()))
+                Finding::warning("reach", format!("it does not reply: {}", failure.words()))
                     .advice("start it, or check the network; the cluster needs a majority of its members")
                     .at(&member.address),
             ),
@@ -95,7 +94,7 @@ async fn quorum(client: &EtcdClient, statuses: &[StatusReply]) -> Finding {
     let members: Vec<MemberInfo> = match client.cluster.call(MemberListRequest {}, None).await {
         Ok(reply) => reply.members.into_iter().filter(|member| !member.learner).collect(),
         Err(failure) => {
-            return Finding::note("quorum", format!("the members are unknown: {}", failure.cause()));
+            return Finding::note("quorum", format!("the members are unknown: {}", failure.words()));
         }
     };
     let mut leaders: Vec<u64> = statuses.iter().map(|status| status.leader).filter(|id| *id != 0).collect();
@@ -132,7 +131,7 @@ async fn alarms(client: &EtcdClient) -> Finding {
             Finding::problem("alarms", "the data of a member is corrupt").advice("replace that member")
         }
         Ok(_) => Finding::ok("alarms", "none"),
-        Err(failure) => Finding::note("alarms", format!("the alarms are unknown: {}", failure.cause())),
+        Err(failure) => Finding::note("alarms", format!("the alarms are unknown: {}", failure.words())),
     }
 }
 
@@ -181,6 +180,6 @@ async fn leases(client: &Arc<EtcdClient>) -> Finding {
                  at least that time"
             ),
         ),
-        Err(failure) => Finding::problem("leases", format!("no lease was granted: {}", failure.cause())),
+        Err(failure) => Finding::problem("leases", format!("no lease was granted: {}", failure.words())),
     }
 }

@@ -93,7 +93,7 @@ impl Held {
         };
         // A repeated request would undo a write between the two.
         let reply = self.client.cluster.call_once(txn).await;
-        let reply = reply.map_err(|failure| failure.error().of(self.name()))?;
+        let reply = reply.map_err(|failure| failure.error.of(self.name()))?;
         if reply.succeeded {
             return Ok(reply.revision());
         }

@@ -159,7 +159,7 @@ pub(crate) async fn evict(client: &Arc<EtcdClient>, name: &Name, token: Token, h
             client.cluster.call(txn(vec![delete(kv)]), Some(&unanswered)).await?
         }
         Err(failure) if failure.is_no_space() => {
-            return Err(failure.advising("or evict at once (--now), which only deletes").error());
+            return Err(failure.advising("or evict at once (--now), which only deletes").error);
         }
         reply => reply?,
     };

@@ -15,7 +15,7 @@ use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::{clean_up, leave_queue, release_detached, withdraw};
 use crate::claim::{eviction, lease_change};
 use crate::client::EtcdClient;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::guarded::Held;
 use crate::keys;
 use crate::lease::session::EtcdSession;
@@ -41,10 +41,10 @@ impl EtcdPlace {
 async fn ask(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Attempt> {
     let answer = ask_in_steps(&client, &state).await;
     // A step that certainly failed undoes no earlier one: the key may exist.
-    Ok(answer.map_err(|failure| if state.is_number_used() { failure.uncertain() } else { failure })?)
+    Ok(answer.map_err(|failure| if state.is_number_used() { failure.unknown() } else { failure })?)
 }
 
-async fn ask_in_steps(client: &Arc<EtcdClient>, state: &Arc<ClaimState>) -> Result<Attempt, Failure> {
+async fn ask_in_steps(client: &Arc<EtcdClient>, state: &Arc<ClaimState>) -> Result<Attempt, Failed> {
     if state.phase() == Phase::New {
         match enter(Arc::clone(client), Arc::clone(state)).await? {
             Outcome::First(revision) => state.set_phase(Phase::Granted(revision)),
@@ -85,7 +85,7 @@ fn granted(revision: i64) -> Attempt {
 }
 
 /// Deletes the claim's key.
-async fn delete(client: Arc<EtcdClient>, state: Arc<ClaimState>, again: bool) -> Result<Left, Failure> {
+async fn delete(client: Arc<EtcdClient>, state: Arc<ClaimState>, again: bool) -> Result<Left, Failed> {
     let deletion = withdraw(&client, &state).await?;
     if deletion.found && !deletion.repeated && !again {
         state.key_used.store(false, Relaxed);

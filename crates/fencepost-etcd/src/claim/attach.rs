@@ -6,12 +6,12 @@ use fencepost_core::ClaimRecord;
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
 /// Takes over the key of a detached claim. Returns its create revision; `None`: the claim is gone.
-pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Option<i64>, Failure> {
+pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Option<i64>, Failed> {
     let mut attachment = Attachment { client: &client, state: &state, unused: None, ended: None };
     // Other programs that know the secret write the key too, with each renewal for example.
     for _ in 0..TRIES {
@@ -23,7 +23,7 @@ pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> R
             return Ok(revision);
         }
     }
-    Err(Failure::contested())
+    Err(Failed::contested())
 }
 
 struct Attachment<'a> {
@@ -43,7 +43,7 @@ enum Outcome {
 }
 
 impl Attachment<'_> {
-    async fn attempt(&mut self) -> Result<Outcome, Failure> {
+    async fn attempt(&mut self) -> Result<Outcome, Failed> {
         let (client, state) = (self.client, self.state);
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;

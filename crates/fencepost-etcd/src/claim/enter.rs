@@ -16,7 +16,7 @@ use fencepost_core::{ClaimRecord, LaterFormat, Mode};
 use crate::claim::lease_change;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{
@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
 }
 
 /// Requests the lock.
-pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Outcome, Failure> {
+pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Outcome, Failed> {
     let lease = match state.first_lease() {
         Some(lease) => Arc::clone(lease),
         None => {
@@ -98,7 +98,7 @@ impl Request<'_> {
         condition: Compare,
         limit: Option<i64>,
         read_created: bool,
-    ) -> Result<TxnReply, Failure> {
+    ) -> Result<TxnReply, Failed> {
         let tombstone = keys::tombstone(&self.client.config.prefix, (self.lease.id, self.state.number));
         let put = PutRequest::leased(self.key.to_vec(), self.state.value(), self.lease.id);
         let read = limit.map(|limit| self.range(limit));
@@ -109,14 +109,14 @@ impl Request<'_> {
         };
         let used = self.state.key_used.swap(true, Relaxed);
         let reply = self.client.cluster.call(txn, Some(&self.state.create_unanswered)).await;
-        if reply.as_ref().is_err_and(|failure| !failure.is_uncertain()) {
+        if reply.as_ref().is_err_and(|failure| !failure.is_unknown()) {
             self.state.key_used.store(used, Relaxed);
         }
         reply
     }
 
     /// Joins the queue.
-    async fn enqueue(&self) -> Result<Outcome, Failure> {
+    async fn enqueue(&self) -> Result<Outcome, Failed> {
         // With others before it the claim is granted by the watch, and nothing has to be read.
         let watched = self.client.watched(&self.state.queue).is_some_and(|queue| !queue.is_empty());
         let limit = if self.mode() == Mode::Exclusive { 1 } else { MAX_READ };
@@ -137,7 +137,7 @@ impl Request<'_> {
     ///
     /// A key that is created and then taken back makes other tries busy for a moment. So the creation requires that the queue is as it was
     /// when it was read. It fails only if another claim entered, and is made up to `TRIES` times. The last creation requires nothing.
-    async fn try_enter(&self) -> Result<Outcome, Failure> {
+    async fn try_enter(&self) -> Result<Outcome, Failed> {
         let queue = &self.state.queue;
         let nobody = Compare::nothing(queue.clone(), keys::end(queue));
         let mut reply = self.create(nobody, Some(MAX_READ), false).await?;
@@ -145,7 +145,7 @@ impl Request<'_> {
             if reply.succeeded {
                 return Ok(Outcome::First(reply.revision()));
             }
-            let range = reply.range(1).ok_or_else(Failure::malformed)?;
+            let range = reply.range(1).ok_or_else(Failed::malformed)?;
             let mut revision = reply.revision();
             let mut position = self.position(&range.kvs, range.more)?;
             if matches!(position, Position::Unknown) {
@@ -180,7 +180,7 @@ impl Request<'_> {
     }
 
     /// Deletes the key. If that fails, the next attempt finds the key and deletes it.
-    async fn take_back(&self) -> Result<Outcome, Failure> {
+    async fn take_back(&self) -> Result<Outcome, Failed> {
         let repeated = AtomicBool::new(false);
         self.client.cluster.call(DeleteRequest::one(self.key), Some(&repeated)).await?;
         self.state.key_used.store(repeated.into_inner(), Relaxed);
@@ -214,7 +214,7 @@ pub(crate) async fn hold(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
     revision: i64,
-) -> Result<bool, Failure> {
+) -> Result<bool, Failed> {
     let claim = &state.claim;
     let Some(lease) = state.lease() else { return Ok(false) };
     let held = if claim.renewed {

@@ -7,7 +7,7 @@ use fencepost_core::ClaimRecord;
 
 use crate::claim::state::ClaimState;
 use crate::client::{EtcdClient, TRIES};
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
@@ -18,7 +18,7 @@ pub(crate) async fn move_key(
     state: &ClaimState,
     revision: i64,
     lease: &Arc<Lease>,
-) -> Result<bool, Failure> {
+) -> Result<bool, Failed> {
     let Some(key) = state.key() else { return Ok(false) };
     let mut value = state.value();
     let mut written = state.moved_at().max(revision);
@@ -46,7 +46,7 @@ pub(crate) async fn move_key(
         set_lease(client, state, lease, at);
         return Ok(true);
     }
-    Err(Failure::contested())
+    Err(Failed::contested())
 }
 
 /// Notes the key's lease since the revision `at`, and revokes a dedicated lease that it had before.

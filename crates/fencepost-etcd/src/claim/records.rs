@@ -9,7 +9,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Name, Record, RecordKind, RecordStore, Reply, Result, StoredRecord};
 
 use crate::client::EtcdClient;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::rpc::proto::{Compare, DeleteRequest, Op, PutRequest, RangeRequest, TxnRequest};
 
@@ -41,7 +41,7 @@ impl EtcdRecords {
     }
 
     /// Returns a lease that lasts for at least `keep` from now on; 0 for none.
-    async fn lease(&self, keep: Duration) -> Result<i64, Failure> {
+    async fn lease(&self, keep: Duration) -> Result<i64, Failed> {
         if keep > LEASED {
             return Ok(0);
         }
@@ -78,7 +78,7 @@ impl EtcdRecords {
         name: &Name,
         record: Option<&Record>,
         version: u64,
-    ) -> Result<Option<u64>, Failure> {
+    ) -> Result<Option<u64>, Failed> {
         let client = &self.client;
         let key = keys::record(&client.config.prefix, kind, name.as_str());
         // A key that is not there has the revision 0.
@@ -113,7 +113,7 @@ impl EtcdRecords {
 }
 
 impl EtcdRecords {
-    async fn delete_expired(&self) -> Result<(), Failure> {
+    async fn delete_expired(&self) -> Result<(), Failed> {
         let client = &self.client;
         for kind in RecordKind::ALL {
             let start = keys::record(&client.config.prefix, kind, "");

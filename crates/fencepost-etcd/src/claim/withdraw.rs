@@ -12,7 +12,7 @@ use fencepost_core::{ClaimId, ClaimRecord, Found, Left, Loss, State};
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, PAUSE};
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{DeleteRequest, Op, PutRequest, TxnRequest};
@@ -34,7 +34,7 @@ impl Deletion {
 }
 
 /// Deletes the claim's key, and revokes its dedicated lease.
-pub(crate) async fn withdraw(client: &Arc<EtcdClient>, state: &ClaimState) -> Result<Deletion, Failure> {
+pub(crate) async fn withdraw(client: &Arc<EtcdClient>, state: &ClaimState) -> Result<Deletion, Failed> {
     let (Some(key), Some(lease)) = (state.key(), state.first_lease()) else { return Ok(Deletion::default()) };
     leave_queue(client, state);
     let repeated = AtomicBool::new(false);
@@ -105,7 +105,7 @@ pub(crate) async fn release_detached(
     client: &Arc<EtcdClient>,
     queue: &[u8],
     id: ClaimId,
-) -> Result<Deletion, Failure> {
+) -> Result<Deletion, Failed> {
     let (_, kvs) = client.queue(queue).await?;
     let mut later = None;
     let found = kvs.into_iter().find_map(|kv| {

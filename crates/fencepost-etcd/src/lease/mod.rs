@@ -9,7 +9,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Moment, Runtime, SingleFlight, margin};
 
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::rpc::cluster::Cluster;
 use crate::rpc::proto::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
 
@@ -23,7 +23,7 @@ pub(crate) struct Lease {
     /// It belongs to one claim, and is renewed only when the claim's user extends it.
     pub(crate) dedicated: bool,
     term: Mutex<Term>,
-    renewal: SingleFlight<Result<(), Failure>>,
+    renewal: SingleFlight<Result<(), Failed>>,
 }
 
 struct Term {
@@ -83,7 +83,7 @@ pub(crate) struct Leases {
 #[derive(Default)]
 struct SharedLease {
     lease: Mutex<Option<Arc<Lease>>>,
-    creation: SingleFlight<Result<Arc<Lease>, Failure>>,
+    creation: SingleFlight<Result<Arc<Lease>, Failed>>,
 }
 
 impl SharedLease {
@@ -102,7 +102,7 @@ impl Leases {
     }
 
     /// Returns a shared lease of at least `ttl` with at least half of it left. Renews the one that exists, or creates one.
-    pub(crate) async fn shared(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+    pub(crate) async fn shared(&self, ttl: Duration) -> Result<Arc<Lease>, Failed> {
         let ttl = whole_seconds(ttl);
         let shared = Arc::clone(self.shared.lock().entry(ttl).or_default());
         if let Some(lease) = shared.current() {
@@ -128,33 +128,33 @@ impl Leases {
             *own.lease.lock() = Some(Arc::clone(&lease));
             Ok(lease)
         };
-        shared.creation.join(&self.runtime, creation).await.unwrap_or_else(|| Err(Failure::closed()))
+        shared.creation.join(&self.runtime, creation).await.unwrap_or_else(|| Err(Failed::closed()))
     }
 
     /// Creates a lease for one claim.
-    pub(crate) async fn dedicated(&self, ttl: Duration) -> Result<Arc<Lease>, Failure> {
+    pub(crate) async fn dedicated(&self, ttl: Duration) -> Result<Arc<Lease>, Failed> {
         self.create(ttl, true).await
     }
 
     /// Creates a lease. If the reply is lost, the lease expires.
-    async fn create(&self, ttl: Duration, dedicated: bool) -> Result<Arc<Lease>, Failure> {
+    async fn create(&self, ttl: Duration, dedicated: bool) -> Result<Arc<Lease>, Failed> {
         let ttl = whole_seconds(ttl);
         // The client chooses the id, so that a repeated request creates one lease.
         let random = getrandom::u64().map_err(|error| {
-            Failure::new(ErrorKind::Internal, "the system's random numbers are not available").because(error)
+            Failed::new(ErrorKind::Internal, "the system's random numbers are not available").because(error)
         })?;
         let id = i64::try_from(random >> 1).unwrap_or(1).max(1);
         let sent = self.now();
         let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         match self.cluster.call(LeaseGrantRequest { ttl: seconds, id }, None).await {
-            Ok(reply) if reply.ttl < seconds => Err(Failure::malformed()),
+            Ok(reply) if reply.ttl < seconds => Err(Failed::malformed()),
             Err(failure) if !failure.is_lease_exists() => Err(failure),
             _ => Ok(Arc::new(Lease::new(id, ttl, dedicated, sent))),
         }
     }
 
     /// Renews a lease, once for all concurrent callers.
-    pub(crate) async fn renew(&self, lease: &Arc<Lease>) -> Result<(), Failure> {
+    pub(crate) async fn renew(&self, lease: &Arc<Lease>) -> Result<(), Failed> {
         let (leases, own) = (self.clone(), Arc::clone(lease));
         let renewal = async move {
             let sent = leases.now();
@@ -164,22 +164,22 @@ impl Leases {
             // A lease that ended by the client's clock stays ended, whatever the server says.
             if reply.ttl <= 0 || own.is_over(leases.now()) {
                 own.end();
-                return Err(Failure::lease_not_found());
+                return Err(Failed::lease_not_found());
             }
             let mut term = own.term.lock();
             term.sent = term.sent.max(sent);
             Ok(())
         };
-        lease.renewal.join(&self.runtime, renewal).await.unwrap_or_else(|| Err(Failure::closed()))
+        lease.renewal.join(&self.runtime, renewal).await.unwrap_or_else(|| Err(Failed::closed()))
     }
 
     /// Returns how long a lease lasts, in seconds; negative: it does not exist.
-    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, Failure> {
+    pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, Failed> {
         Ok(self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?.ttl)
     }
 
     /// Revokes a lease and with it its keys.
-    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failure> {
+    pub(crate) async fn revoke(&self, id: i64) -> Result<(), Failed> {
         match self.cluster.call(LeaseRevokeRequest { id }, None).await {
             Err(failure) if !failure.is_lease_not_found() => Err(failure),
             _ => Ok(()),
@@ -191,13 +191,13 @@ impl Leases {
         let leases = self.clone();
         self.runtime.cleaner().finish(async move {
             if let Err(failure) = leases.revoke(id).await {
-                tracing::debug!(error = failure.cause(), "an unused lease was not revoked; it expires");
+                tracing::debug!(error = failure.words(), "an unused lease was not revoked; it expires");
             }
         });
     }
 
     /// Returns the shortest lease that the cluster grants, in seconds.
-    pub(crate) async fn shortest(&self) -> Result<u64, Failure> {
+    pub(crate) async fn shortest(&self) -> Result<u64, Failed> {
         let reply = self.cluster.call(LeaseGrantRequest { ttl: 1, id: 0 }, None).await?;
         self.revoke(reply.id).await?;
         Ok(reply.ttl.unsigned_abs())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Runtime, SingleFlight};
+use fencepost_core::{Error, ErrorKind, Runtime, SingleFlight};
 use fencepost_tls::Certificates;
 use futures_util::Stream;
 use futures_util::future::{Either, select};
@@ -20,7 +20,7 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::config::Config;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::rpc::proto::Rpc;
 use crate::rpc::tls;
 
@@ -46,19 +46,19 @@ pub(crate) struct Member {
     /// The server has accepted a connection and has not replied in TLS.
     handshake: Arc<AtomicBool>,
     /// The login at this member that is under way.
-    pub(crate) login: SingleFlight<Result<AuthToken, Failure>>,
+    pub(crate) login: SingleFlight<Result<AuthToken, Failed>>,
 }
 
 impl Member {
     /// Creates all members of a URL. Nothing is connected yet.
-    pub(crate) async fn all(config: &Config, runtime: &Runtime) -> Result<Vec<Member>, Failure> {
-        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(tls::failure)?;
+    pub(crate) async fn all(config: &Config, runtime: &Runtime) -> Result<Vec<Member>, Failed> {
+        let certificates = config.tls.as_ref().map(Certificates::read).transpose().map_err(Error::from)?;
         let certificates = certificates.map(Arc::new);
         let mut endpoints = Vec::new();
         for address in &config.members {
             let bad = |error: &dyn Display| {
                 let message = format!("{address} is no address to connect to; check the URL");
-                Failure::new(ErrorKind::Configuration, message).because(error)
+                Failed::new(ErrorKind::Configuration, message).because(error)
             };
             let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|e| bad(&e))?;
             // TLS is the connector's own, so that each connection uses the current certificates.
@@ -96,7 +96,7 @@ impl Member {
             };
             let _ = sender.send(endpoints.into_iter().map(member).collect());
         });
-        created.await.map_err(|_| Failure::closed())
+        created.await.map_err(|_| Failed::closed())
     }
 
     /// Sends a request and returns the reply. The request runs on the client's own thread as a whole: a request that is polled on
@@ -108,7 +108,7 @@ impl Member {
         &self,
         request: Q,
         token: Option<AuthToken>,
-    ) -> Result<Q::Reply, Failure> {
+    ) -> Result<Q::Reply, Failed> {
         let (mut sender, reply) = oneshot::channel();
         let member = self.clone();
         self.runtime.spawn(async move {
@@ -120,10 +120,10 @@ impl Member {
             let _ = sender.send(result);
         });
         // The thread has ended, perhaps behind the request.
-        reply.await.unwrap_or_else(|_| Err(Failure::closed().uncertain()))
+        reply.await.unwrap_or_else(|_| Err(Failed::closed().unknown()))
     }
 
-    async fn unary<Q: Rpc>(&self, request: Q, token: Option<AuthToken>) -> Result<Q::Reply, Failure> {
+    async fn unary<Q: Rpc>(&self, request: Q, token: Option<AuthToken>) -> Result<Q::Reply, Failed> {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static(Q::PATH);
         let reply = grpc.unary(with_headers(request, token), path, ProstCodec::default()).await;
@@ -136,7 +136,7 @@ impl Member {
         path: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
         token: Option<AuthToken>,
-    ) -> Result<Streaming<A>, Failure> {
+    ) -> Result<Streaming<A>, Failed> {
         let mut grpc = self.grpc().await?;
         let path = PathAndQuery::from_static(path);
         let replies = grpc.streaming(with_headers(requests, token), path, ProstCodec::default()).await;
@@ -144,21 +144,17 @@ impl Member {
     }
 
     /// Returns the failure of a request without a reply in time.
-    pub(crate) fn timeout(&self) -> Failure {
+    pub(crate) fn timeout(&self) -> Failed {
         let without_tls = self.handshake.load(Relaxed);
-        if without_tls {
-            Failure::not_tls(&self.address).uncertain()
-        } else {
-            Failure::timeout(&self.address)
-        }
+        if without_tls { Failed::not_tls(&self.address).unknown() } else { Failed::timeout(&self.address) }
     }
 
-    pub(crate) fn failure(&self, status: &Status) -> Failure {
-        let failure = Failure::read(status, &self.address);
+    pub(crate) fn failure(&self, status: &Status) -> Failed {
+        let failure = Failed::read(status, &self.address);
         // tonic ends an attempt to connect that takes too long with an error that names no step of it.
-        if failure.kind == ErrorKind::Unreachable && self.handshake.load(Relaxed) {
-            let not_tls = Failure::not_tls(&self.address);
-            return if failure.is_uncertain() { not_tls.uncertain() } else { not_tls };
+        if failure.error.kind() == ErrorKind::Unreachable && self.handshake.load(Relaxed) {
+            let not_tls = Failed::not_tls(&self.address);
+            return if failure.is_unknown() { not_tls.unknown() } else { not_tls };
         }
         match self.certificates.as_ref().filter(|_| failure.is_of_member()).and_then(|c| c.unread()) {
             Some(unread) => failure.advising(&unread),
@@ -166,7 +162,7 @@ impl Member {
         }
     }
 
-    async fn grpc(&self) -> Result<Grpc<Channel>, Failure> {
+    async fn grpc(&self) -> Result<Grpc<Channel>, Failed> {
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_REPLY);
         let ready = grpc.ready().await;
         ready.map_err(|error| self.failure(&Status::from_error(Box::new(error))))?;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::Streaming;
 
 use crate::config::Config;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::rpc::channel::{AuthToken, Member};
 use crate::rpc::login::Login;
@@ -74,7 +74,7 @@ struct Repeat<'a> {
 
 impl Cluster {
     /// Creates the members and the login. Nothing is connected yet.
-    pub(crate) async fn open(config: &Config, runtime: &Runtime) -> Result<Cluster, Failure> {
+    pub(crate) async fn open(config: &Config, runtime: &Runtime) -> Result<Cluster, Failed> {
         let members = Member::all(config, runtime).await?;
         let login = Login::new(config, runtime);
         let (current, closed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -114,19 +114,19 @@ impl Cluster {
         &self,
         request: Q,
         unanswered: Option<&AtomicBool>,
-    ) -> Result<Q::Reply, Failure> {
+    ) -> Result<Q::Reply, Failed> {
         let repeat = Repeat { once: false, unanswered };
         self.attempts(repeat, |member, token| member.call(request.clone(), token)).await
     }
 
     /// Sends a request that must not take effect twice. Another attempt follows only if the last one has certainly had no effect.
-    pub(crate) async fn call_once<Q: Rpc>(&self, request: Q) -> Result<Q::Reply, Failure> {
+    pub(crate) async fn call_once<Q: Rpc>(&self, request: Q) -> Result<Q::Reply, Failed> {
         let repeat = Repeat { once: true, unanswered: None };
         self.attempts(repeat, |member, token| member.call(request.clone(), token)).await
     }
 
     /// Sends a request to this member and to no other.
-    pub(crate) async fn call_member<Q: Rpc>(&self, member: &Member, request: Q) -> Result<Q::Reply, Failure> {
+    pub(crate) async fn call_member<Q: Rpc>(&self, member: &Member, request: Q) -> Result<Q::Reply, Failed> {
         let until = self.deadline();
         for _ in 0..MAX_LOGINS {
             let call = self.logged_in(member, |token| member.call(request.clone(), token));
@@ -135,11 +135,11 @@ impl Cluster {
                 reply => return reply.unwrap_or_else(|| Err(member.timeout())),
             }
         }
-        Err(Failure::token_refused(&member.address))
+        Err(Failed::token_refused(&member.address))
     }
 
     /// Opens a stream of watches. The server does not even confirm the stream before its first watch is requested.
-    pub(crate) async fn watch(&self, first: &WatchRequest) -> Result<WatchStream, Failure> {
+    pub(crate) async fn watch(&self, first: &WatchRequest) -> Result<WatchStream, Failed> {
         self.attempts(Repeat { once: false, unanswered: None }, |member, token| {
             let (requests, receiver) = mpsc::unbounded_channel();
             let _ = requests.send(first.clone());
@@ -159,27 +159,27 @@ impl Cluster {
     /// A leader renews without asking the others. One that was stopped and deposed meanwhile does so too before it learns that (etcd before
     /// 3.4.25 and 3.5.8). Then the lease ends while its holder relies on it. So a read that a majority confirms follows: if it is of the
     /// same term, nobody else was elected when the lease was renewed.
-    pub(crate) async fn keep_alive(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failure> {
+    pub(crate) async fn keep_alive(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failed> {
         let renewed = self.renew_at_any(id, until).await?;
         let term = |header: &Option<Header>| header.as_ref().map_or(0, |header| header.term);
         let read = self.call(RangeRequest::probe(keys::evictions(&self.config.prefix)), None);
         let read = self.runtime.clock().within(until, read).await;
         let read = read.unwrap_or_else(|| Err(self.member(0).timeout()))?;
         if renewed.ttl > 0 && term(&read.header) != term(&renewed.header) {
-            return Err(Failure::leader_changed());
+            return Err(Failed::leader_changed());
         }
         Ok(renewed)
     }
 
     /// Renews a lease by one stream for each renewal, so that no stream can be stuck.
-    async fn renew_at_any(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failure> {
+    async fn renew_at_any(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failed> {
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let pause = until.since(self.runtime.clock().now()) / count.saturating_add(1);
         self.first(until, pause, |member| self.renew_at(member, id)).await
     }
 
     /// Uses the first member that replies from now on. Nothing else is known of the members yet.
-    pub(crate) async fn choose(&self) -> Result<(), Failure> {
+    pub(crate) async fn choose(&self) -> Result<(), Failed> {
         let probe = RangeRequest::probe(keys::evictions(&self.config.prefix));
         match self.first(self.deadline(), STEP, |member| self.call_member(member, probe.clone())).await {
             Ok(_) => Ok(()),
@@ -189,12 +189,12 @@ impl Cluster {
 
     /// Asks the current member, and after each pause the next one as well. Returns the first reply. A slow member is not given up, because
     /// any of them may reply before the time is over.
-    async fn first<'a, T, F: Future<Output = Result<T, Failure>>>(
+    async fn first<'a, T, F: Future<Output = Result<T, Failed>>>(
         &'a self,
         until: Moment,
         pause: Duration,
         ask: impl Fn(&'a Member) -> F,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Failed> {
         let clock = self.runtime.clock();
         let count = self.members.len();
         let first = self.current.load(Relaxed);
@@ -224,7 +224,7 @@ impl Cluster {
         Err(last.unwrap_or_else(|| self.member(first).timeout()))
     }
 
-    async fn renew_at(&self, member: &Member, id: i64) -> Result<LeaseKeepAliveReply, Failure> {
+    async fn renew_at(&self, member: &Member, id: i64) -> Result<LeaseKeepAliveReply, Failed> {
         self.logged_in(member, |token| async move {
             let one = stream::iter([LeaseKeepAliveRequest { id }]);
             let mut replies = member.stream(KEEP_ALIVE, one, token).await?;
@@ -235,19 +235,19 @@ impl Cluster {
     }
 
     /// Sends a request with the login's token, if the URL names a user. A refused token is forgotten, so the next request logs in.
-    async fn logged_in<T, F: Future<Output = Result<T, Failure>>>(
+    async fn logged_in<T, F: Future<Output = Result<T, Failed>>>(
         &self,
         member: &Member,
         send: impl FnOnce(Option<AuthToken>) -> F,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Failed> {
         let Some(login) = &self.login else { return send(None).await };
         let token = login.token(member).await?;
         // `send` is polled first: the first poll of a call starts its request.
         let reply = match select(pin!(send(Some(token.clone()))), pin!(login.refused(member, &token))).await {
             Either::Left((reply, _)) => reply,
-            Either::Right(_) => Err(Failure::token_refused(&member.address).uncertain()),
+            Either::Right(_) => Err(Failed::token_refused(&member.address).unknown()),
         };
-        if reply.as_ref().is_err_and(Failure::is_token_refused) {
+        if reply.as_ref().is_err_and(Failed::is_token_refused) {
             login.forget(&token);
         }
         reply
@@ -260,18 +260,18 @@ impl Cluster {
         }
     }
 
-    async fn attempts<'a, T, F: Future<Output = Result<T, Failure>>>(
+    async fn attempts<'a, T, F: Future<Output = Result<T, Failed>>>(
         &'a self,
         repeat: Repeat<'_>,
         send: impl Fn(&'a Member, Option<AuthToken>) -> F,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Failed> {
         let (clock, until, count) = (self.runtime.clock(), self.deadline(), self.members.len());
         // A connection that broke since its last use is worth a second attempt.
         let mut tries = count.max(2);
         let (mut last, mut turn, mut logins, mut uncertain) = (None, 0, 0, false);
         while turn < tries {
             if self.is_closed() {
-                return Err(Failure::closed());
+                return Err(Failed::closed());
             }
             let at = self.current.load(Relaxed);
             let member = self.member(at);
@@ -291,8 +291,8 @@ impl Cluster {
             // A later attempt that certainly fails undoes nothing of an earlier one. A server that runs out of space by a request carries it
             // out and refuses it; requests that may be repeated find that out.
             let unsafe_full = repeat.once && failure.is_no_space();
-            let failure = if uncertain || unsafe_full { failure.uncertain() } else { failure };
-            uncertain = failure.is_uncertain();
+            let failure = if uncertain || unsafe_full { failure.unknown() } else { failure };
+            uncertain = failure.is_unknown();
             if uncertain && let Some(unanswered) = repeat.unanswered {
                 unanswered.store(true, Relaxed);
             }
@@ -301,7 +301,7 @@ impl Cluster {
                 tries += usize::from(logins < MAX_LOGINS);
                 logins += 1;
             } else if failure.is_of_member() {
-                tracing::debug!(member = member.address, error = failure.cause(), "trying the next member");
+                tracing::debug!(member = member.address, error = failure.words(), "trying the next member");
                 self.advance(at, at + 1);
             } else {
                 return Err(failure);
@@ -312,18 +312,18 @@ impl Cluster {
                 break;
             }
         }
-        Err(self.explain(last.unwrap_or_else(Failure::closed)).await)
+        Err(self.explain(last.unwrap_or_else(Failed::closed)).await)
     }
 
     /// Asks the member again why it has refused the client, if the connection broke for an unknown reason.
-    async fn explain(&self, last: Failure) -> Failure {
+    async fn explain(&self, last: Failed) -> Failed {
         let member = self.member(self.current.load(Relaxed));
         if let Some(certificates) = &member.certificates
             && last.is_of_member()
-            && last.is_uncertain()
+            && last.is_unknown()
             && let Some(refused) = tls::refusal(certificates, &member.address, &self.runtime).await
         {
-            return refused.uncertain();
+            return refused.unknown();
         }
         last
     }

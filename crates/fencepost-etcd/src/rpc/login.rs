@@ -10,7 +10,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Backoff, Clock, ErrorKind, Moment, Runtime, SingleFlight};
 
 use crate::config::{Config, Credentials};
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::rpc::channel::{AuthToken, Member};
 use crate::rpc::proto::{AuthenticateReply, AuthenticateRequest, RangeRequest};
@@ -47,7 +47,7 @@ impl Login {
     }
 
     /// Returns the token, and logs in first if there is none. Concurrent requests share one login.
-    pub(crate) async fn token(&self, member: &Member) -> Result<AuthToken, Failure> {
+    pub(crate) async fn token(&self, member: &Member) -> Result<AuthToken, Failed> {
         if let Some(token) = self.known() {
             return Ok(token);
         }
@@ -63,18 +63,18 @@ impl Login {
             let text = password.text();
             let mut reply = authenticate(&own, &name, &text, &clock, until).await;
             if let Err(failure) = &reply
-                && failure.kind == ErrorKind::Denied
+                && failure.error.kind() == ErrorKind::Denied
                 && let Some(text) = password.after_refusal(&text)
             {
                 reply = authenticate(&own, &name, &text, &clock, until).await;
             }
             let reply = reply?;
-            let mut token: AuthToken = reply.token.parse().map_err(|_| Failure::malformed())?;
+            let mut token: AuthToken = reply.token.parse().map_err(|_| Failed::malformed())?;
             token.set_sensitive(true);
             *known.lock() = Some(token.clone());
             Ok(token)
         };
-        member.login.join(&self.runtime, login).await.unwrap_or_else(|| Err(Failure::closed()))
+        member.login.join(&self.runtime, login).await.unwrap_or_else(|| Err(Failed::closed()))
     }
 
     /// Forgets a token that the server refuses. A newer one stays.
@@ -123,7 +123,7 @@ async fn authenticate(
     password: &str,
     clock: &Clock,
     until: Moment,
-) -> Result<AuthenticateReply, Failure> {
+) -> Result<AuthenticateReply, Failed> {
     let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
     let reply = clock.within(until, member.call(request, None)).await;
     reply.unwrap_or_else(|| Err(member.timeout()))

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::Runtime;
-use fencepost_tls::{Certificates, Schemes, TlsError};
+use fencepost_core::{Error, Runtime};
+use fencepost_tls::{Certificates, Schemes};
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use crate::error::{Failure, NotTls};
+use crate::error::{Failed, NotTls};
 
 const SCHEMES: Schemes = Schemes { plain: "etcd:", tls: "etcds:" };
 /// The time in which a server rejects a certificate.
@@ -99,7 +99,7 @@ pub(crate) async fn refusal(
     certificates: &Arc<Certificates>,
     member: &str,
     runtime: &Runtime,
-) -> Option<Failure> {
+) -> Option<Failed> {
     let (certificates, member) = (Arc::clone(certificates), member.to_owned());
     let (sender, refused) = oneshot::channel();
     let clock = runtime.clock().clone();
@@ -110,7 +110,7 @@ pub(crate) async fn refusal(
         let error = connected.and_then(Result::err);
         let _ = sender.send(error.and_then(|error| certificates.explain(&error, &member, SCHEMES)));
     });
-    refused.await.ok()?.map(failure)
+    refused.await.ok()?.map(|trouble| Error::from(trouble).into())
 }
 
 async fn connect(certificates: &Certificates, member: &str) -> io::Result<()> {
@@ -119,12 +119,4 @@ async fn connect(certificates: &Certificates, member: &str) -> io::Result<()> {
     let mut stream = wrap(certificates, host, stream).await?;
     // A server that accepts the client sends its HTTP/2 settings.
     stream.read_u8().await.map(drop)
-}
-
-pub(crate) fn failure(trouble: TlsError) -> Failure {
-    let failure = Failure::new(trouble.kind, trouble.message);
-    match trouble.cause {
-        Some(cause) => failure.because(cause),
-        None => failure,
-    }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join;
 use crate::claim::eviction;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::EtcdClient;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::rpc::proto::{RangeRequest, RequestOp, TxnRequest};
 
@@ -19,13 +19,12 @@ pub(crate) const BATCH: usize = 64;
 const CAUSE_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Reads the keys of at most [`BATCH`] holders whose watches have begun. A key that is gone is a loss.
-pub(crate) async fn check(client: &Arc<EtcdClient>, claims: &[Arc<ClaimState>]) -> Result<(), Failure> {
+pub(crate) async fn check(client: &Arc<EtcdClient>, claims: &[Arc<ClaimState>]) -> Result<(), Failed> {
     let claims: Vec<_> = claims.iter().filter_map(|state| Some((state, state.key()?))).collect();
     let success = claims.iter().map(|(_, key)| RequestOp::key(key)).collect();
     let reply = client.cluster.call(TxnRequest { success, ..TxnRequest::default() }, None).await?;
     for (at, (state, _)) in claims.into_iter().enumerate() {
-        let created =
-            reply.range(at).ok_or_else(Failure::malformed)?.kvs.first().map(|kv| kv.create_revision);
+        let created = reply.range(at).ok_or_else(Failed::malformed)?.kvs.first().map(|kv| kv.create_revision);
         if let Phase::Holding(revision) = state.phase()
             && created != Some(revision)
         {

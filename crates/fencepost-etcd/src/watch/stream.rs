@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::claim::eviction;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::EtcdClient;
-use crate::error::Failure;
+use crate::error::Failed;
 use crate::keys;
 use crate::rpc::channel::AuthToken;
 use crate::rpc::cluster::WatchStream;
@@ -94,7 +94,7 @@ pub(crate) async fn run(
                 };
                 stream.run(&client, &clock, &mut commands, replies).await
             }
-            Err(failure) => End::Broken(failure.cause().to_owned()),
+            Err(failure) => End::Broken(failure.words()),
         };
         match end {
             End::Closed => return,
@@ -298,7 +298,7 @@ fn read_evictions(client: &Weak<EtcdClient>) {
 }
 
 /// Reads in the background until that succeeds.
-fn retry<F: Future<Output = Result<(), Failure>> + Send>(
+fn retry<F: Future<Output = Result<(), Failed>> + Send>(
     client: &Weak<EtcdClient>,
     read: impl Fn(Arc<EtcdClient>) -> F + Send + 'static,
 ) {
@@ -309,7 +309,7 @@ fn retry<F: Future<Output = Result<(), Failure>> + Send>(
         while let Some(client) = weak.upgrade().filter(|client| !client.cluster.is_closed()) {
             let clock = client.runtime.clock().clone();
             let Err(failure) = read(client).await else { return };
-            tracing::debug!(error = failure.cause(), "a watched key or queue was not read; trying again");
+            tracing::debug!(error = failure.words(), "a watched key or queue was not read; trying again");
             backoff.sleep(&clock).await;
         }
     });
