@@ -201,12 +201,15 @@ impl<'a> Release<'a> {
         Ok(())
     }
 
-    /// Gives each staged file and folder the time of the commit.
-    fn dated(&self, folder: &Path) -> Result<(), String> {
+    /// Gives each staged file and folder the time of the commit, and a mode that does not depend on the umask.
+    fn normalised(&self, folder: &Path) -> Result<(), String> {
         for entry in fs::read_dir(folder).map_err(failed(folder))? {
             let path = entry.map_err(failed(folder))?.path();
+            let is_program = fs::metadata(&path).map_err(failed(&path))?.permissions().mode() & 0o100 != 0;
+            let mode = if is_program { 0o755 } else { 0o644 };
+            fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed(&path))?;
             if path.is_dir() {
-                self.dated(&path)?;
+                self.normalised(&path)?;
             }
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.epoch);
             File::open(&path).and_then(|file| file.set_modified(time)).map_err(failed(&path))?;
@@ -263,7 +266,7 @@ impl<'a> Release<'a> {
         let settings = self.workspace.read("deploy/packages/nfpm.yaml")?;
         let settings = settings.replace("${VERSION}", VERSION).replace("${ARCH}", self.processor.debian);
         write(&folder.join("nfpm.yaml"), &settings.replace("${DATE}", &self.date("--iso-8601=seconds")?))?;
-        self.dated(&folder)?;
+        self.normalised(&folder)?;
         for kind in ["deb", "rpm"] {
             self.run(
                 "packages",
@@ -282,6 +285,7 @@ impl<'a> Release<'a> {
         copy(&self.binary, &root.join("usr/bin/fencepost"))?;
         let authorities = "etc/ssl/certs/ca-certificates.crt";
         copy(&Path::new("/").join(authorities), &root.join(authorities))?;
+        self.normalised(&folder)?;
         for (name, mode) in [("state", 0o700), ("shared", 0o755)] {
             let empty = folder.join(name);
             fs::create_dir(&empty).map_err(failed(&empty))?;
@@ -323,7 +327,7 @@ impl<'a> Release<'a> {
         write(&self.stage.join(info).join("WHEEL"), &text)?;
         let folder = self.stage.join("wheel");
         copy(&self.binary, &folder.join(format!("{name}.data/scripts/fencepost")))?;
-        self.dated(&folder)?;
+        self.normalised(&folder)?;
         let out = self.out.to_string_lossy();
         let wheel = python::program(self.workspace, "wheel")?;
         self.run("", &wheel, &["pack", "--dest-dir", &out, "wheel"]).map(drop)
@@ -336,6 +340,7 @@ impl<'a> Release<'a> {
         copy(&self.binary, &self.stage.join("npm/platform/bin/fencepost"))?;
         for package in ["npm/main", "npm/platform"] {
             self.staged("npm/README.md", &format!("{package}/README.md"))?;
+            self.normalised(&self.stage.join(package))?;
             self.run(
                 package,
                 "npm",
