@@ -6,8 +6,13 @@ command -v go > /dev/null || fail "go is missing: it fetches the schema of a Ser
 folder=deploy/kubernetes
 helm lint --strict $folder/chart > "$work/lint" 2>&1 || { cat "$work/lint"; fail "helm lint"; }
 helm template x $folder/chart --kube-version 1.34.0 --set networkPolicy.enabled=false --set podDisruptionBudget.enabled=false --set engine.secret= --set tls.secret= --set 'trustedProxies[0]=10.0.0.0/8' \
-    --set 'args[0]=--direct' --set 'env[0].name=A' --set 'env[0].value=b' > "$work/other.yaml"
+    --set 'args[0]=--direct' --set 'env[0].name=A' --set 'env[0].value=b' \
+    --set 'imagePullSecrets[0].name=registry' --set 'extraVolumes[0].name=ca,extraVolumes[0].secret.secretName=ca' \
+    --set 'extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/etc/fencepost/ca' > "$work/other.yaml"
 "${PYTHON%/*}/kubernetes-validate" --quiet --strict -k 1.34 "$work/other.yaml"
+helm template x $folder/chart --kube-version 1.34.0 --set 'engine.ports={6379,26379}' -s templates/serve.yaml > "$work/ports.yaml"
+"${PYTHON%/*}/kubernetes-validate" --quiet --strict -k 1.34 "$work/ports.yaml"
+grep -q 'port: 26379' "$work/ports.yaml" || fail "the service does not reach the second port of the engine"
 helm package --destination "$work" $folder/chart > /dev/null
 ok "helm lint, template with other values, and package"
 
@@ -39,7 +44,7 @@ PY
 sed s/interval/intreval/ $folder/service-monitor.yaml > "$work/wrong.yaml"
 "$PYTHON" "$work/check.py" "$crd/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml" "$work/wrong.yaml" 2> /dev/null && fail "a mistyped key passes"
 ok "the ServiceMonitor keeps to the schema of its CRD"
-for file in serve nightly leader sidecar; do
+for file in serve nightly nightly-check leader sidecar; do
     sed 's/automountServiceAccountToken/automountServiceAcountToken/' $folder/$file.yaml > "$work/wrong.yaml"
     "${PYTHON%/*}/kubernetes-validate" --quiet --strict -k 1.34 "$work/wrong.yaml" > /dev/null 2>&1 && fail "a mistyped key of $file.yaml passes"
 done
