@@ -59,7 +59,7 @@ fn cycle(durability: Durability, name: &'static str, options: &str) -> Figure {
         ratio: rounds.ratio(1, 0),
         bar: "≤ 1.3 ×",
         peers: vec![Peer {
-            name: "flock(2), no tokens, no line",
+            name: "flock(2), no tokens, no queue",
             value: rounds.median(2),
             ratio: Some(rounds.ratio(1, 2)),
         }],

@@ -142,6 +142,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
         "expires_in_ms": claim.expires_in.map(duration::millis),
         "reason": claim.reason,
         "max_hold_ms": claim.max_hold.map(duration::millis),
+        "max_wait_ms": claim.max_wait.map(duration::millis),
         "overdue": claim.is_overdue(),
         "evicted": claim.evicted,
         "detached": claim.detached,

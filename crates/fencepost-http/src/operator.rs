@@ -81,7 +81,7 @@ fn claim(claim: &Value) -> Option<ClaimInfo> {
     let mut info = ClaimInfo::new(holder, mode);
     info.token = number(claim, "token").map(Token::new);
     info.since_micros = number(claim, "since_micros").unwrap_or(0);
-    info.from_arrival = flag("from_arrival");
+    info.from_arrival = info.token.is_some() && text(claim, "since") == Some("arrival");
     info.age = time("age_ms").unwrap_or_default();
     info.expires_in = time("expires_in_ms");
     info.reason = text(claim, "reason").map(str::to_owned);

@@ -33,8 +33,9 @@ pub(crate) struct Claim {
     pub(crate) age_ms: u64,
     /// When it was granted or began to wait, in microseconds since 1970. Zero: nobody knows.
     pub(crate) since_micros: u64,
-    /// It holds, and `since_micros` is when it began to wait.
-    pub(crate) from_arrival: bool,
+    /// What happened at `since_micros`: the `grant`, or the `arrival` in the queue, of a waiter and of a holder whose engine keeps no time of
+    /// the grant.
+    pub(crate) since: &'static str,
     /// The longest time for which its holder keeps it.
     pub(crate) max_hold_ms: Option<u64>,
     /// How long after it began to wait it is granted at the latest.
@@ -85,7 +86,7 @@ impl From<&ClaimInfo> for Claim {
             token: claim.token.map(|token| token.get()),
             age_ms: millis(claim.age),
             since_micros: claim.since_micros,
-            from_arrival: claim.from_arrival,
+            since: if claim.holds() && !claim.from_arrival { "grant" } else { "arrival" },
             max_hold_ms: claim.max_hold.map(millis),
             max_wait_ms: claim.max_wait.map(millis),
             expires_in_ms: claim.expires_in.map(millis),

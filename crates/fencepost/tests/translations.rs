@@ -1,4 +1,5 @@
-//! The Chinese pages follow the English ones: the same headings, the same examples, as many rows in each table.
+//! The Chinese pages follow the English ones: the same headings, the same examples, as many rows in each table. Comments of a shell's
+//! example may be translated where they have a line of their own.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +31,10 @@ impl Shape {
         let mut lines = page.lines().peekable();
         while let Some(line) = lines.next() {
             if line.starts_with("```") {
-                let inside: Vec<_> = lines.by_ref().take_while(|line| !line.starts_with("```")).collect();
+                let is_shell = line == "```sh";
+                let inside = lines.by_ref().take_while(|line| !line.starts_with("```"));
+                let inside: Vec<_> =
+                    inside.map(|line| if is_shell && line.starts_with("# ") { "#" } else { line }).collect();
                 shape.blocks.push(format!("{line}\n{}\n```", inside.join("\n")));
             } else if line.starts_with('#') {
                 let level = line.chars().take_while(|mark| *mark == '#').count();

@@ -188,7 +188,7 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         let header = match options.tokens {
             Some(_) => " -H \"Authorization: Bearer $TOKEN\"",
             None => {
-                show::line("no rights: each program of this machine can take and evict each lock")?;
+                show::line("no access tokens: every program on this machine can take and evict every lock")?;
                 ""
             }
         };
