@@ -230,3 +230,62 @@ async fn apache_passes_streams_on() {
     needs!(APACHE);
     streams_arrive(WebServer::Apache, PAGE).await;
 }
+
+/// Sends a request to the service's page through a proxy, as a browser does, and returns the head of the answer and the rest.
+async fn browse(proxy: SocketAddr, line: &str, form: &str) -> (String, String) {
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: localhost:7443\r\nOrigin: http://localhost:7443\r\nConnection: close\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    let mut stream = TcpStream::connect(proxy).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(SOON, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+    let (head, rest) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), rest.to_owned())
+}
+
+/// Returns the address that the page names after `before`, as a browser that is at `/locks/` resolves it.
+fn linked(page: &str, before: &str) -> String {
+    let link = page.split_once(before).expect(before).1.split_once('"').unwrap().0.replace("&amp;", "&");
+    if link.starts_with('/') { link } else { format!("/locks/{}", link.trim_start_matches("./")) }
+}
+
+/// The page, its style and its forms work below the path of the proxy.
+async fn the_page_works_below_a_path(proxy: WebServer) {
+    let (engine, _service, proxy) = start(proxy, PAGE).await;
+    let guard = engine.mutex("a").unwrap().lock().await.unwrap();
+    let (_, page) = browse(proxy.address(), "GET /locks/", "").await;
+    for before in ["rel=\"stylesheet\" href=\"", "<script src=\""] {
+        let (head, _) = browse(proxy.address(), &format!("GET {}", linked(&page, before)), "").await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{before}: {head}");
+    }
+    let (_, question) =
+        browse(proxy.address(), &format!("GET /locks/evict?name=a&token={}", guard.token()), "").await;
+    let form = linked(&question, "action=\"");
+    let token = guard.token();
+    let (head, _) =
+        browse(proxy.address(), &format!("POST {form}"), &format!("name=a&token={token}&reason=deploy"))
+            .await;
+    assert!(head.starts_with("HTTP/1.1 303 "), "{form}: {head}");
+    assert!(engine.inspect("a").await.unwrap().holders().next().is_none_or(|claim| claim.evicted));
+    let next =
+        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("location: ").map(str::to_owned));
+    let next = next.expect("an address");
+    let next = if next.starts_with('/') { next } else { format!("/locks/{}", next.trim_start_matches("./")) };
+    let (head, page) = browse(proxy.address(), &format!("GET {next}"), "").await;
+    assert!(head.starts_with("HTTP/1.1 200 ") && page.contains("Lock <bdi>a</bdi>"), "{next}: {head}");
+}
+
+#[tokio::test]
+async fn the_page_works_below_a_path_of_nginx() {
+    needs!(NGINX);
+    the_page_works_below_a_path(WebServer::Nginx).await;
+}
+
+#[tokio::test]
+async fn the_page_works_below_a_path_of_apache() {
+    needs!(APACHE);
+    the_page_works_below_a_path(WebServer::Apache).await;
+}

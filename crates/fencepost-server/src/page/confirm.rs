@@ -45,10 +45,10 @@ pub(crate) async fn ask(
     }
     let body = format!(
         "<header><h1>Evict the holder of <bdi>{name}</bdi>?</h1></header><main id=\"main\">{held_by}<p>Token {token}. The holder is \
-         told with its next renewal, and then the next waiter gets the lock.</p><form method=\"post\" action=\"/evict\"><input \
+         told with its next renewal, and then the next waiter gets the lock.</p><form method=\"post\" action=\"evict\"><input \
          type=\"hidden\" name=\"name\" value=\"{value}\"><input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason \
          <input name=\"reason\" maxlength=\"200\" required autofocus></label> <button>Evict</button> <a \
-         href=\"/\">Cancel</a></form></main>",
+         href=\"./\">Cancel</a></form></main>",
         name = text(name.as_str()),
         value = escaped(name.as_str()),
         token = chosen.token,
@@ -80,7 +80,7 @@ pub(crate) async fn evict(
     let evict = Evict { name: chosen.name, token: chosen.token, reason, now: false };
     evict_holder(&service, &caller, &name, &evict).await?;
     Ok(Redirect::to(&match caller.may(Verb::Read, &name) {
-        true => format!("/?name={}", encoded(name.as_str())),
-        false => "/".to_owned(),
+        true => format!("./?name={}", encoded(name.as_str())),
+        false => "./".to_owned(),
     }))
 }

@@ -41,7 +41,7 @@ pub(crate) fn encoded(part: &str) -> impl Display {
 
 /// Returns a link to the page of a lock.
 pub(crate) fn link(name: &str) -> String {
-    format!("<a href=\"/?name={}\" data-key=\"name\"><bdi>{}</bdi></a>", encoded(name), text(name))
+    format!("<a href=\"./?name={}\" data-key=\"name\"><bdi>{}</bdi></a>", encoded(name), text(name))
 }
 
 /// Returns a holder or waiter. `caller`: the caller that is shown beside it.

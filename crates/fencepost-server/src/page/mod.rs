@@ -77,7 +77,7 @@ pub(crate) async fn examine(
         return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail));
     }
     service.doctor.examine(&service.locks).await?;
-    Ok(Redirect::to("/#doctor"))
+    Ok(Redirect::to("./#doctor"))
 }
 
 pub(crate) async fn script() -> impl IntoResponse {
@@ -92,7 +92,7 @@ pub(crate) async fn style() -> impl IntoResponse {
 fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts: &Parts<'_>) -> String {
     let (title, search) = match &asked.name {
         Some(name) => {
-            (format!("Lock <bdi>{}</bdi>", text(name)), "<p><a href=\"/\">All locks</a></p>".to_owned())
+            (format!("Lock <bdi>{}</bdi>", text(name)), "<p><a href=\"./\">All locks</a></p>".to_owned())
         }
         None => ("Locks".to_owned(), form(asked)),
     };
@@ -112,7 +112,7 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
     sections(&mut main, &parts.below);
     main.push_str("</main>");
     let head = format!(
-        "<script src=\"/page.js\" defer></script><meta name=\"now\" content=\"{}\">",
+        "<script src=\"page.js\" defer></script><meta name=\"now\" content=\"{}\">",
         seen.at_micros / 1000
     );
     frame("fencepost", &head, &main)
@@ -157,7 +157,7 @@ fn frame(title: &str, head: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\"><title>{title}</title><link \
-         rel=\"stylesheet\" href=\"/page.css\">{head}</head><body><a class=\"skip\" href=\"#main\">Skip to the locks</a>{body}\
+         rel=\"stylesheet\" href=\"page.css\">{head}</head><body><a class=\"skip\" href=\"#main\">Skip to the locks</a>{body}\
          </body></html>"
     )
 }

@@ -80,7 +80,7 @@ function say(text, away) {
 
 function connect() {
   events?.close();
-  events = new EventSource("/live" + location.search);
+  events = new EventSource("live" + location.search);
   const own = events;
   own.addEventListener("open", () => say("Live", false));
   own.addEventListener("patch", (event) => {

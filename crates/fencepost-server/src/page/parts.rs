@@ -179,13 +179,13 @@ fn groups<'a>(locks: impl Iterator<Item = &'a Info>, prefix: &str) -> String {
     }
     let mut groups = "<nav aria-label=\"Groups of names\"><ul>".to_owned();
     if !prefix.is_empty() {
-        groups.push_str("<li><a href=\"/\" data-key=\"all\">all names</a></li>");
+        groups.push_str("<li><a href=\"./\" data-key=\"all\">all names</a></li>");
     }
     for (group, count) in counts.iter().take(SHORT) {
         let label = text(group);
         let _ = write!(
             groups,
-            "<li><a href=\"/?prefix={}\" data-key=\"{label}\"><bdi>{label}</bdi></a> {count}</li>",
+            "<li><a href=\"./?prefix={}\" data-key=\"{label}\"><bdi>{label}</bdi></a> {count}</li>",
             encoded(group)
         );
     }
@@ -199,7 +199,7 @@ fn groups<'a>(locks: impl Iterator<Item = &'a Info>, prefix: &str) -> String {
 fn next_page(asked: &Asked, last: &str) -> String {
     let (prefix, search, after) = (encoded(&asked.prefix), encoded(&asked.search), encoded(last));
     format!(
-        "<p><a href=\"/?prefix={prefix}&amp;search={search}&amp;after={after}\" data-key=\"next\">Next page</a></p>"
+        "<p><a href=\"./?prefix={prefix}&amp;search={search}&amp;after={after}\" data-key=\"next\">Next page</a></p>"
     )
 }
 
@@ -295,7 +295,7 @@ fn doctor(service: &Service, caller: &Caller) -> String {
         doctor.push_str("</ul>");
     }
     doctor.push_str(
-        "<form method=\"post\" action=\"/doctor\"><button data-key=\"examine\">Examine the engine</button> It takes the lock \
+        "<form method=\"post\" action=\"doctor\"><button data-key=\"examine\">Examine the engine</button> It takes the lock \
          fencepost/doctor for a moment.</form>",
     );
     doctor

@@ -148,7 +148,7 @@ fn action(info: &Info, claim: &ClaimInfo) -> String {
     let Some(token) = claim.token.filter(|_| !claim.evicted) else { return String::new() };
     let name = info.name.as_str();
     format!(
-        "<a href=\"/evict?name={}&amp;token={token}\" data-key=\"evict-{token}\" aria-label=\"evict from {}\">evict</a>",
+        "<a href=\"evict?name={}&amp;token={token}\" data-key=\"evict-{token}\" aria-label=\"evict from {}\">evict</a>",
         encoded(name),
         text(name)
     )

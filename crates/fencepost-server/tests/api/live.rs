@@ -122,9 +122,9 @@ async fn the_page_has_groups_and_a_search() {
         acquire(&router, name, &json!({ "holder": holder })).await;
     }
     let all = page(&router, "/").await;
-    assert!(all.contains("href=\"/?prefix=stock%2F\"") && all.contains("</bdi></a> 2<"), "{all}");
+    assert!(all.contains("href=\"./?prefix=stock%2F\"") && all.contains("</bdi></a> 2<"), "{all}");
     let stock = page(&router, "/?prefix=stock%2F").await;
-    assert!(stock.contains("href=\"/?prefix=stock%2Feu%2F\"") && !stock.contains("nightly"), "{stock}");
+    assert!(stock.contains("href=\"./?prefix=stock%2Feu%2F\"") && !stock.contains("nightly"), "{stock}");
     let found = page(&router, "/?search=JOB%207").await;
     assert!(found.contains("stock/1<") && !found.contains("stock/eu/2<"), "{found}");
     assert!(page(&router, "/?search=nothing").await.contains("No lock matches"));
