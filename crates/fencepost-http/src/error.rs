@@ -44,9 +44,12 @@ impl Failed {
             "lease-ended" => ErrorKind::Lost,
             "mismatch" => ErrorKind::Mismatch,
             "unauthenticated" | "forbidden" | "denied-by-engine" => ErrorKind::Denied,
-            "wrong-host" | "wrong-origin" | "no-such-path" | "wrong-method" | "engine-misconfigured" => {
-                ErrorKind::Configuration
-            }
+            "wrong-host"
+            | "wrong-origin"
+            | "proxied"
+            | "no-such-path"
+            | "wrong-method"
+            | "engine-misconfigured" => ErrorKind::Configuration,
             "unreachable" | "closing" | "too-many-waiting" | "too-many-requests" | "overloaded"
             | "in-progress" => ErrorKind::Unreachable,
             _ => ErrorKind::Internal,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Eviction, Page, Registry};
-use fencepost_server::{Audit, Options, Tokens};
+use fencepost_server::{Audit, NewToken, Options, Tokens};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::{Server, TempDir, WebServer};
@@ -38,18 +38,54 @@ const NAMES: [&str; 12] = [
     "/",
 ];
 
-/// Starts a service for an engine in memory, and the proxy before it.
-async fn start(proxy: WebServer, page: &str) -> (Client, Service, Server) {
+/// An access token with all rights, and the file that has it.
+struct Access {
+    dir: TempDir,
+    token: String,
+}
+
+/// Starts a service with access tokens for an engine in memory, and the proxy before it.
+async fn start(proxy: WebServer, page: &str) -> (Client, Service, Server, Access) {
     let engine = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
-    let service = Service::in_front_of(engine.clone());
+    let dir = TempDir::new("access").unwrap();
+    let file = dir.path().join("tokens");
+    let rights = vec!["acquire,read,evict:".parse().unwrap()];
+    let new = NewToken { caller: "ci".to_owned(), rights, expires: None, waiting: None, rate: None };
+    let token = Tokens::add(&file, &new).unwrap();
+    std::fs::write(dir.path().join("token"), &token).unwrap();
+    let tokens = Some(Arc::new(Tokens::read(&file).unwrap()));
+    let service = Service::with(engine.clone(), Options { tokens, ..Options::default() });
     let proxy = proxy.before(service.address(), page).unwrap();
-    (engine, service, proxy)
+    (engine, service, proxy, Access { dir, token })
+}
+
+/// A service without access tokens serves nobody behind a proxy.
+async fn others_need_access_tokens(proxy: WebServer) {
+    let engine = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+    let service = Service::in_front_of(engine);
+    let proxy = proxy.before(service.address(), PAGE).unwrap();
+    let (head, problem) = browse(proxy.address(), "none", "GET /locks/v1/locks", "").await;
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(problem.contains("\"proxied\"") && problem.contains("--tokens"), "{problem}");
+}
+
+#[tokio::test]
+async fn others_need_access_tokens_behind_nginx() {
+    needs!(NGINX);
+    others_need_access_tokens(WebServer::Nginx).await;
+}
+
+#[tokio::test]
+async fn others_need_access_tokens_behind_apache() {
+    needs!(APACHE);
+    others_need_access_tokens(WebServer::Apache).await;
 }
 
 async fn names_stay(proxy: WebServer, page: &str) {
-    let (engine, _service, proxy) = start(proxy, page).await;
+    let (engine, _service, proxy, access) = start(proxy, page).await;
     let registry = fencepost_http::register(Registry::new());
-    let url = format!("http://{}/locks", proxy.address());
+    let token = access.dir.path().join("token");
+    let url = format!("http://{}/locks?token_file={}", proxy.address(), token.display());
     let locks = Client::builder().connect(&registry, &url).await.unwrap();
     for name in NAMES {
         let guard = locks.mutex(name).unwrap().lock().await.unwrap();
@@ -78,11 +114,11 @@ struct Hold {
 }
 
 impl Hold {
-    async fn start(proxy: SocketAddr) -> Hold {
+    async fn start(proxy: SocketAddr, token: &str) -> Hold {
         let mut stream = TcpStream::connect(proxy).await.unwrap();
         let body = "{\"name\":\"a\",\"ttl\":\"5s\"}";
         let head = format!(
-            "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
@@ -112,9 +148,9 @@ impl Hold {
 
 /// A killed proxy ends the streams of callers that still work.
 async fn a_killed_proxy_frees_nothing(proxy: WebServer) {
-    let (engine, service, mut proxy) = start(proxy, PAGE).await;
+    let (engine, service, mut proxy, access) = start(proxy, PAGE).await;
     for releases in [false, true] {
-        let mut hold = Hold::start(proxy.address()).await;
+        let mut hold = Hold::start(proxy.address(), &access.token).await;
         let granted = hold.next_of("granted").await;
         let stop_after = Duration::from_millis(granted["stop_after_ms"].as_u64().unwrap());
         let lock = engine.mutex("a").unwrap();
@@ -127,8 +163,9 @@ async fn a_killed_proxy_frees_nothing(proxy: WebServer) {
         if releases {
             let body = format!("{{\"lease\":{}}}", granted["lease"]);
             let head = format!(
-                "POST /v1/leases/release HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                "POST /v1/leases/release HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
                  Content-Length: {}\r\n\r\n",
+                access.token,
                 body.len()
             );
             let (mut stream, mut answer) =
@@ -160,10 +197,10 @@ async fn a_killed_apache_frees_nothing() {
 }
 
 async fn streams_arrive(proxy: WebServer, page: &str) {
-    let (_engine, _service, proxy) = start(proxy, page).await;
+    let (_engine, _service, proxy, access) = start(proxy, page).await;
     let arrivals = async {
         let sent = Instant::now();
-        let mut hold = Hold::start(proxy.address()).await;
+        let mut hold = Hold::start(proxy.address(), &access.token).await;
         hold.next_of("granted").await;
         let granted = sent.elapsed();
         hold.next_of("held").await;
@@ -232,9 +269,9 @@ async fn apache_passes_streams_on() {
 }
 
 /// Sends a request to the service's page through a proxy, as a browser does, and returns the head of the answer and the rest.
-async fn browse(proxy: SocketAddr, line: &str, form: &str) -> (String, String) {
+async fn browse(proxy: SocketAddr, token: &str, line: &str, form: &str) -> (String, String) {
     let request = format!(
-        "{line} HTTP/1.1\r\nHost: localhost:7443\r\nOrigin: http://localhost:7443\r\nConnection: close\r\n\
+        "{line} HTTP/1.1\r\nHost: localhost:7443\r\nOrigin: http://localhost:7443\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
          Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
         form.len()
     );
@@ -254,27 +291,37 @@ fn linked(page: &str, before: &str) -> String {
 
 /// The page, its style and its forms work below the path of the proxy.
 async fn the_page_works_below_a_path(proxy: WebServer) {
-    let (engine, _service, proxy) = start(proxy, PAGE).await;
+    let (engine, _service, proxy, access) = start(proxy, PAGE).await;
     let guard = engine.mutex("a").unwrap().lock().await.unwrap();
-    let (_, page) = browse(proxy.address(), "GET /locks/", "").await;
+    let (_, page) = browse(proxy.address(), &access.token, "GET /locks/", "").await;
     for before in ["rel=\"stylesheet\" href=\"", "<script src=\""] {
-        let (head, _) = browse(proxy.address(), &format!("GET {}", linked(&page, before)), "").await;
+        let (head, _) =
+            browse(proxy.address(), &access.token, &format!("GET {}", linked(&page, before)), "").await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{before}: {head}");
     }
-    let (_, question) =
-        browse(proxy.address(), &format!("GET /locks/evict?name=a&token={}", guard.token()), "").await;
+    let (_, question) = browse(
+        proxy.address(),
+        &access.token,
+        &format!("GET /locks/evict?name=a&token={}", guard.token()),
+        "",
+    )
+    .await;
     let form = linked(&question, "action=\"");
     let token = guard.token();
-    let (head, _) =
-        browse(proxy.address(), &format!("POST {form}"), &format!("name=a&token={token}&reason=deploy"))
-            .await;
+    let (head, _) = browse(
+        proxy.address(),
+        &access.token,
+        &format!("POST {form}"),
+        &format!("name=a&token={token}&reason=deploy"),
+    )
+    .await;
     assert!(head.starts_with("HTTP/1.1 303 "), "{form}: {head}");
     assert!(engine.inspect("a").await.unwrap().holders().next().is_none_or(|claim| claim.evicted));
     let next =
         head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("location: ").map(str::to_owned));
     let next = next.expect("an address");
     let next = if next.starts_with('/') { next } else { format!("/locks/{}", next.trim_start_matches("./")) };
-    let (head, page) = browse(proxy.address(), &format!("GET {next}"), "").await;
+    let (head, page) = browse(proxy.address(), &access.token, &format!("GET {next}"), "").await;
     assert!(head.starts_with("HTTP/1.1 200 ") && page.contains("Lock <bdi>a</bdi>"), "{next}: {head}");
 }
 

@@ -12,10 +12,23 @@ use axum::http::{Method, StatusCode};
 use crate::problem::{Answer, Problem};
 use crate::service::Service;
 
+/// The headers of proxies. They connect from this machine, for callers who may be anywhere.
+const PASSED_ON: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+
 /// Refuses a request that is not of a program or of the service's own page.
 pub(crate) fn check(service: &Service, request: &Request) -> Answer<()> {
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_passed_on = || PASSED_ON.iter().find(|name| headers.contains_key(**name));
+    if service.tokens.is_none()
+        && let Some(name) = is_passed_on()
+    {
+        let detail = format!(
+            "the header {name} says that a proxy passed this request on, and a service without access tokens serves this machine alone; \
+             start it with --tokens FILE"
+        );
+        return Err(Problem::new(StatusCode::FORBIDDEN, "proxied", detail));
+    }
     // HTTP/2 has the host in the address.
     let host = text(header::HOST).or_else(|| request.uri().authority().map(|host| host.as_str()));
     // Where access tokens are needed, a page under another host name has none.
