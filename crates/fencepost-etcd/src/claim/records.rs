@@ -1,5 +1,6 @@
-//! The records beside the locks: one key for each kind and name. One that is kept for a short time ends with a lease that only records have.
-//! The others are deleted by clients, because each process that runs one command would leave a lease for a month.
+//! The records beside the locks: one key for each kind and name. What a service keeps of requests ends with a lease that only records have.
+//! Runs, and what is kept for long, are deleted by clients, because each process that runs one command or examines the cluster would leave a
+//! lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ impl EtcdRecords {
     }
 
     /// Returns a lease that lasts for at least `keep` from now on; 0 for none.
-    async fn lease(&self, keep: Duration) -> Result<i64, Failed> {
-        if keep > LEASED {
+    async fn lease(&self, kind: RecordKind, keep: Duration) -> Result<i64, Failed> {
+        if kind == RecordKind::Run || keep > LEASED {
             return Ok(0);
         }
         let seconds = keep.as_secs() + 1;
@@ -87,7 +88,7 @@ impl EtcdRecords {
             let (change, lease) = match record {
                 None => (Op::Delete(DeleteRequest::one(&key)), None),
                 Some(record) => {
-                    let lease = self.lease(record.keep).await?;
+                    let lease = self.lease(kind, record.keep).await?;
                     let dated = record.to_dated(client.runtime.clock().wall_micros());
                     (Op::Put(PutRequest::leased(key.clone(), dated.into_bytes(), lease)), Some(lease))
                 }

@@ -7,24 +7,10 @@ use fencepost_testkit::needs;
 
 use crate::kit::{eventually, registry, server};
 
-/// A record ends with a lease, so nobody has to delete it.
-#[tokio::test(flavor = "multi_thread")]
-async fn old_runs_are_deleted() {
-    needs!(ETCD, ETCDCTL);
-    let etcd = server();
-    let builder = Client::builder().history(Duration::from_millis(1));
-    let locks = builder.connect(&registry(), &etcd.url()).await.unwrap();
-    let records = || etcd.look().keys("").into_iter().filter(|key| key.contains("old")).count();
-    locks.mutex("old").unwrap().lock().await.unwrap().release().await.unwrap();
-    assert_eq!(records(), 1);
-    locks.close().await;
-    eventually("the record is deleted", async || records() == 0).await;
-}
-
-/// Clients delete old records beside their own writes, also if all writes have the same rhythm. A month is no lease, because each process would
+/// Clients delete old records beside their own writes, also if all writes have the same rhythm. A run has no lease, because each process would
 /// leave one.
 #[tokio::test(flavor = "multi_thread")]
-async fn old_runs_that_were_kept_for_a_month_are_deleted_and_leave_no_lease() {
+async fn old_runs_are_deleted_and_leave_no_lease() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
     let builder = Client::builder().history(Duration::from_secs(31 * 86_400));
