@@ -56,9 +56,9 @@ check 'curl -s -o /dev/null -w "%{http_code}" --cacert /etc/fencepost/cert.pem h
 ok "with network.conf it serves Redis to other machines, with TLS, access tokens and a password from credentials"
 check 'systemctl stop fencepost'
 
-printf '#!/bin/sh\nfencepost show report > /tmp/report\n' > "$root/root/report"
-printf '#!/bin/sh\necho "$FENCEPOST_TOKEN" >> /tmp/terms\nexec sleep 600\n' > "$root/root/indexer"
-check 'install -D /root/report /etc/fencepost/jobs/report; install -D /root/indexer /etc/fencepost/leaders/indexer'
+printf '#!/bin/sh\nfencepost show report > /tmp/report\n' > "$root/opt/report"
+printf '#!/bin/sh\necho "$FENCEPOST_TOKEN" >> /tmp/terms\nexec sleep 600\n' > "$root/opt/indexer"
+check 'install -D /opt/report /etc/fencepost/jobs/report; install -D /opt/indexer /etc/fencepost/leaders/indexer'
 check 'systemctl start fencepost-job@report; grep "held by" /tmp/report; systemctl start fencepost-job@report; systemctl enable --now fencepost-job@report.timer; systemctl list-timers --no-pager | grep report'
 ok "the job's unit runs under its lock, and its timer is enabled"
 check 'systemctl enable --now fencepost-leader@indexer'

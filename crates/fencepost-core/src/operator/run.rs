@@ -87,7 +87,7 @@ impl Run {
         self.ended_micros.is_some() && self.exit_code == Some(0) && self.end == RunEnd::Exited
     }
 
-    /// Writes it as compact JSON, as a part of what [`Runs::to_record`] writes.
+    /// Writes it as compact JSON, as a part of the record of a lock's runs.
     pub fn to_text(&self) -> String {
         self.to_value().to_string()
     }
