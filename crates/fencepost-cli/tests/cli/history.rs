@@ -17,6 +17,18 @@ fn run(place: &Place, name: &str, code: i32) {
         .expect(code);
 }
 
+#[test]
+fn a_quiet_check_prints_what_is_wrong_alone() {
+    let place = Place::new();
+    run(&place, "nightly", 0);
+    assert_eq!(check(&place, &["-q", "--max-age", "26h"]).expect(0).out, "");
+    let said = check(&place, &["-q", "--max-age", "26h", "--json"]);
+    assert!(said.expect(0).out.contains("\"ok\""), "{said:?}");
+    run(&place, "nightly", 3);
+    let said = check(&place, &["-q", "--max-age", "26h"]);
+    assert!(said.expect(2).out.starts_with("CRITICAL: "), "{said:?}");
+}
+
 fn check(place: &Place, options: &[&str]) -> Said {
     place.output(["check", "nightly"].iter().chain(options))
 }

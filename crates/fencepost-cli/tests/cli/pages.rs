@@ -40,6 +40,66 @@ fn shell_examples_of_the_pages_run() {
     assert!(count >= 3, "only {count} examples were found");
 }
 
+/// Passes requests on to the service, but answers the first one of each path, and the last release, with a page of its own.
+const PROXY: &str = r#"
+import http.server, os, threading, urllib.error, urllib.request
+
+seen = []
+class Proxy(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.0"
+    def log_message(self, *_):
+        pass
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        seen.append(self.path)
+        status, answer = 502, b"<html>Bad Gateway</html>"
+        if seen.count(self.path) > 1:
+            headers = {name: self.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in self.headers}
+            request = urllib.request.Request(os.environ["BEHIND"] + self.path, body, headers)
+            with urllib.request.urlopen(request) as response:
+                status, answer = response.status, response.read()
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(answer)
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+os.environ["FENCEPOST_URL"] = "http://127.0.0.1:%d" % server.server_port
+
+from locks import Lock, Refused
+
+try:
+    with Lock("stock/42", ttl="3s") as lock:
+        first = lock.ends
+        while lock.ends == first:                 # the second extension arrives, although the first one failed
+            lock.over.wait(0.05)
+            lock.check()
+        raise KeyError("the block's own error")
+except KeyError:
+    pass                                          # and not that of the release
+assert seen.count("/v1/acquire") == 2 and seen.count("/v1/leases/release") == 1, seen
+seen.remove("/v1/leases/release")
+try:
+    with Lock("other"):
+        pass
+    raise SystemExit("the release failed, and nobody said so")
+except Refused as refused:
+    assert refused.code == "unreachable", refused
+"#;
+
+#[test]
+fn the_client_in_python_outlives_a_proxy_that_fails() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/other-languages.md")).unwrap();
+    let block = shell_blocks(&page).into_iter().find(|block| block.contains("> locks.py")).unwrap();
+    let place = Place::new();
+    symlink(env!("CARGO_BIN_EXE_fencepost"), place.path("fencepost")).unwrap();
+    place.file("proxy.py", PROXY);
+    let script = block.replace("FENCEPOST_URL=", "BEHIND=").replace("python3 sale.py", "python3 proxy.py");
+    let path = format!("{}:{}", place.path("").display(), std::env::var("PATH").unwrap());
+    let said = Kid::of(place.via("bash", ["-euc", &script]).env("PATH", path)).said();
+    assert_eq!(said.code, Some(0), "{said:?}");
+}
+
 /// The example as it runs here: the servers listen on other ports. Lines that build or test the project are left out;
 /// the step `README's commands` of `cargo xtask test` runs those of README.
 fn here(block: &str, [first, second]: [String; 2]) -> String {
