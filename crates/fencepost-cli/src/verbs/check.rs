@@ -10,6 +10,7 @@ use crate::args::OUTPUT;
 use crate::connect::{CLEANUP, Options, close, connect, missing_file};
 use crate::duration::{self, Typed};
 use crate::exit::Failure;
+use crate::log;
 use crate::runs;
 use crate::settings::Settings;
 use crate::show;
@@ -18,7 +19,7 @@ use crate::verdict::{Status, Verdict};
 
 /// Check that a job has succeeded recently, for monitoring.
 ///
-/// Prints one line, and exits with the codes of monitoring plugins. Give --max-age, --max-held or both.
+/// Prints one line, with -q only if something is wrong, and exits with the codes of monitoring plugins. Give --max-age, --max-held or both.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "fencepost check [OPTIONS] NAME",
@@ -106,7 +107,11 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         true => json(&name, &verdict, runs),
         false => line(&verdict, args.nagios.then_some(limits)),
     };
-    show::line(&line)?;
+    // Whoever asks for JSON or for a plugin's line reads it in each case.
+    let is_unwanted = log::is_quiet() && verdict.status == Status::Ok && !args.json && !args.nagios;
+    if !is_unwanted {
+        show::line(&line)?;
+    }
     Ok(verdict.status.code())
 }
 
