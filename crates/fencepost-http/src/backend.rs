@@ -65,6 +65,7 @@ fn capabilities(body: &Value) -> Option<(Capabilities, String)> {
     };
     (all.upgrade, all.stored_permits, all.replicas, all.detach, all.history) =
         (false, false, false, false, false);
+    all.no_detach = Some("take the lease over HTTP, see docs/serve.md");
     all.no_history = Some(NoHistory {
         kind: ErrorKind::Unsupported,
         why: "the lock service passes none on; use the URL of the engine behind the service",

@@ -52,7 +52,7 @@ impl Service {
         let page = said.lines().find_map(|line| line.strip_prefix("the page: ")?.split_once("://"));
         let address = page.expect(&said).1.trim_end_matches('/').to_owned();
         assert!(said.contains(&format!("://{address}/v1/acquire")), "{said}");
-        assert_eq!(said.contains("no rights"), !guarded, "{said}");
+        assert_eq!(said.contains("no access tokens"), !guarded, "{said}");
         assert_eq!(said.contains("curl --cacert "), secure, "{said}");
         let admin = said.lines().find_map(|line| line.strip_prefix("health and metrics: http://"));
         let admin = admin.and_then(|admin| admin.strip_suffix("/readyz")).map(str::to_owned);

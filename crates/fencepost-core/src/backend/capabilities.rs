@@ -38,6 +38,8 @@ pub struct Capabilities {
     pub replicas: bool,
     /// Grants can outlive their process as detached leases.
     pub detach: bool,
+    /// Why they cannot, and what to do, if that is more than that the engine cannot.
+    pub no_detach: Option<&'static str>,
     /// Operators can look: inspect and list.
     pub inspect: bool,
     /// Operators can evict.
@@ -105,6 +107,7 @@ impl Capabilities {
             clock_tokens: false,
             replicas: true,
             detach: true,
+            no_detach: None,
             inspect: true,
             evict: true,
             history: true,

@@ -324,7 +324,7 @@ impl Client {
     /// another mode than the grant's.
     fn leased(&self, lease: &DetachedLease, ttl: Duration, renewed: bool) -> Result<Arc<Claim>> {
         self.client.check_open()?;
-        self.client.require(self.client.capabilities.detach, "detached leases")?;
+        self.client.require_detach()?;
         self.client.check_ttl(lease.ttl()).map_err(|error| error.of(lease.name().clone()))?;
         let want = Want { name: lease.name().clone(), mode: lease.mode() };
         let mut claim =

@@ -243,6 +243,18 @@ impl ClientShared {
     }
 
     /// Refuses what the engine does not have.
+    pub(crate) fn require_detach(&self) -> Result<()> {
+        let Capabilities { detach, no_detach, .. } = self.capabilities;
+        match no_detach.filter(|_| !detach && self.policy.is_none()) {
+            None => self.require(detach, "detached leases"),
+            Some(why) => {
+                let engine = self.engine();
+                let message = format!("the {engine} engine has no detached leases: {why}");
+                Err(Error::new(ErrorKind::Unsupported, message).on(engine))
+            }
+        }
+    }
+
     pub(crate) fn require(&self, has: bool, what: &str) -> Result<()> {
         match self.policy {
             _ if has => Ok(()),

@@ -293,7 +293,7 @@ impl Guard {
     /// # Errors
     /// [`is_unsupported`](Error::is_unsupported) where the engine has no [detached leases](crate::Capabilities::detach).
     pub fn to_lease(&self) -> Result<DetachedLease> {
-        self.owned.client.require(self.owned.client.capabilities.detach, "detached leases")?;
+        self.owned.client.require_detach()?;
         Ok(DetachedLease::new(&self.owned.claim, self.token))
     }
 
@@ -312,6 +312,7 @@ impl Guard {
     /// `mark`: others may have seen it as detached after the request was sent, so it is not withdrawn then.
     async fn cut_loose(mut self, mark: bool) -> Result<DetachedLease> {
         self.owned.client.check_process()?;
+        self.owned.client.require_detach()?;
         self.ensure_held()?;
         // A lease that is not renewed has one only if another process holds it, through a service, and ends it in time.
         if self.owned.claim.renewed && self.owned.claim.max_hold.is_some() {

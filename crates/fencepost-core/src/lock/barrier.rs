@@ -71,7 +71,7 @@ impl Barrier {
             return Err(Error::invalid("a barrier has 1 to 4096 members; give another number").of(name));
         }
         client.check_mode(Mode::Permits { n: 1, of: members })?;
-        client.require(client.capabilities.detach, "detached leases")?;
+        client.require_detach()?;
         client.require(client.capabilities.inspect, "way to inspect locks")?;
         client.check_tokens(Tokens::ClockBounded)?;
         // There is room for each generation.

@@ -51,7 +51,7 @@ impl Latch {
             return Err(Error::invalid("a latch has 1 to 4096 counts; give another number").of(name));
         }
         client.check_mode(Mode::Permits { n: 1, of: count })?;
-        client.require(client.capabilities.detach, "detached leases")?;
+        client.require_detach()?;
         client.require(client.capabilities.inspect, "way to inspect locks")?;
         // There is room for each generation.
         counts_of(&name, u64::MAX)?;

@@ -62,7 +62,7 @@ impl<S: Operators> Backend for LocksBackend<S> {
         (capabilities.barging, capabilities.stored_permits) = (false, false);
         (capabilities.permits, capabilities.fair_permits) = (false, false);
         capabilities.replicas = false;
-        capabilities.detach = false;
+        (capabilities.detach, capabilities.no_detach) = (false, Some(S::CANNOT_DETACH));
         S::adjust(&self.0, &mut capabilities);
         capabilities
     }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{
-    Attempt, Claim, Error, ErrorKind, Finish, Found, Leave, Left, Place, Removed, Request, Result,
-};
+use fencepost_core::{Attempt, Claim, Error, Finish, Found, Leave, Left, Place, Removed, Request, Result};
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::held::{Held, Why};
@@ -168,10 +166,7 @@ impl<S: Server> Place for LockPlace<S> {
         }
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
-        if how == Leave::Detach {
-            return Request::ready(Err(Error::new(ErrorKind::Unsupported, S::CANNOT_DETACH).on(S::ENGINE)));
-        }
+    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
         let LockClaim { locks, claim, .. } = &*self.0;
         match self.0.phase() {
             Phase::Away | Phase::Gone => Request::ready(Ok(Found::Missing.into())),

@@ -14,7 +14,7 @@ pub trait Server: Sized + Send + Sync + 'static {
     /// The engine's name in errors.
     const ENGINE: &'static str;
 
-    /// The message for a grant that is to be detached: it cannot be, because it ends with its connection.
+    /// Why no grant can be detached: it ends with its connection.
     const CANNOT_DETACH: &'static str;
 
     /// A connection.

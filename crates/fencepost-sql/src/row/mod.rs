@@ -91,6 +91,7 @@ impl<S: RowServer> RowLocks<S> {
         // A newcomer may get a released row before the next in the queue. Readers overtake writers.
         (capabilities.fair, capabilities.fair_permits, capabilities.barging) = (false, false, false);
         (capabilities.permits, capabilities.stored_permits, capabilities.detach) = (false, false, false);
+        capabilities.no_detach = Some("a row lock ends with its transaction; use mode=table");
         capabilities.replicas = false;
         capabilities.upgrade = false;
         capabilities.modes = Some("mode=row has no permits; use another mode in the URL");

@@ -15,8 +15,13 @@ use crate::runtime::cleanup::Cleanup;
 use crate::time::Backoff;
 use crate::token::Token;
 
-/// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
+/// How long a claim waits for a note that its work does not rest on. A claim whose work rests on it notes the end of its run again for so
+/// long after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a release waits for the note of the run's end, if no work rests on it. It is a part of the time that users give a release,
+/// because the release has to be sent also where the note gets no answer: the engine may read it when it is back.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct RunEntry {
     inner: Box<dyn Entry>,
@@ -77,7 +82,8 @@ impl RunEntry {
         if claim.needs_run {
             return noting.await;
         }
-        let noted = clock.within(until, noting).await;
+        let limit = if matches!(note, Note::End(_)) { END_TIMEOUT } else { NOTE_TIMEOUT };
+        let noted = clock.within(clock.now() + limit, noting).await;
         noted.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
