@@ -81,7 +81,7 @@ impl Hosts {
     fn checks(&self) -> [String; 2] {
         ["/etc/cron.d/nightly-check", "/etc/cron.d/nightly-check, instead of the one above"].map(|path| {
             let (variables, command) = table(path);
-            self.cron(&self.places[0], &variables, &command).said().expect(0).out.clone()
+            self.cron(&self.places[0], &variables, &command).said().out
         })
     }
 
@@ -191,7 +191,7 @@ fn the_check_warns_until_a_run_has_ended_well() {
 fn warns_until_a_run_has_ended_well(place: &Place) {
     let (_, command) = table("/etc/cron.d/nightly-check");
     let command = command.replace("/usr/local/bin/fencepost", env!("CARGO_BIN_EXE_fencepost"));
-    let check = || Kid::of(&mut place.via("sh", ["-c", &command])).said().expect(0).out.clone();
+    let check = || Kid::of(&mut place.via("sh", ["-c", &command])).said().out;
     assert!(check().contains("CRITICAL"), "{}", check());
     place.output(["run", "nightly", "--", "false"]).expect(1);
     assert!(check().contains("CRITICAL"), "{}", check());
