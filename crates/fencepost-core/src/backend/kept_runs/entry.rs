@@ -15,12 +15,11 @@ use crate::runtime::cleanup::Cleanup;
 use crate::time::Backoff;
 use crate::token::Token;
 
-/// How long a claim waits for a note that its work does not rest on. A claim whose work rests on it notes the end of its run again for so
-/// long after a passing error.
+/// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a release waits for the note of the run's end, if no work rests on it. It is a part of the time that users give a release,
-/// because the release has to be sent also where the note gets no answer: the engine may read it when it is back.
+/// How long a release waits for the answer to a request that notes the run's end, if no work rests on it. It is a part of the time that users
+/// give a release, because the release has to be sent also where the note gets no answer: the engine may read it when it is back.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(crate) struct RunEntry {
@@ -63,7 +62,13 @@ impl RunEntry {
             loop {
                 let noted = match note {
                     Note::Begin(token) => notes.begin(token, backend).await,
-                    Note::End(token) => notes.end(token).await,
+                    Note::End(token) if claim.needs_run => notes.end(token).await,
+                    Note::End(token) => {
+                        match clock.within(clock.now() + END_TIMEOUT, notes.end(token)).await {
+                            Some(noted) => noted,
+                            None => return Err(Error::no_answer()),
+                        }
+                    }
                     Note::Released(token, removed) => notes.released(token, removed).await,
                     Note::Cancel(token) => notes.cancel(token).await,
                     Note::Renumber(before, now) => notes.renumber(before, now).await,
@@ -82,8 +87,7 @@ impl RunEntry {
         if claim.needs_run {
             return noting.await;
         }
-        let limit = if matches!(note, Note::End(_)) { END_TIMEOUT } else { NOTE_TIMEOUT };
-        let noted = clock.within(clock.now() + limit, noting).await;
+        let noted = clock.within(until, noting).await;
         noted.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
