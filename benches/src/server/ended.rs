@@ -41,9 +41,10 @@ pub(crate) fn streams(over_http2: usize, behind_proxy: usize) -> Measured {
     let (server, folder) = (redis::start(), TempDir::new("ended").expect("a folder"));
     certify(folder.path()).expect("openssl makes a certificate");
     let (secure, plain) = (secure(&server.url(), folder.path()), Copy::start(&server.url()));
-    let mut proxy = WebServer::Nginx.before(plain.address, PAGE).expect("nginx starts");
+    let (guarded, token) = guarded(&server.url(), folder.path());
+    let mut proxy = WebServer::Nginx.before(guarded.address, PAGE).expect("nginx starts");
     let (ended, seconds) = runtime().block_on(async {
-        let callers = Callers { locks: connect(&server.url()).await, plain: plain.address };
+        let callers = Callers { locks: connect(&server.url()).await, plain: plain.address, token };
         let client = trusting(folder.path());
         let opened = (0..over_http2).map(|number| callers.connection(&client, secure.address, number));
         let mut ended = Vec::with_capacity(over_http2 + behind_proxy);
@@ -95,6 +96,19 @@ fn secure(engine: &str, folder: &Path) -> Copy {
     Copy::of(command, "the page: https://")
 }
 
+/// Starts a copy of the service with an access token, because a service without one refuses what a proxy passes on. Returns the token, too.
+fn guarded(engine: &str, folder: &Path) -> (Copy, String) {
+    let file = folder.join("tokens.jsonl");
+    let mut command = fencepost();
+    command.args(["serve", "token", "add", "--allow", "acquire:", "--tokens"]).arg(&file).arg("caller");
+    let token = command.output().expect("an access token").stdout;
+    let mut command = fencepost();
+    command.args(["serve", "-b", engine, "--listen", "127.0.0.1:0", "--tokens"]).arg(&file);
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let token = String::from_utf8(token).expect("a text").trim().to_owned();
+    (Copy::of(command, "the page: http://"), token)
+}
+
 /// Two streams that have ended, of which one was released.
 struct Ended {
     at: Instant,
@@ -115,6 +129,8 @@ type Waiting = [JoinHandle<Instant>; 2];
 struct Callers {
     locks: Locks,
     plain: SocketAddr,
+    /// The access token for the service behind the proxy.
+    token: String,
 }
 
 impl Callers {
@@ -129,7 +145,8 @@ impl Callers {
     /// Holds two locks through the proxy, and queues a caller for each.
     async fn pair(&self, proxy: SocketAddr, number: usize) -> ((Http1, Http1), Waiting) {
         let names = ["kept", "released"].map(|name| format!("proxy/{number}/{name}"));
-        let streams = tokio::join!(Http1::hold(proxy, &names[0]), Http1::hold(proxy, &names[1]));
+        let hold = |name| Http1::hold(proxy, &self.token, name);
+        let streams = tokio::join!(hold(&names[0]), hold(&names[1]));
         (streams, self.wait(&names).await)
     }
 
@@ -211,11 +228,11 @@ struct Http1 {
 
 impl Http1 {
     /// Holds a lock through the proxy.
-    async fn hold(proxy: SocketAddr, name: &str) -> Http1 {
+    async fn hold(proxy: SocketAddr, token: &str, name: &str) -> Http1 {
         let mut stream = TcpStream::connect(proxy).await.expect("a proxy that accepts");
         let body = body(name);
         let head = format!(
-            "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "POST /locks/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         let hold = Hold::new();
