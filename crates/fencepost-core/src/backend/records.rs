@@ -16,6 +16,9 @@ use crate::time::Moment;
 /// After a record has expired, an engine that does not delete it by itself is asked to do so within this time.
 const SWEEP_AFTER: Duration = Duration::from_secs(1);
 
+/// The pause before the next part of the records that have expired is deleted: an engine handles one part at a time, and claims come between.
+const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+
 /// As long as a client writes records, it asks for a deletion at least this often, whenever they expire.
 const SWEEP_AHEAD: Duration = Duration::from_secs(3600);
 
@@ -223,11 +226,16 @@ fn plan(
             return;
         }
         let Some(store) = store.upgrade() else { return };
-        let next = match store.sweep().await {
-            Ok(next) => next,
-            Err(error) => {
-                tracing::debug!(%error, "expired records are deleted later");
-                Some(10 * SWEEP_AFTER)
+        let next = loop {
+            match store.sweep().await {
+                Ok(Some(Duration::ZERO)) if !clock.is_stopped() => {
+                    clock.sleep_until(clock.now() + SWEEP_PAUSE).await;
+                }
+                Ok(next) => break next,
+                Err(error) => {
+                    tracing::debug!(%error, "expired records are deleted later");
+                    break Some(10 * SWEEP_AFTER);
+                }
             }
         };
         if let Some(next) = next {
