@@ -167,11 +167,10 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<Arc<Session>, zk::Error> {
-        let mut connector =
-            zk::Client::connector().with_session_timeout(self.config.session).with_fail_eagerly();
-        if let Some(silence) = self.config.silence() {
-            connector = connector.with_connection_timeout(silence);
-        }
+        let mut connector = zk::Client::connector()
+            .with_session_timeout(self.config.session)
+            .with_connection_timeout(self.config.silence())
+            .with_fail_eagerly();
         if let Some(login) = &self.config.login {
             let auth = format!("{}:{}", login.user, login.password);
             connector = connector.with_auth("digest", auth.as_bytes());

@@ -60,15 +60,16 @@ impl Config {
         self.servers.iter().map(|(host, port)| shown(host, *port)).collect()
     }
 
-    /// Returns how long a server may be silent before the driver tries the next one; `None`: the driver's default, two fifths of the
-    /// session, as there is only one server.
+    /// Returns how long a server may be silent before the driver replaces the connection.
     ///
     /// Half the servers may be silent within half the time of a request. Two such waits fit into a session, because the driver may
-    /// try the same server again. The time is at least 1 s: an answer that waits for the servers' disks delays the ping behind it.
-    pub(crate) fn silence(&self) -> Option<Duration> {
-        let half = u32::try_from(self.servers.len() / 2).ok().filter(|half| *half > 0)?;
-        let share = (self.timeout / 2 / half).min(self.session / 5);
-        Some(share.max(Duration::from_secs(1)).min(self.session * 2 / 5))
+    /// try the same server again. A single server gets the whole time of a request, after which all requests have failed anyway:
+    /// a server that is just starting may accept a connection and never answer on it. The time is at least 1 s, because an answer
+    /// that waits for the servers' disks delays the ping behind it.
+    pub(crate) fn silence(&self) -> Duration {
+        let half = u32::try_from(self.servers.len() / 2).ok().filter(|half| *half > 0);
+        let share = half.map_or(self.timeout, |half| (self.timeout / 2 / half).min(self.session / 5));
+        share.max(Duration::from_secs(1)).min(self.session * 2 / 5)
     }
 
     pub(crate) fn parse(address: &BackendUrl) -> Result<Config> {
@@ -248,15 +249,17 @@ mod tests {
     #[test]
     fn a_silent_server_leaves_time_for_the_others() {
         for (url, silence) in [
-            ("zookeeper://a", None),
-            ("zookeeper://a,b", Some(2_500)),
-            ("zookeeper://a,b,c", Some(2_500)),
-            ("zookeeper://a,b,c,d,e", Some(1_250)),
-            ("zookeeper://a,b,c?session=10s", Some(2_000)),
-            ("zookeepers://a,b,c?timeout=1s", Some(1_000)),
-            ("zookeeper://a,b,c?session=2s", Some(800)),
+            ("zookeeper://a", 5_000),
+            ("zookeeper://a?timeout=100ms", 1_000),
+            ("zookeeper://a?session=5s", 2_000),
+            ("zookeeper://a,b", 2_500),
+            ("zookeeper://a,b,c", 2_500),
+            ("zookeeper://a,b,c,d,e", 1_250),
+            ("zookeeper://a,b,c?session=10s", 2_000),
+            ("zookeepers://a,b,c?timeout=1s", 1_000),
+            ("zookeeper://a,b,c?session=2s", 800),
         ] {
-            assert_eq!(parse(url).unwrap().silence(), silence.map(Duration::from_millis), "{url}");
+            assert_eq!(parse(url).unwrap().silence(), Duration::from_millis(silence), "{url}");
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{Client, Guard, Registry, State};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::Proxy;
 use fencepost_testkit::zookeeper::{Config, Proxied, word};
 
 use crate::kit::{SOON, address, client, eventually, nodes, path, try_client};
@@ -52,6 +53,23 @@ async fn a_broken_connection_is_suspect_at_once_and_no_loss() {
     server.mend().expect("the network can be mended");
     eventually("the guard is held again", || guard.state() == State::Held).await;
     assert_eq!(guard.last_renewal_error(), None);
+    guard.release().await.expect("it was held all the time");
+}
+
+/// A server that is just starting may accept a connection and never answer on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_never_answered_is_replaced() {
+    needs!(ZOOKEEPER);
+    let mut proxy = Proxy::start(address()).expect("a proxy starts");
+    let locks = client(&format!("zookeeper://{}{}?session=40s&timeout=1s", proxy.address(), path())).await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    proxy.silence().expect("the network can go dark");
+    let before = proxy.passed();
+    eventually("the silent connection and two silent ones after it are replaced", || {
+        proxy.passed() > before + 2
+    })
+    .await;
+    proxy.mend().expect("the network can be mended");
     guard.release().await.expect("it was held all the time");
 }
 
