@@ -11,7 +11,8 @@ use std::process::Command;
 
 /// The programs that a test starts and a bare system may lack, by name, by the path of a file or by a module of
 /// Python, and their Debian packages.
-const NEEDED: [(&str, &str); 26] = [
+const NEEDED: [(&str, &str); 27] = [
+    ("chrt", "util-linux"),
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),

@@ -13,14 +13,16 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// Clones the commit and runs README's first command in the clone, or the whole block.
 ///
-/// The clone shares the target folder: its dependencies are compiled once.
+/// The clone shares the folder of intermediate files, so that dependencies are compiled once. Its programs have a folder of their own,
+/// because tests start those of the tree at the same time.
 pub(crate) fn check(workspace: &Workspace, whole_block: bool) -> Result<Done, String> {
     let folder = workspace.scratch("install");
     fresh(&folder)?;
     let script = script(&workspace.read("README.md")?, workspace.root(), whole_block)?;
     let shell = workspace.program_in(&folder, "README's commands", "bash", &["-euxc", &script]);
     let output = shell
-        .env("CARGO_TARGET_DIR", &workspace.target().to_string_lossy())
+        .env("CARGO_BUILD_BUILD_DIR", &workspace.target().to_string_lossy())
+        .env("CARGO_TARGET_DIR", &folder.join("target").to_string_lossy())
         .env("CARGO_INSTALL_ROOT", &folder.join("installed").to_string_lossy())
         .limit(LONGEST)
         .run()?;

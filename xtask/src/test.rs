@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
 use crate::process::{FOLDER, Program};
-use crate::runner::{Done, Runner, passed};
+use crate::runner::{Done, Runner, Work, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
 use crate::{dist, drivers, features, layout, manifests, packages, readme, tree};
@@ -57,6 +57,18 @@ fn lint(workspace: &Workspace, features: &[&str]) -> Result<Done, String> {
     passed()
 }
 
+fn documentation(workspace: &Workspace) -> Result<Done, String> {
+    let arguments =
+        ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
+    workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
+    passed()
+}
+
+fn documentation_examples(workspace: &Workspace) -> Result<Done, String> {
+    let arguments = [&["test", "--workspace", "--doc"], &FEATURES[..]].concat();
+    counted(&workspace.cargo("documentation examples", &arguments).run()?.text)
+}
+
 /// Fails if another run writes into the same logs and lists. The file is locked until it is dropped.
 fn alone(workspace: &Workspace) -> Result<File, String> {
     let path = workspace.scratch("lock");
@@ -84,27 +96,24 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("layout", || layout::layout(workspace));
     run.step("manifests", || manifests::manifests(workspace));
     run.step("format", || format(workspace));
-    run.step("lint", || lint(workspace, &["--all-features"]));
-    run.step("documentation", || {
-        let arguments =
-            ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
-        workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
-        passed()
-    });
-    // Before the tests are built, because the clone's program takes the place of the one that they start.
-    run.step("README's commands", || readme::check(workspace, extent.all));
+    let mut programs = Vec::new();
     run.step("tests are built", || {
         workspace.cargo("tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
+        // Before other steps have cargo build in the same folder, which would hold up the tests.
+        programs = TestProgram::all(workspace, &ALL_TESTS)?;
         passed()
     });
-    run.step("tests", || tests(workspace));
-    run.step("documentation examples", || {
-        let output = workspace
-            .cargo("documentation examples", &[&["test", "--workspace", "--doc"], &FEATURES[..]].concat())
-            .run()?;
-        counted(&output.text)
-    });
-    run.step("planted bugs are caught", || planted(workspace));
+    // The tests wait for a third of their time. These steps compile, and so wait for nothing. They may be held up for as long as it
+    // takes, so none of them has a test whose time is limited.
+    let beside: Vec<(&str, Work<'_>)> = vec![
+        ("lint", Box::new(|| lint(workspace, &["--all-features"]))),
+        ("documentation", Box::new(|| documentation(workspace))),
+        ("README's commands", Box::new(|| readme::check(workspace, extent.all))),
+        ("planted bugs are built", Box::new(|| planted(workspace, &["--no-run"]).and_then(|_| passed()))),
+    ];
+    run.step_beside("tests", || tests(workspace, programs), beside);
+    run.step("documentation examples", || documentation_examples(workspace));
+    run.step("planted bugs are caught", || counted(&planted(workspace, &[])?));
     // A step that is named runs as well.
     if extent.all || extent.list || !only.is_empty() {
         run.step("licences and sources", || features::deny(workspace, extent.install));
@@ -131,10 +140,13 @@ const LANES: usize = 3;
 const FEATURES: [&str; 2] = ["--features", "fencepost-core/metrics,fencepost-cli/otlp,fencepost-http/otlp"];
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
-fn tests(workspace: &Workspace) -> Result<Done, String> {
+fn tests(workspace: &Workspace, programs: Vec<TestProgram>) -> Result<Done, String> {
+    if programs.is_empty() {
+        return Err("the tests were not built".to_owned());
+    }
     let skips = Skips::new(workspace)?;
     let memory = memory();
-    let text = test_programs::run(workspace, TestProgram::all(workspace, &ALL_TESTS)?, LANES, |program| {
+    let text = test_programs::run(workspace, programs, LANES, |program| {
         let tests = skips.told_to(threads(program));
         match &memory {
             Some(memory) => tests.env("TMPDIR", &memory.path().to_string_lossy()),
@@ -216,16 +228,17 @@ fn counted(text: &str) -> Result<Done, String> {
     }
 }
 
-/// The checker and the suite against bugs put into the memory engine on purpose.
-fn planted(workspace: &Workspace) -> Result<Done, String> {
+/// Builds the checker and the suite against bugs put into the memory engine on purpose, and runs them. Returns the output.
+fn planted(workspace: &Workspace, options: &[&str]) -> Result<String, String> {
     let (package, feature) = ("fencepost-testkit", "planted");
     let tests = planted_tests(&workspace.root().join("crates").join(package).join("tests"), feature)?;
     // Without the drivers, which would be built with optimisation for this alone.
     let few = ["--no-default-features", "--features", feature];
     let mut arguments = vec!["test", "--profile", "planted", "--package", package];
     arguments.extend(few);
+    arguments.extend(options);
     arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
-    counted(&workspace.cargo("planted bugs", &arguments).run()?.text)
+    Ok(workspace.cargo("planted bugs", &arguments).run()?.text)
 }
 
 /// Returns the test programs that the feature changes. The others have run without it.
