@@ -31,14 +31,8 @@ pub(crate) trait Sql: Standalone<Config = ()> {
     const CONNECTIONS: &'static str;
     /// Counts the locks of sessions that are held, and the claims that wait for one.
     const LOCKS: &'static str;
-    /// Counts the transactions of fencepost's clients that are open.
-    const TRANSACTIONS: &'static str;
-    /// Counts the notes of claims on row locks.
-    const NOTES: &'static str;
     /// Counts the prepared statements of all sessions, where the server knows.
     const STATEMENTS: &'static str;
-    /// The options of the other modes.
-    const MODES: &'static [&'static str];
     /// The same locks over a driver.
     type Hand: ByHand;
 
@@ -83,17 +77,11 @@ pub(crate) enum Way {
     Session,
     /// A row with an owner and the end of its lease.
     Lease,
-    /// A row that a transaction locks.
-    Row,
 }
 
 impl Way {
     fn of(options: &str) -> Way {
-        match options {
-            options if options.contains("mode=table") => Way::Lease,
-            options if options.contains("mode=row") => Way::Row,
-            _ => Way::Session,
-        }
+        if options.contains("mode=table") { Way::Lease } else { Way::Session }
     }
 
     /// The name of the floor.
@@ -101,7 +89,6 @@ impl Way {
         match self {
             Way::Session => "the statements by hand",
             Way::Lease => "a row with a lease, taken and released by one statement each",
-            Way::Row => "SELECT … FOR UPDATE in a transaction",
         }
     }
 
@@ -110,7 +97,6 @@ impl Way {
         match self {
             Way::Session => ["lock and release, p50", "64 tasks on one connection"],
             Way::Lease => ["the same with mode=table", "64 tasks with mode=table"],
-            Way::Row => ["the same with mode=row", "64 tasks with mode=row"],
         }
     }
 
@@ -118,7 +104,7 @@ impl Way {
     fn bars(self) -> [&'static str; 2] {
         match self {
             Way::Session => ["≤ 1.25 ×", "≥ 0.7 ×"],
-            Way::Lease | Way::Row => [""; 2],
+            Way::Lease => [""; 2],
         }
     }
 }
@@ -163,12 +149,7 @@ impl<S: Sql> Stage<S> {
     }
 
     fn locks(&self) -> usize {
-        self.number(if Way::of(self.options) == Way::Row { S::TRANSACTIONS } else { S::LOCKS })
-    }
-
-    /// Counts the notes of claims, where the mode has some.
-    fn notes(&self) -> usize {
-        if Way::of(self.options) == Way::Row { self.number(S::NOTES) } else { 0 }
+        self.number(S::LOCKS)
     }
 
     fn connections(&self) -> usize {
@@ -183,10 +164,8 @@ const CROWDS: [usize; 3] = [16, 128, 1_000];
 pub(crate) fn figures<S: Sql>() -> Vec<Figure> {
     let stage = || Stage::<S>::start("");
     let mut figures = vec![cycle::one_task(&stage()), cycle::many_tasks(&stage())];
-    for options in S::MODES {
-        let stage = || Stage::<S>::start(options);
-        figures.extend([cycle::one_task(&stage()), cycle::many_tasks(&stage())]);
-    }
+    let table = || Stage::<S>::start("?mode=table");
+    figures.extend([cycle::one_task(&table()), cycle::many_tasks(&table())]);
     figures.extend(CROWDS.map(|waiters| closed_loop::rate(&stage(), waiters)));
     figures
 }
@@ -218,7 +197,7 @@ where
         ["partition"] => partition(&stage()),
         ["cancelled"] => {
             let stage = stage();
-            cancelled::requests(&stage.url(), || stage.locks() + stage.notes())
+            cancelled::requests(&stage.url(), || stage.locks())
         }
         ["impatient", count] => {
             let stage = stage();

@@ -30,12 +30,8 @@ impl Sql for MariaDb {
         "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root' AND ID <> CONNECTION_ID()";
     const LOCKS: &'static str = "SELECT (SELECT COUNT(*) FROM fencepost_token WHERE IS_USED_LOCK(lock_name) IS NOT NULL) + \
         (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock')";
-    // The server refreshes its list only if nobody has read the list for 100 ms.
-    const TRANSACTIONS: &'static str = "DO SLEEP(0.12); SELECT COUNT(*) FROM information_schema.INNODB_TRX";
     const STATEMENTS: &'static str = "SELECT CAST(VARIABLE_VALUE AS UNSIGNED) FROM information_schema.GLOBAL_STATUS \
         WHERE VARIABLE_NAME = 'PREPARED_STMT_COUNT'";
-    const NOTES: &'static str = "SELECT COUNT(*) FROM fencepost_row_claim";
-    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
@@ -86,16 +82,13 @@ impl Hand {
 
     /// Runs a statement that takes or releases the lock of a row. Returns how many rows it changed or read, and the token.
     async fn row(connection: &mut MySqlConnection, text: &'static str, key: usize) -> (u64, u64) {
-        let mut statement = query::<MySql>(text);
-        if text.contains('?') {
-            statement = statement.bind(key as u64);
-        }
+        let statement = query::<MySql>(text).bind(key as u64);
         let answer = statement.execute(connection).await.expect("a server that answers");
         (answer.rows_affected(), answer.last_insert_id())
     }
 }
 
-/// The table of the other ways. A token is the number in its row, which commits with the lock.
+/// The table of leases. A token is the number in its row, which commits with the lock.
 const TABLES: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS by_hand (name BIGINT PRIMARY KEY, owner BIGINT NOT NULL, token BIGINT NOT NULL, \
      expires DATETIME(6) NOT NULL) ENGINE = InnoDB",
@@ -123,15 +116,6 @@ impl ByHand for Hand {
             return self.release(key).await;
         }
         let mut connection = self.connection.lock().await;
-        if self.way == Way::Row {
-            Hand::row(&mut connection, "BEGIN", key).await;
-            let lock = "SELECT token FROM by_hand WHERE name = ? FOR UPDATE";
-            Hand::row(&mut connection, lock, key).await;
-            let draw = "UPDATE by_hand SET token = LAST_INSERT_ID(token + 1) WHERE name = ?";
-            assert!(Hand::row(&mut connection, draw, key).await.1 > 0, "it has a token");
-            Hand::row(&mut connection, "COMMIT", key).await;
-            return;
-        }
         let take = "UPDATE by_hand SET owner = 7, token = LAST_INSERT_ID(token + 1), \
             expires = SYSDATE(6) + INTERVAL 30 SECOND WHERE name = ? AND expires <= SYSDATE(6)";
         assert!(Hand::row(&mut connection, take, key).await.1 > 0, "it is free");

@@ -4,7 +4,6 @@ use super::{ByHand, Sql, Way};
 use fencepost_testkit::sql::Postgres;
 use std::any::Any;
 use std::time::Instant;
-use tokio::sync::Mutex;
 use tokio_postgres::{Client, NoTls, Statement};
 
 impl Sql for Postgres {
@@ -12,11 +11,8 @@ impl Sql for Postgres {
     const CONNECTIONS: &'static str =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%'";
     const LOCKS: &'static str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-    const TRANSACTIONS: &'static str = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'fencepost_%' AND xact_start IS NOT NULL";
     // A session knows its own alone.
     const STATEMENTS: &'static str = "SELECT 0";
-    const NOTES: &'static str = "SELECT count(*) FROM fencepost.row_claim";
-    const MODES: &'static [&'static str] = &["?mode=table", "?mode=row&connections=70"];
     type Hand = Hand;
 
     fn run(&self, statements: &str) -> String {
@@ -51,28 +47,19 @@ impl Sql for Postgres {
 /// A connection with the statements of a lock.
 pub(crate) struct Hand {
     client: Client,
-    way: Way,
-    /// A connection has one transaction at a time.
-    turn: Mutex<()>,
     attempt: Statement,
     give_back: Statement,
     wait: Statement,
     release: Statement,
 }
 
-/// The table of the other ways.
+/// The table of leases.
 const TABLE: &str = "CREATE SCHEMA IF NOT EXISTS fencepost; CREATE SEQUENCE IF NOT EXISTS fencepost.token; \
     CREATE TABLE IF NOT EXISTS by_hand (name int8 PRIMARY KEY, owner int8 NOT NULL, token int8 NOT NULL, \
     expires timestamptz NOT NULL); \
     INSERT INTO by_hand SELECT n, 0, 0, now() FROM generate_series(0, 100) AS n ON CONFLICT DO NOTHING";
 
 const RELEASE: &str = "SELECT pg_advisory_unlock($1)";
-
-impl Hand {
-    async fn run(&self, statement: &str) {
-        self.client.batch_execute(statement).await.expect("a server that answers");
-    }
-}
 
 impl ByHand for Hand {
     async fn connect(url: &str, way: Way) -> Hand {
@@ -93,30 +80,17 @@ impl ByHand for Hand {
                  expires = excluded.expires WHERE held.expires <= clock_timestamp() RETURNING token",
                 "UPDATE by_hand SET expires = clock_timestamp() WHERE name = $1 AND owner = 7 RETURNING true",
             ],
-            // The token is drawn once the row is locked.
-            Way::Row => [
-                "WITH locked AS MATERIALIZED (SELECT name FROM by_hand WHERE name = $1 FOR UPDATE) \
-                 SELECT nextval('fencepost.token') FROM locked",
-                RELEASE,
-            ],
         };
         let (attempt, give_back) = (prepare(attempt).await, prepare(give_back).await);
         let wait = "SELECT pg_advisory_lock($1) IS NULL, nextval(to_regclass('fencepost.token'))";
         let (wait, release) = (prepare(wait).await, prepare(RELEASE).await);
-        Hand { client, way, turn: Mutex::new(()), attempt, give_back, wait, release }
+        Hand { client, attempt, give_back, wait, release }
     }
 
     async fn cycle(&self, key: usize) {
-        let turn = if self.way == Way::Row { Some(self.turn.lock().await) } else { None };
-        if turn.is_some() {
-            self.run("BEGIN").await;
-        }
         let row =
             self.client.query_one(&self.attempt, &[&(key as i64)]).await.expect("a server that answers");
         assert!(row.get::<_, Option<i64>>(0).is_some(), "it is free");
-        if turn.is_some() {
-            return self.run("COMMIT").await;
-        }
         let row = self.client.query_one(&self.give_back, &[&(key as i64)]).await;
         assert!(row.expect("a server that answers").get::<_, bool>(0), "it was held");
     }

@@ -46,8 +46,7 @@ pub enum ErrorKind {
 pub enum Effect {
     /// It has not.
     None,
-    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest. Only a commit of
-    /// your own changes (`mode=row` of SQL engines) stays, and the error says so.
+    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest.
     Unknown,
 }
 

@@ -4,7 +4,6 @@ use fencepost_core::{BackendUrl, Result};
 use fencepost_sql::{ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
-use crate::schema::rows::MYSQL_ROWS;
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
@@ -22,7 +21,7 @@ const RULES: UrlRules = UrlRules {
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
     pub(crate) mode: UrlMode,
-    /// The lease table of [`UrlMode::Table`], or the rows of [`UrlMode::Row`].
+    /// The lease table of [`UrlMode::Table`].
     pub(crate) table: TableName,
 }
 
@@ -33,7 +32,7 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
-        let (mode, table) = UrlMode::read(address, "named", MYSQL_ROWS.table)?;
+        let (mode, table) = UrlMode::read(address, "named")?;
         Ok(Config { server, mode, table })
     }
 }
@@ -93,6 +92,7 @@ mod tests {
             ("mysql://me@host/db?ca=/x", "not an option"),
             ("mysql://me@host/db?sslmode=require", "do not check"),
             ("mysql://me@host/db?mode=fast", "mode is"),
+            ("mysql://me@host/db?mode=row", "call lock_row() of the crate fencepost-fence"),
             ("mysql://me@host/db?table=a", "add mode=table"),
             ("mysql://me@host/db?mode=table&table=a;b", "table is a name"),
             ("mysql://me@host:0/db", "host:port"),

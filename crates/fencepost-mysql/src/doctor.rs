@@ -55,20 +55,6 @@ pub(crate) async fn facts(channel: &Channel, server: &str) -> Result<HashMap<Str
     Ok(pairs(variables.rows.into_iter().chain(status.rows).collect()))
 }
 
-/// Checks the server of row locks.
-pub(crate) async fn examine_rows(channel: &Channel, server: &str) -> Result<Report, Failure> {
-    let facts = facts(channel, server).await?;
-    let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
-    Ok(Report::from(vec![
-        version(fact("version")),
-        durability(&fact, SOUND, WEAK),
-        replication(&fact, REPLICAS),
-        connections(&fact),
-        findings::open_transactions("the server keeps the old versions of rows that it has read"),
-        findings::idle_clocks(),
-    ]))
-}
-
 /// Returns the finding about the version. `docs/backends/mysql.md` has the tested versions.
 pub(crate) fn version(version: &str) -> Finding {
     let tested = version.strip_prefix(TESTED_MYSQL).is_some_and(|rest| rest.starts_with('.'));

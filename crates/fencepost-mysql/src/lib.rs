@@ -1,12 +1,12 @@
-//! MySQL and MariaDB engine of fencepost: locks by `GET_LOCK` on few shared connections, a lease table, or row locks. It
-//! needs MySQL 5.7.5 or MariaDB 10.2; for row locks MySQL 8.0.1 or MariaDB 10.6.
+//! MySQL and MariaDB engine of fencepost: locks by `GET_LOCK` on few shared connections, or a lease table. It needs
+//! MySQL 5.7.5 or MariaDB 10.2.
 //!
 //! `mysql://user[:password]@host[:port],…/database`, or `mariadb://` with the same meaning.
 //!
 //! | option | default | meaning |
 //! |---|---|---|
-//! | `mode` | `named` | how a lock is kept: `named` (`GET_LOCK`), `table` (a lease table) or `row` (row locks) |
-//! | `table` | `fencepost_lock` | with `mode=table`: its name, as in `locks` or `app.locks`; with `mode=row`: `fencepost_row` |
+//! | `mode` | `named` | how a lock is kept: `named` (`GET_LOCK`) or `table` (a lease table) |
+//! | `table` | `fencepost_lock` | with `mode=table`: its name, as in `locks` or `app.locks` |
 //! | `prefix` | none | prefix of all names |
 //! | `connections` | `16` | how many connections a client opens at most |
 //! | `timeout` | `4s` | time limit of a statement |
@@ -39,17 +39,6 @@
 //! - Leases end by the server's clock. If that clock is set forward, a lock may be granted early, with a greater token.
 //! - The server sends no messages. A waiter of another process polls: the first one every 50 to 100 ms.
 //!
-//! # What is guaranteed by `mode=row`
-//! - Locks exclude each other as long as the server runs. A lock is a transaction that has its row locked.
-//! - A release commits the transaction, a drop of the guard rolls it back. With the feature `mysql_async` the transaction is the
-//!   caller's to write in, and nothing that a lost holder wrote is committed.
-//! - The server ends a transaction that is silent for the lock's `ttl`, in whole seconds, and its holder's deadline passes before that.
-//!
-//! # What is not guaranteed by `mode=row`
-//! - There are no permits, and grants follow no order.
-//! - Each lock has a connection and a transaction. If the reply to a release is lost, nobody knows whether the server has committed:
-//!   the error says so.
-//!
 //! # MySQL
 //! - The engine is tested with MySQL 9.7. For older versions it keeps to the documented behaviour of MySQL.
 
@@ -61,16 +50,8 @@ mod doctor;
 mod error;
 mod keys;
 mod operator;
-mod row;
 mod schema;
 mod table;
-
-/// Row locks and transactions of mysql_async: the only place where types of the driver are public.
-#[cfg(feature = "mysql_async")]
-pub mod mysql_async {
-    pub use crate::row::native::{Executed, RowTransaction, lock_in, make_row};
-    pub use fencepost_sql::{LockOptions, RowLock};
-}
 
 pub use backend::open;
 pub use config::SCHEMES;

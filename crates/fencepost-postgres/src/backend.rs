@@ -14,7 +14,6 @@ use crate::config::{Config, LONGEST};
 use crate::doctor;
 use crate::error::ENGINE;
 use crate::operator;
-use crate::row;
 use crate::table;
 
 /// Opens the server that a URL names. Register it for each of [`SCHEMES`](crate::SCHEMES):
@@ -32,10 +31,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Ok(config) => config,
         Err(error) => return Reply::ready(Err(error)),
     };
-    match config.mode {
-        UrlMode::Table => return named(ENGINE, table::open(config, runtime)),
-        UrlMode::Row => return named(ENGINE, row::open(config, runtime)),
-        UrlMode::Session => {}
+    if config.mode == UrlMode::Table {
+        return named(ENGINE, table::open(config, runtime));
     }
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.

@@ -6,7 +6,6 @@ use fencepost_core::{BackendUrl, Error, Result};
 use fencepost_sql::{ServerUrl, TableName, UrlMode, UrlRules};
 
 use crate::error::ENGINE;
-use crate::schema::rows::POSTGRES_ROWS;
 
 /// The schemes of this crate.
 pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
@@ -27,7 +26,7 @@ const RULES: UrlRules = UrlRules {
 pub(crate) struct Config {
     pub(crate) server: ServerUrl,
     pub(crate) mode: UrlMode,
-    /// The lease table of [`UrlMode::Table`], or the rows of [`UrlMode::Row`].
+    /// The lease table of [`UrlMode::Table`].
     pub(crate) table: TableName,
     /// The server keeps the plans of frequent statements of the lease table.
     pub(crate) prepare: bool,
@@ -40,7 +39,7 @@ impl Config {
 
     fn read(address: &BackendUrl) -> Result<Config> {
         let server = ServerUrl::read(address, &RULES)?;
-        let (mode, table) = UrlMode::read(address, "advisory", POSTGRES_ROWS.table)?;
+        let (mode, table) = UrlMode::read(address, "advisory")?;
         let prepare = match address.option("prepare") {
             None | Some("true") => true,
             Some("false") => false,
@@ -105,6 +104,7 @@ mod tests {
             ("postgres://me@host?ca=/x", "not an option"),
             ("postgres://me@host?sslmode=require", "do not check"),
             ("postgres://me@host?mode=fast", "mode is"),
+            ("postgres://me@host?mode=row", "call lock_row() of the crate fencepost-fence"),
             ("postgres://me@host?table=a", "add mode=table"),
             ("postgres://me@host?mode=table&table=a;b", "table is a name"),
             ("postgres://me@host:0", "host:port"),

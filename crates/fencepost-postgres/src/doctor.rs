@@ -79,20 +79,6 @@ pub(crate) async fn examine_table(
     ]))
 }
 
-/// Checks the server of row locks.
-pub(crate) async fn examine_rows(client: &DriverClient, server: &str) -> Result<Report, Failure> {
-    let row = client.query_typed_one(FACTS, &[]).await.map_err(|error| error::read(&error, server))?;
-    Ok(Report::from(vec![
-        Finding::ok("version", format!("PostgreSQL {}", row.get::<_, String>(0))),
-        durability(&row),
-        replication(&row, TOKENS_ON_STANDBYS),
-        tokens(&row),
-        findings::connections(row.get(7), row.get(6)),
-        findings::open_transactions("VACUUM removes no row that is newer"),
-        findings::idle_clocks(),
-    ]))
-}
-
 fn durability(row: &Row) -> Finding {
     let (fsync, full_page_writes, commit): (bool, bool, String) = (row.get(1), row.get(2), row.get(3));
     if !fsync || !full_page_writes {

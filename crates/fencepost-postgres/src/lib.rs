@@ -1,12 +1,12 @@
-//! PostgreSQL engine of fencepost: advisory locks of the server on few shared connections, a lease table, or row locks. It needs
+//! PostgreSQL engine of fencepost: advisory locks of the server on few shared connections, or a lease table. It needs
 //! PostgreSQL 14 or newer.
 //!
 //! `postgres://user[:password]@host[:port],…/database`
 //!
 //! | option | default | meaning |
 //! |---|---|---|
-//! | `mode` | `advisory` | how a lock is kept: `advisory` (session advisory locks), `table` (a lease table) or `row` (row locks) |
-//! | `table` | `fencepost_lock` | with `mode=table`: its name, as in `app.locks`; with `mode=row`: `fencepost.row` |
+//! | `mode` | `advisory` | how a lock is kept: `advisory` (session advisory locks) or `table` (a lease table) |
+//! | `table` | `fencepost_lock` | with `mode=table`: its name, as in `app.locks` |
 //! | `prefix` | none | prefix of all names: clients with another prefix use other keys |
 //! | `connections` | `16` | how many connections a client opens at most |
 //! | `timeout` | `4s` | time limit of a statement |
@@ -37,16 +37,6 @@
 //! - No connection belongs to a lock. A pooler in transaction mode works.
 //! - Fencing tokens grow for each lock, and are on the disk before the lock is granted.
 //! - Leases end by the server's clock. If that clock is set forward, a lock may be granted early, with a greater token.
-//!
-//! # What is guaranteed by `mode=row`
-//! - Locks exclude each other as long as the server runs. A lock is a transaction that has its row locked.
-//! - A release commits the transaction, a drop of the guard rolls it back. With the feature `tokio-postgres` the transaction is the
-//!   caller's to write in, and nothing that a lost holder wrote is committed.
-//! - The server ends a transaction that is silent for the lock's `ttl`, and its holder's deadline passes before that.
-//!
-//! # What is not guaranteed by `mode=row`
-//! - There are no permits, and grants follow no order.
-//! - Each lock has a connection and a transaction, which keeps `VACUUM` from removing newer rows.
 
 mod backend;
 mod client;
@@ -57,16 +47,8 @@ mod error;
 mod inbox;
 mod keys;
 mod operator;
-mod row;
 mod schema;
 mod table;
-
-/// Row locks and transactions of tokio-postgres: the only place where types of the driver are public.
-#[cfg(feature = "tokio-postgres")]
-pub mod tokio_postgres {
-    pub use crate::row::native::{RowTransaction, lock_in, make_row};
-    pub use fencepost_sql::{LockOptions, RowLock};
-}
 
 pub use backend::open;
 pub use config::SCHEMES;

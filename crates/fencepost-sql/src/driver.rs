@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Finish, Report, Runtime};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::connection_locks::ConnectionTask;
 use crate::database::{Answer, Results, Statement};
@@ -243,15 +243,6 @@ impl<C: Connect> Connections<C> {
             results
         };
         Finish::new(self.connector.runtime().clone(), running).await
-    }
-
-    /// Returns a connection. `None`: all are in use.
-    pub(crate) async fn try_get(&self) -> Result<Option<Used<C>>, Failure> {
-        match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(permit) => self.open(permit).await.map(Some),
-            Err(TryAcquireError::NoPermits) => Ok(None),
-            Err(TryAcquireError::Closed) => Err(Failure::closed()),
-        }
     }
 
     async fn open(&self, permit: OwnedSemaphorePermit) -> Result<Used<C>, Failure> {

@@ -49,10 +49,3 @@ pub fn lease_clocks() -> Finding {
     )
     .advice("slew the server's clock, and check tokens")
 }
-
-/// Says that each row lock keeps a transaction open. `effect`: the price.
-#[must_use]
-pub fn open_transactions(effect: &str) -> Finding {
-    Finding::note("transactions", format!("each lock keeps a transaction open, and {effect}"))
-        .advice("hold row locks for seconds; use another mode for longer ones")
-}

@@ -1,5 +1,5 @@
 //! Parts that fencepost's SQL engines share: the URL of a server, failed statements, locks that a connection holds
-//! ([`connection_locks`]), a lease table, and locks on the rows of open transactions ([`RowLocks`]).
+//! ([`connection_locks`]), and a lease table.
 //!
 //! # The lease table
 //! It has schema, admission, renewal, removal of the dead and listing. It knows no driver: an engine gives it a [`Driver`] and a
@@ -25,7 +25,6 @@ mod listing;
 mod names;
 mod pooled;
 mod records;
-mod row;
 mod table;
 mod turns;
 mod url;
@@ -40,10 +39,6 @@ pub use failure::{Failure, named};
 pub use listing::{in_order, page_of};
 pub use names::{Names, TableName};
 pub use records::records_beside;
-pub use row::{
-    LockOptions, OldTokens, OpenTransaction, Renewed, RowDialect, RowLock, RowLocks, RowOptions, RowServer,
-    ended_early,
-};
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;

@@ -20,12 +20,6 @@ impl TableName {
     /// The name of the table where the URL gives none.
     pub const DEFAULT: &str = "fencepost_lock";
 
-    /// The end of the name of the table of claims on row locks.
-    pub const CLAIM: &str = "_claim";
-
-    /// The end of the name of the table of row locks' tokens.
-    pub const TOKEN: &str = "_token";
-
     /// The end of the name of the table of records.
     pub const RECORD: &str = "_record";
 

@@ -72,17 +72,6 @@ impl<T: Send + 'static> Waiting<T> {
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.slot.poll(cx, |slot| slot.ended)
     }
-
-    /// Returns when the task has ended.
-    pub(crate) async fn ended(&self) {
-        poll_fn(|cx| self.poll(cx)).await;
-    }
-
-    /// Gives the claim up. Returns whether it was queued, and leaves without a reply.
-    pub(crate) fn cancel(&self) -> bool {
-        self.0.cancelled.tell(|cancelled| *cancelled = true);
-        self.0.slot.with(|slot| slot.queued && !slot.ended)
-    }
 }
 
 impl<T> Drop for Waiting<T> {
@@ -101,10 +90,6 @@ impl<T> WaitingTask<T> {
     /// Notes whether the claim is queued.
     pub(crate) fn set_queued(&self, queued: bool) {
         self.slot.tell(|slot| slot.queued = queued);
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancelled.with(|cancelled| *cancelled)
     }
 
     /// Returns when the claim was given up.

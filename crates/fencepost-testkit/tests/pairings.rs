@@ -51,7 +51,6 @@ fn every_engine_and_layer_is_under_the_suite() {
                 // They need an engine's driver: PostgreSQL's modes put them under the suite.
                 "LocksBackend" => of_postgres("conformance.rs"),
                 "LeaseTable" => of_postgres("conformance_table.rs"),
-                "RowLocks" => of_postgres("conformance_row.rs"),
                 _ if ["fencepost-core", "fencepost-testkit"].contains(&name.as_str()) => {
                     own.contains(&engine)
                 }

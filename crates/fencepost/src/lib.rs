@@ -25,8 +25,6 @@
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
-//! - `mysql_async`: row locks of MySQL and MariaDB in transactions of that driver. It brings `mysql`.
-//! - `tokio-postgres`: row locks of PostgreSQL in transactions of that driver. It brings `postgres`.
 //! - `blocking`: the module [`blocking`], an API for programs without an async runtime.
 //! - `macros`: the attribute [`macro@locked`], which runs a function under a lock.
 //! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL, PostgreSQL and the lock service. It needs a C compiler.

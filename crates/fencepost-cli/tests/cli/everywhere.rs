@@ -47,7 +47,7 @@ fn zookeeper_keeps_runs() {
 fn postgres_keeps_runs_in_all_modes() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    for options in ["", "?mode=table", "?mode=row"] {
+    for options in ["", "?mode=table"] {
         let url = format!("{}{options}", server.url());
         Place::at(&url).output(["schema", "--apply"]).expect(0);
         runs_are_kept(&url);
@@ -59,11 +59,9 @@ fn mariadb_keeps_runs_in_all_modes() {
     needs!(MARIADB);
     let server = MariaDb::start().unwrap();
     runs_are_kept(&server.url());
-    for options in ["?mode=table", "?mode=row"] {
-        let url = format!("{}{options}", server.url());
-        Place::at(&url).output(["schema", "--apply"]).expect(0);
-        runs_are_kept(&url);
-    }
+    let url = format!("{}?mode=table", server.url());
+    Place::at(&url).output(["schema", "--apply"]).expect(0);
+    runs_are_kept(&url);
 }
 
 /// Advisory locks work without a schema. A command that needs a run says what to do, and others say nothing.

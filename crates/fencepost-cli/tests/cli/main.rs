@@ -31,7 +31,6 @@ mod pipe;
 mod postgres;
 mod redis;
 mod removed;
-mod rows;
 mod serve;
 mod settings;
 mod signals;

@@ -58,12 +58,6 @@ pub(crate) type ReplySender = oneshot::Sender<Result<Answer, Unanswered>>;
 pub(crate) struct PreparedStatement {
     /// Its number on the connection.
     pub(crate) number: u32,
-    /// How many parameters it has.
-    #[cfg_attr(
-        not(feature = "mysql_async"),
-        expect(dead_code, reason = "only users' statements are checked")
-    )]
-    pub(crate) parameters: u16,
     /// Takes the message that closes it. It keeps no connection open.
     requests: WeakUnboundedSender<Request>,
 }
@@ -331,9 +325,9 @@ impl Pending {
         match (&mut self.stage, self.request.kind) {
             (Stage::First, Kind::Prepare) => {
                 let prepared: StmtPacket = ParseBuf(packet).parse(())?;
-                let (number, parameters) = (prepared.statement_id(), prepared.num_params());
+                let number = prepared.statement_id();
                 let requests = closes.clone();
-                self.answer.prepared = Some(PreparedStatement { number, parameters, requests });
+                self.answer.prepared = Some(PreparedStatement { number, requests });
                 let parts = [prepared.num_params(), prepared.num_columns()];
                 let rest =
                     parts.into_iter().filter(|count| *count > 0).map(|count| u64::from(count) + 1).sum();

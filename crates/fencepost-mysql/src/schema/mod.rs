@@ -1,7 +1,6 @@
 //! The schema that `fencepost schema` prints or makes.
 
 pub(crate) mod dialect;
-pub(crate) mod rows;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
 use crate::schema::dialect::MYSQL;
-use crate::schema::rows::MYSQL_ROWS;
 use crate::schema::tokens::{CREATE_RECORDS, CREATE_TABLE};
 use crate::table::connection::run_batch;
 
@@ -30,7 +28,6 @@ fn statements(address: &BackendUrl) -> Result<String> {
              -- Small records, such as the last runs of a lock. No lock depends on them.\n{CREATE_RECORDS};\n"
         ),
         UrlMode::Table => MYSQL.schema(&config.table),
-        UrlMode::Row => MYSQL_ROWS.schema(&config.table),
     })
 }
 

@@ -1,11 +1,11 @@
-//! Connections of the lease table and of row locks.
+//! Connections of the lease table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
-use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement, UrlMode};
+use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Statement};
 use futures_util::future::{try_join, try_join_all};
 
 use crate::conn::channel::Channel;
@@ -41,13 +41,6 @@ impl Connect for Connector {
         Box::pin(async move {
             let server = format!("{}:{}", host.0, host.1);
             let greeted = self.greet(host).await?;
-            let skips = if greeted.mariadb { (10, 6, 0) } else { (8, 0, 1) };
-            if self.config.mode == UrlMode::Row && greeted.version < skips {
-                let message = format!(
-                    "{server} has no SKIP LOCKED, which mode=row needs; update it to MySQL 8.0.1 or MariaDB 10.6, or use another mode"
-                );
-                return Err(Failure::new(ErrorKind::Configuration, message));
-            }
             let (channel, task) = Channel::start(greeted.socket, greeted.capabilities, &self.runtime);
             let set_up = set_up(greeted.mariadb);
             let answers = try_join(all(&channel, &set_up), channel.query(FACTS)).await;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{CancelToken, Client, SimpleQueryMessage};
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::config::Config;
 use crate::conn::security::{Driver, Failed, Security};
@@ -149,7 +149,7 @@ impl Connector {
         host: &(String, u16),
         password: Option<&str>,
     ) -> Result<(Client, ConnectionTask), Failure> {
-        let stream = self.dial(host, self.config.server.pinned).await?;
+        let stream = self.dial(host).await?;
         let mut driver = self.driver.clone();
         if let Some(password) = password {
             driver.password(password);
@@ -181,22 +181,15 @@ impl Connector {
         Ok(())
     }
 
-    /// Connects a socket. `pinned`: programs that this process starts inherit it.
-    async fn dial(&self, host: &(String, u16), pinned: bool) -> Result<TcpStream, Failure> {
+    /// Connects a socket.
+    async fn dial(&self, host: &(String, u16)) -> Result<TcpStream, Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let clock = self.runtime.clock();
 
         let until = clock.now() + self.config.server.connect_timeout;
-        let stream = clock.within(until, dial(host, pinned)).await;
+        let stream = clock.within(until, dial(host, self.config.server.pinned)).await;
         let stream = stream.ok_or_else(|| Failure::timeout(&server))?;
         stream.map_err(|error| error::unconnected(&server, error))
-    }
-
-    /// Asks the server to cancel the statement that a connection to `host` runs.
-    pub(crate) async fn cancel(&self, token: &CancelToken, host: &(String, u16)) -> Result<(), Failure> {
-        let stream = self.dial(host, false).await?;
-        let cancelled = self.security.cancel(token, &host.0, stream).await;
-        cancelled.map_err(|error| explain(error, &self.server, &self.security))
     }
 }
 
@@ -221,7 +214,6 @@ fn explain(failed: Failed, server: &str, security: &Security) -> Failure {
             Failure { message, ..error::read(&error, server) }
         }
         Failed::Driver(error) => error::read(&error, server),
-        Failed::Io(error) => error::unconnected(server, error),
         #[cfg(feature = "tls")]
         Failed::Name(error) => {
             Failure::new(ErrorKind::Invalid, format!("{server} has no name that a certificate can have"))

@@ -1,17 +1,13 @@
 //! Connects with TLS or without.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use fencepost_sql::Failure;
 use fencepost_tls::{Certificates, Tls};
 use futures_util::stream::{BoxStream, poll_fn};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 /// How connections are secured.
 pub(crate) enum Security {
@@ -66,74 +62,11 @@ impl Security {
             }
         }
     }
-
-    /// Asks the server to cancel the statement that a connection runs.
-    pub(crate) async fn cancel(
-        &self,
-        token: &CancelToken,
-        #[cfg_attr(not(feature = "tls"), expect(unused_variables))] host: &str,
-        stream: TcpStream,
-    ) -> Result<(), Failed> {
-        let (open, kept) = KeepOpen::of(stream).map_err(Failed::Io)?;
-        match self {
-            Security::None => token.cancel_query_raw(open, NoTls).await?,
-            #[cfg(not(feature = "tls"))]
-            Security::Tls(_) => unreachable!("the URL was refused"),
-            #[cfg(feature = "tls")]
-            Security::Tls(tls) => token.cancel_query_raw(open, connector(tls, host)?).await?,
-        }
-        // The server closes the connection when the request has reached the backend. The caller limits the time.
-        while kept.readable().await.is_ok() {
-            match kept.try_read(&mut [0; 64]) {
-                Ok(1..) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(_) | Err(_) => break,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A stream that the driver does not shut down: pgbouncer drops a request to cancel whose client has left.
-struct KeepOpen(TcpStream);
-
-impl KeepOpen {
-    /// Returns the connection twice: it stays open until both are dropped.
-    fn of(stream: TcpStream) -> io::Result<(KeepOpen, TcpStream)> {
-        let stream = stream.into_std()?;
-        let kept = TcpStream::from_std(stream.try_clone()?)?;
-        Ok((KeepOpen(TcpStream::from_std(stream)?), kept))
-    }
-}
-
-impl AsyncRead for KeepOpen {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for KeepOpen {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }
 
 /// A greeting that failed.
 pub(crate) enum Failed {
     Driver(tokio_postgres::Error),
-    Io(io::Error),
     /// No certificate can have the host's name.
     #[cfg(feature = "tls")]
     Name(String),

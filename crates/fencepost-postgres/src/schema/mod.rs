@@ -1,7 +1,6 @@
 //! The schema that `fencepost schema` prints or makes.
 
 pub(crate) mod dialect;
-pub(crate) mod rows;
 
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
 use fencepost_sql::{UrlMode, named};
@@ -11,7 +10,6 @@ use crate::config::Config;
 use crate::conn::connect::Connector;
 use crate::error::ENGINE;
 use crate::schema::dialect::POSTGRES;
-use crate::schema::rows::POSTGRES_ROWS;
 use crate::table::connection::run_batch;
 
 /// The statements for advisory locks, with comments.
@@ -25,7 +23,6 @@ fn statements(address: &BackendUrl) -> Result<String> {
     Ok(match config.mode {
         UrlMode::Session => ADVISORY.to_owned(),
         UrlMode::Table => POSTGRES.schema(&config.table),
-        UrlMode::Row => POSTGRES_ROWS.schema(&config.table),
     })
 }
 

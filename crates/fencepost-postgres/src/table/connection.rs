@@ -1,4 +1,4 @@
-//! Connections of the lease table and of row locks.
+//! Connections of the lease table.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use crate::table::statement;
 /// The driver's side of a connection.
 pub(crate) struct PlainClient {
     pub(crate) driver: DriverClient,
-    pub(crate) host: (String, u16),
     pub(crate) plans: Plans,
 }
 
@@ -37,10 +36,7 @@ impl Connect for Connector {
             if standby.map_err(|error| error::read(&error, &server))?.get(0) {
                 return Err(error::standby(&server));
             }
-            Ok(Plain {
-                client: Arc::new(PlainClient { driver, host: host.clone(), plans: Plans::default() }),
-                task,
-            })
+            Ok(Plain { client: Arc::new(PlainClient { driver, plans: Plans::default() }), task })
         })
     }
 

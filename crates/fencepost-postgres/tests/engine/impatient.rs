@@ -40,9 +40,3 @@ async fn impatient_callers_of_the_lease_table() {
     needs!(POSTGRES);
     assert!(opened("table").await <= MAX_OPENED);
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn impatient_callers_of_row_locks() {
-    needs!(POSTGRES);
-    assert!(opened("row").await <= MAX_OPENED);
-}

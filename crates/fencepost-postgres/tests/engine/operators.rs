@@ -78,9 +78,8 @@ async fn old_runs_are_deleted() {
 async fn connections_have_the_name_of_their_client() {
     needs!(POSTGRES);
     let server = Postgres::start().expect("a server starts");
-    Client::builder().apply_schema(&registry(), &format!("{}?mode=row", server.url())).await.expect("made");
     Client::builder().apply_schema(&registry(), &format!("{}?mode=table", server.url())).await.expect("made");
-    for options in ["", "?mode=table", "?mode=row"] {
+    for options in ["", "?mode=table"] {
         for (label, shown) in [
             ("nightly report", "nightly report"),
             ("a\tb\u{7f} Zürich", "ab Z?rich"),

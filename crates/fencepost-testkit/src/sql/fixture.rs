@@ -32,6 +32,12 @@ pub struct SqlMode {
     pub frees_at_once: bool,
 }
 
+impl SqlMode {
+    fn is_table(&self) -> bool {
+        self.options.contains("mode=table")
+    }
+}
+
 /// A server that the suite starts.
 #[derive(Clone, Copy, Debug)]
 pub enum SqlServer {
@@ -95,13 +101,10 @@ impl Fixture for &'static SqlMode {
 
     fn page_row(&self) -> Option<&'static str> {
         let rows = match self.server {
-            SqlServer::Postgres => {
-                ["PostgreSQL, `mode=advisory`", "PostgreSQL, `mode=table`", "PostgreSQL, `mode=row`"]
-            }
-            SqlServer::MariaDb => ["MariaDB, `mode=named`", "MariaDB, `mode=table`", "MariaDB, `mode=row`"],
+            SqlServer::Postgres => ["PostgreSQL, `mode=advisory`", "PostgreSQL, `mode=table`"],
+            SqlServer::MariaDb => ["MariaDB, `mode=named`", "MariaDB, `mode=table`"],
         };
-        let mode = ["mode=table", "mode=row"].iter().position(|mode| self.options.contains(mode));
-        Some(rows[mode.map_or(0, |mode| mode + 1)])
+        Some(rows[usize::from(self.is_table())])
     }
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
@@ -124,14 +127,11 @@ impl<S: Runs> Namespace for Space<S> {
     }
 
     fn raise_format(&self) -> Fut<'_, bool> {
-        let mode = ["mode=table", "mode=row"].iter().position(|mode| self.mode.options.contains(mode));
-        let stored: &[[&str; 2]] = match (mode, self.mode.server) {
-            (Some(0), _) => &[["fencepost_lock", "record"], ["fencepost_lock_queue", "record"]],
-            (Some(_), SqlServer::Postgres) => &[["fencepost.row_claim", "record"]],
-            (Some(_), SqlServer::MariaDb) => &[["fencepost_row_claim", "record"]],
-            (None, SqlServer::MariaDb) => &[["fencepost_token", "holder"]],
+        let stored: &[[&str; 2]] = match (self.mode.is_table(), self.mode.server) {
+            (true, _) => &[["fencepost_lock", "record"], ["fencepost_lock_queue", "record"]],
+            (false, SqlServer::MariaDb) => &[["fencepost_token", "holder"]],
             // The holder itself describes its locks.
-            (None, SqlServer::Postgres) => &[],
+            (false, SqlServer::Postgres) => &[],
         };
         for [table, column] in stored {
             let raised = format!("replace({column}, '\"fencepost\":1', '\"fencepost\":2')");

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How many connections a client has at most.
 const CONNECTIONS: usize = 16;
 
-/// How many locks are held in the second round. With row locks each has a connection of the client's 16, also while a wait is undone.
+/// How many locks are held in the second round.
 const NAMES: u64 = 8;
 
 /// How many requests a task makes for a lock that is held.

@@ -7,7 +7,6 @@ mod jumps;
 mod mariadb;
 mod pgbouncer;
 mod postgres;
-pub mod rows;
 mod runs;
 mod stopped;
 

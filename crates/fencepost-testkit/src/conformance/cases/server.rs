@@ -210,7 +210,6 @@ pub(super) async fn a_clock_set_back_keeps_no_dead_holder(stage: Stage) {
     let listing = client.list("", &fencepost_core::Page::default()).await.expect("it answers");
     let mut holders = listing.resources.iter().flat_map(|info| info.holders());
     assert!(holders.all(|holder| holder.expires_in.unwrap_or_default() <= ttl), "{listing:?}");
-    // Of row locks, the first claim of a client removes what dead clients have left.
     let after = stage.client_of(ttl).await;
     for name in names {
         let next = tokio::time::timeout(ttl + SOON, lock(&after, name, X)).await;
