@@ -1,0 +1,3 @@
+module github.com/fencepost/fencepost/clients/go
+
+go 1.21

@@ -1,0 +1,121 @@
+package fencepost
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"time"
+)
+
+// silence is how long a stream may say nothing. It says something every 3 s.
+const silence = 10 * time.Second
+
+// longestWait is the longest wait with a limit that a stream may ask for.
+const longestWait = 300 * time.Second
+
+// events reads server-sent events.
+type events struct {
+	lines *bufio.Scanner
+	alarm *time.Timer
+}
+
+func (e *events) next() (event string, data *answer, err error) {
+	e.alarm.Reset(silence)
+	for e.lines.Scan() {
+		field, value, _ := strings.Cut(e.lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "event":
+			event = value
+		case "data":
+			data = &answer{}
+			return event, data, json.Unmarshal([]byte(value), data)
+		}
+	}
+	if e.lines.Err() != nil {
+		return "", nil, e.lines.Err()
+	}
+	return "", nil, io.EOF
+}
+
+// byStream asks for a lock that the service renews.
+func (m *Mutex) byStream(ctx context.Context, wait time.Duration, asked moment) (*Held, error) {
+	var patience patience
+	for {
+		request, left := m.request, wait-asked.elapsed()
+		switch {
+		case wait < 0:
+			request.Wait = "forever"
+		case wait > 0:
+			request.Wait = text(min(max(left, time.Millisecond), longestWait))
+		}
+		held, err := m.listen(ctx, request, &patience)
+		switch {
+		case err == nil:
+			return held, nil
+		case ctx.Err() != nil:
+			return nil, &Error{kind: ctx.Err()}
+		case errors.Is(err, ErrTimeout) && left > longestWait:
+			continue
+		}
+		if err := patience.wait(ctx, m.client, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// listen opens a stream, and returns when the lock is granted.
+func (m *Mutex) listen(ctx context.Context, request request, patience *patience) (*Held, error) {
+	streaming, stop := context.WithCancel(context.Background())
+	granted := context.AfterFunc(ctx, stop)
+	events, sent := &events{alarm: time.AfterFunc(silence, stop)}, now()
+	response, err := m.client.open(streaming, "/v1/hold", "", request)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	events.lines = bufio.NewScanner(response.Body)
+	for {
+		event, data, err := events.next()
+		switch {
+		case err != nil:
+			stop()
+			return nil, &Error{kind: errAgain, Detail: "the stream has ended: " + err.Error()}
+		case event == "waiting":
+			patience.answered()
+		case event == "refused":
+			stop()
+			return nil, data.problem()
+		case event == "granted":
+			held := newHeld(ctx, m, data, sent)
+			context.AfterFunc(held.renewal, stop)
+			if !granted() {
+				_ = held.Unlock()
+				return nil, ctx.Err()
+			}
+			go held.follow(events, sent)
+			return held, nil
+		}
+	}
+}
+
+// follow reads the events of a lock that is held.
+func (h *Held) follow(events *events, sent moment) {
+	defer events.alarm.Stop()
+	for {
+		event, data, err := events.next()
+		switch {
+		case err != nil:
+			h.end(&Error{Name: h.name, kind: ErrLost, Loss: "expired", Detail: "the stream has ended: " + err.Error()})
+			return
+		case event == "held":
+			h.extend(sent, data.valid())
+		case event == "lost":
+			h.end(&Error{Name: h.name, kind: ErrLost, Loss: lossOf(data), Why: data.Why, Detail: data.Detail})
+			return
+		}
+	}
+}
