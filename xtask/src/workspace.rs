@@ -13,7 +13,10 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// The workspace of this xtask.
     pub(crate) fn find() -> Workspace {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // Cargo sets it for the program, too. A build folder that was copied into another clone has a program that was built for the first
+        // one, and cargo takes it for fresh.
+        let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
+        let here = Path::new(&here);
         let root = here.parent().unwrap_or(here).to_path_buf();
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |path| root.join(path));
