@@ -1,7 +1,7 @@
 //! Builds with other features, systems and compilers than those of the tests.
 
 use crate::process::on_path;
-use crate::runner::{Done, passed};
+use crate::runner::{Done, counted, passed};
 use crate::workspace::Workspace;
 use std::path::Path;
 
@@ -51,6 +51,30 @@ pub(crate) fn macos(workspace: &Workspace) -> Result<Done, String> {
     let cargo = workspace.cargo("macOS", &[&arguments[..], &features].concat());
     cargo.env("CC", "false").env("CXX", "false").run()?;
     passed()
+}
+
+/// Tests on Linux what other systems have: the library with its network engines, and the verbs that start no program.
+pub(crate) fn portable(workspace: &Workspace) -> Result<Done, String> {
+    let build = |step: &str, arguments: &[&str]| {
+        let cargo = workspace.cargo(step, arguments);
+        // A folder of its own, because the flags change each crate.
+        let cargo = cargo.env("CARGO_TARGET_DIR", &workspace.scratch("portable").to_string_lossy());
+        cargo.env("RUSTFLAGS", "--cfg fencepost_portable -D warnings").run()
+    };
+    let command = ["--package", "fencepost-cli", "--no-default-features", "--features"];
+    let all =
+        [&["check", "--quiet"], &command[..], &["etcd,http,mysql,postgres,redis,serve,zookeeper"]].concat();
+    build("portable command", &all)?;
+    let tests = [
+        [&["test"], &command[..], &["redis", "--test", "portable"]].concat(),
+        ["test", "--package", "fencepost-testkit", "--test", "conformance"].to_vec(),
+        ["test", "--package", "fencepost-redis", "--test", "conformance", "--", "one::"].to_vec(),
+    ];
+    let mut text = String::new();
+    for test in &tests {
+        text += &build("portable tests", test)?.text;
+    }
+    counted(&text)
 }
 
 /// Checks the workspace with the oldest Rust that it promises, where rustup has that toolchain.

@@ -22,6 +22,15 @@ pub(crate) fn passed() -> Result<Done, String> {
 /// What a step does.
 pub(crate) type Work<'a> = Box<dyn FnOnce() -> Result<Done, String> + Send + 'a>;
 
+/// Counts the tests that ran, by the harness's own lines; none at all is a failure.
+pub(crate) fn counted(text: &str) -> Result<Done, String> {
+    let results = text.lines().filter_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next());
+    match results.filter_map(|count| count.parse::<usize>().ok()).sum() {
+        0 => Err("no test ran".to_owned()),
+        count => Ok(Done::Passed(format!("{count} tests"))),
+    }
+}
+
 /// Steps and what became of them. One that fails does not keep the others from running.
 pub(crate) struct Runner {
     only: Vec<String>,
@@ -199,5 +208,12 @@ mod tests {
         let mut runner = Runner::new(&["nothing is called so".to_owned()], false);
         runner.step("first", passed);
         assert!(!runner.finish());
+    }
+
+    #[test]
+    fn tests_are_counted_over_all_binaries() {
+        let text = "test result: ok. 3 passed; 0 failed;\nother\ntest result: ok. 14 passed; 0 failed;\n";
+        assert!(matches!(counted(text), Ok(Done::Passed(count)) if count == "17 tests"));
+        assert!(counted("test result: FAILED. 3 passed; 1 failed;").is_err());
     }
 }

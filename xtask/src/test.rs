@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change is merged.
 
 use crate::process::{FOLDER, Program};
-use crate::runner::{Done, Runner, Work, passed};
+use crate::runner::{Done, Runner, Work, counted, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
 use crate::{dist, drivers, features, layout, manifests, packages, readme, tree};
@@ -120,6 +120,7 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         run.step("packages", || features::packages(workspace));
         run.step("each feature alone", || features::alone(workspace));
         run.step("macOS", || features::macos(workspace));
+        run.step("portable", || features::portable(workspace));
         run.step("oldest Rust", || features::oldest_rust(workspace));
         run.step("both ends of the driver's range", || drivers::both_ends(workspace));
         run.step("beside other users of SQLite", || drivers::beside(workspace));
@@ -219,15 +220,6 @@ fn threads(tests: Program) -> Program {
     tests.env(THREADS, &(3 * cores).div_ceil(2).min(8).to_string())
 }
 
-/// Counts the tests that ran, by the harness's own lines; none at all is a failure.
-fn counted(text: &str) -> Result<Done, String> {
-    let results = text.lines().filter_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next());
-    match results.filter_map(|count| count.parse::<usize>().ok()).sum() {
-        0 => Err("no test ran".to_owned()),
-        count => Ok(Done::Passed(format!("{count} tests"))),
-    }
-}
-
 /// Builds the checker and the suite against bugs put into the memory engine on purpose, and runs them. Returns the output.
 fn planted(workspace: &Workspace, options: &[&str]) -> Result<String, String> {
     let (package, feature) = ("fencepost-testkit", "planted");
@@ -254,16 +246,4 @@ fn planted_tests(folder: &Path, feature: &str) -> Result<Vec<String>, String> {
         }
     }
     if tests.is_empty() { Err(format!("{}: no test needs {needs}", folder.display())) } else { Ok(tests) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Done, counted};
-
-    #[test]
-    fn tests_are_counted_over_all_binaries() {
-        let text = "test result: ok. 3 passed; 0 failed;\nother\ntest result: ok. 14 passed; 0 failed;\n";
-        assert!(matches!(counted(text), Ok(Done::Passed(count)) if count == "17 tests"));
-        assert!(counted("test result: FAILED. 3 passed; 1 failed;").is_err());
-    }
 }

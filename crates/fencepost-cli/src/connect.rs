@@ -314,7 +314,16 @@ pub(crate) fn notice(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses the file of this machine.
+#[cfg(any(not(target_os = "linux"), fencepost_portable))]
+fn local_file() -> Result<PathBuf, Failure> {
+    Err(Failure::usage(
+        "a file of locks needs Linux; choose an engine with a server by -b URL, like -b redis://host",
+    ))
+}
+
 /// Returns the file of this machine.
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 fn local_file() -> Result<PathBuf, Failure> {
     let folder = state_folder().ok_or_else(|| {
         Failure::new(

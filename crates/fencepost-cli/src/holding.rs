@@ -1,12 +1,10 @@
 //! The locks that the command holds: one, or several at once.
 
 use std::future::poll_fn;
-use std::os::unix::ffi::OsStringExt;
 use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{Client, Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
-use fencepost_sqlite as sqlite;
 
 use crate::args::ModeArgs;
 use crate::audit;
@@ -14,11 +12,20 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::log::Outcome;
 use crate::show;
-use crate::supervise::{HeldLocks, Pin};
 use crate::wait::Wait;
 
 /// The guards of one grant, sorted by name; never empty.
 pub(crate) struct Holding(Vec<Guard>);
+
+/// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
+#[derive(Debug, Default)]
+pub(crate) struct Pin {
+    /// As long as any process has this open, the grant lives.
+    pub(crate) lock: Option<std::os::fd::OwnedFd>,
+    /// Where to write that it is over all the same.
+    pub(crate) over: Option<Vec<u8>>,
+}
 
 /// Whom to ask for what.
 #[derive(Debug)]
@@ -146,14 +153,16 @@ impl Holding {
     /// # Errors
     ///
     /// No descriptor is left.
+    #[cfg(all(target_os = "linux", not(fencepost_portable)))]
     pub(crate) fn pin(&mut self) -> std::io::Result<Pin> {
         let native = self.0.first_mut().and_then(Guard::native);
-        let Some(holding) = native.and_then(|native| native.downcast_ref::<sqlite::Holding>()) else {
+        let Some(holding) = native.and_then(|native| native.downcast_ref::<fencepost_sqlite::Holding>())
+        else {
             return Ok(Pin::default());
         };
         Ok(Pin {
             lock: Some(holding.descriptor()?),
-            over: Some(holding.side_file().into_os_string().into_vec()),
+            over: Some(holding.side_file().into_os_string().into_encoded_bytes()),
         })
     }
 
@@ -236,14 +245,14 @@ impl Holding {
         }
         first
     }
-}
 
-impl HeldLocks for Holding {
-    fn end(&self) -> u64 {
+    /// Returns when it ends unless it is renewed, in nanoseconds of the clock of leases.
+    pub(crate) fn end(&self) -> u64 {
         self.0.iter().map(|guard| guard.valid_until().as_nanos()).min().unwrap_or(0)
     }
 
-    async fn lost(&self) -> String {
+    /// Resolves with the reason when it is lost. May be dropped and called again.
+    pub(crate) async fn lost(&self) -> String {
         let mut waits: Vec<_> = self.0.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
         poll_fn(|cx| {
             for (guard, lost) in &mut waits {
@@ -269,7 +278,8 @@ impl HeldLocks for Holding {
         .await
     }
 
-    fn last_renewal_error(&self) -> Option<String> {
+    /// Returns why it could not be renewed, if that is so.
+    pub(crate) fn last_renewal_error(&self) -> Option<String> {
         self.0.iter().find_map(Guard::last_renewal_error).map(|trouble| show::visible(&trouble))
     }
 }

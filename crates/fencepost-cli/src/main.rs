@@ -1,5 +1,8 @@
 //! The command `fencepost`: it runs a program only while a lock is held, and shows and evicts holders.
 
+// Not on Linux: `run` and `demo` are refused, and what they alone use is in no use.
+#![cfg_attr(any(not(target_os = "linux"), fencepost_portable), allow(dead_code))]
+
 #[macro_use]
 mod log;
 
@@ -7,11 +10,13 @@ mod acquire;
 mod args;
 mod audit;
 mod cli;
+mod clock;
 mod connect;
 mod duration;
 #[cfg(feature = "serve")]
 mod events;
 mod exit;
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod guardian;
 mod holding;
 mod lease;
@@ -20,8 +25,11 @@ mod runs;
 mod settings;
 mod settings_file;
 mod show;
+#[cfg_attr(any(not(target_os = "linux"), fencepost_portable), path = "signals/portable.rs")]
 mod signals;
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod supervise;
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod terminal;
 mod textfile;
 mod time;
@@ -46,26 +54,18 @@ use crate::exit::{Failure, USAGE};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::verbs::{
-    acquire as acquire_verb, completions, config, copy_to, demo, doctor, evict, extend, hold, ls, man, queue,
-    release, run, schema,
+    acquire as acquire_verb, completions, config, copy_to, doctor, evict, extend, hold, ls, man, queue,
+    release, schema,
 };
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
+use crate::verbs::{demo, run};
 
 fn main() -> ExitCode {
     signals::let_writes_fail();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let first = arguments.get(1).and_then(|word| word.to_str());
-    if matches!(first, Some(guardian::GUARDIAN | guardian::CHILD)) {
-        log::set_up_inner();
-    }
-    match first {
-        Some(guardian::GUARDIAN) => return guardian::main(&arguments[2..]).into(),
-        Some(guardian::CHILD) => return guardian::child_main(&arguments[2..]).into(),
-        Some(fencepost_demo::PART) => {
-            let arguments: Vec<_> =
-                arguments[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            return fencepost_demo::part(&arguments);
-        }
-        _ => {}
+    #[cfg(all(target_os = "linux", not(fencepost_portable)))]
+    if let Some(code) = inner(&arguments) {
+        return code;
     }
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let cli = match Cli::try_parse_from(arguments) {
@@ -92,6 +92,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs as a process that the command itself has started. `None`: it was started by somebody else.
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
+fn inner(arguments: &[OsString]) -> Option<ExitCode> {
+    let first = arguments.get(1).and_then(|word| word.to_str())?;
+    if matches!(first, guardian::GUARDIAN | guardian::CHILD) {
+        log::set_up_inner();
+    }
+    match first {
+        guardian::GUARDIAN => Some(guardian::main(&arguments[2..]).into()),
+        guardian::CHILD => Some(guardian::child_main(&arguments[2..]).into()),
+        fencepost_demo::PART => {
+            let arguments: Vec<_> =
+                arguments[2..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            Some(fencepost_demo::part(&arguments))
+        }
+        _ => None,
+    }
+}
+
 /// Runs a verb. A verb that handles signals blocks them before any thread exists.
 fn start(cli: Cli) -> Result<u8, Failure> {
     match &cli.verb {
@@ -103,10 +122,13 @@ fn start(cli: Cli) -> Result<u8, Failure> {
     log::set_up(&cli.global).map_err(Failure::usage)?;
     let settings = &Settings::load(&cli.global)?;
     match cli.verb {
+        #[cfg(all(target_os = "linux", not(fencepost_portable)))]
         Verb::Run(args) => {
             let mut signals = Signals::block()?;
             wait_for(run::run(args, settings, &mut signals))
         }
+        #[cfg(any(not(target_os = "linux"), fencepost_portable))]
+        Verb::Run(args) => args.refuse("run"),
         Verb::Acquire(args) => {
             let mut signals = Signals::block()?;
             wait_for(acquire_verb::run(args, settings, &mut signals))
@@ -130,7 +152,10 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Evict(args) => wait_for(evict::run(args, settings)),
         Verb::Permits(args) => wait_for(verbs::permits::run(args, settings)),
         Verb::Doctor(args) => wait_for(doctor::run(args, settings)),
+        #[cfg(all(target_os = "linux", not(fencepost_portable)))]
         Verb::Demo(args) => demo::run(args, settings),
+        #[cfg(any(not(target_os = "linux"), fencepost_portable))]
+        Verb::Demo(args) => args.refuse("demo"),
         Verb::Schema(args) => wait_for(schema::run(args, settings)),
         Verb::Config(args) => config::run(&args, settings),
         Verb::Completions(_) | Verb::CopyTo(_) | Verb::Man(_) => Ok(0),

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use fencepost_core::{Backoff, margin};
@@ -13,38 +12,18 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::clock::{nanos, now};
 use crate::exit::LOST;
 use crate::guardian::{
-    self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace, nanos,
-    now,
+    self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace,
 };
+use crate::holding::{Holding, Pin};
 use crate::log;
 use crate::signals::{Signals, ends, stop_self};
 use crate::terminal::{Terminal, reads_keyboard};
 
 /// Why nothing was run after a pause between the grant and the program's start.
 const LATE: &str = "the lease ended before the program could start";
-
-/// A lock that is held: what the supervisor must know of it.
-pub(crate) trait HeldLocks {
-    /// When it ends unless it is renewed, in nanoseconds of CLOCK_BOOTTIME.
-    fn end(&self) -> u64;
-
-    /// Resolves with the reason when it is lost. May be dropped and called again.
-    fn lost(&self) -> impl Future<Output = String>;
-
-    /// Why it could not be renewed, if that is so.
-    fn last_renewal_error(&self) -> Option<String>;
-}
-
-/// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
-#[derive(Debug, Default)]
-pub(crate) struct Pin {
-    /// As long as any process has this open, the grant lives.
-    pub(crate) lock: Option<OwnedFd>,
-    /// Where to write that it is over all the same.
-    pub(crate) over: Option<Vec<u8>>,
-}
 
 /// The action on the program when the lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -118,11 +97,7 @@ fn kept(ttl: Duration, end: u64) -> Duration {
 /// # Errors
 ///
 /// The guardian could not be started: the program did not run.
-pub(crate) async fn supervise(
-    job: Job<'_>,
-    view: &impl HeldLocks,
-    signals: &mut Signals,
-) -> io::Result<Ended> {
+pub(crate) async fn supervise(job: Job<'_>, view: &Holding, signals: &mut Signals) -> io::Result<Ended> {
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_ours) && reads_keyboard();
     let end = view.end();
@@ -222,7 +197,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn hear(&mut self, event: Event, view: &impl HeldLocks) {
+    fn hear(&mut self, event: Event, view: &Holding) {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
             Event::Late => {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::args::{ReleaseArgs, WaitArgs};
+use crate::clock::now;
 use crate::connect::CLEANUP;
 use crate::exit::Failure;
-use crate::guardian::now;
 use crate::signals::{Signals, ends, ends_wait, suspend};
 
 /// How long one attempt may take, however short the waiting time is.
@@ -22,7 +22,7 @@ pub(crate) struct Wait {
     /// Whether the request may pass those that wait.
     pub(crate) unfair: bool,
     bound: Option<Duration>,
-    /// In nanoseconds of CLOCK_BOOTTIME.
+    /// In nanoseconds of [`now`].
     start: u64,
 }
 

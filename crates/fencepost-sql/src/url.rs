@@ -307,7 +307,7 @@ pub async fn dial((host, port): &(String, u16), pinned: bool) -> io::Result<TcpS
     sockopt::set_tcp_keepidle(&stream, Duration::from_secs(5))?;
     sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(2))?;
     sockopt::set_tcp_keepcnt(&stream, 3)?;
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(fencepost_portable)))]
     sockopt::set_tcp_user_timeout(&stream, 11_000)?;
     if pinned {
         rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty())?;

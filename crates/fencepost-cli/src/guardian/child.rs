@@ -15,7 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, getppid};
 
 use super::protocol::{Setup, receive_start};
-use super::{CHILD, fault_point, now};
+use super::{CHILD, fault_point};
+use crate::clock::now;
 use crate::log;
 use crate::terminal::Terminal;
 

@@ -41,7 +41,7 @@ pub(crate) use child::main as child_main;
 pub(crate) use fault::fault_point;
 pub(crate) use link::{IdleGuardian, Link, Plan, check_proc};
 pub(crate) use protocol::{Begin, Event, Order, Why};
-pub(crate) use timer::{floor, grace, nanos, now};
+pub(crate) use timer::{floor, grace};
 use tree::names_of_descendants;
 pub(crate) use tree::{own_children, signal_descendants};
 
@@ -50,6 +50,7 @@ use phase::{Phase, ROUNDS, Step};
 use protocol::{Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
+use crate::clock::{nanos, now};
 use crate::log;
 use crate::show::visible;
 

@@ -1,22 +1,10 @@
-//! The guardian's clock: CLOCK_BOOTTIME, which goes on while the machine is suspended.
+//! The guardian's timer on CLOCK_BOOTTIME, and the times that a lease allows.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use nix::time::{ClockId as Clock, clock_gettime};
-
-/// Now, in nanoseconds of CLOCK_BOOTTIME.
-pub(crate) fn now() -> u64 {
-    // The call fails only for clocks that the kernel does not know; this one is there since Linux 2.6.39.
-    clock_gettime(Clock::CLOCK_BOOTTIME).map_or(0, |time| nanos(Duration::from(time)))
-}
-
-/// A duration in nanoseconds; what does not fit is forever.
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// The grace a lease allows: the user's, but never more than a third of the lease.
 pub(crate) fn grace(wish: Duration, ttl: Duration) -> Duration {
@@ -65,6 +53,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::now;
 
     const fn secs(n: u64) -> Duration {
         Duration::from_secs(n)

@@ -16,7 +16,6 @@ use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
-use crate::supervise::HeldLocks;
 use crate::wait::{End, Wait, unless_ended};
 
 /// Hold a lock until standard input ends or a signal arrives.

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod copy_to;
+#[cfg_attr(any(not(target_os = "linux"), fencepost_portable), path = "linux_only.rs")]
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod evict;
@@ -15,7 +16,10 @@ pub(crate) mod man;
 pub(crate) mod permits;
 pub(crate) mod queue;
 pub(crate) mod release;
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 pub(crate) mod run;
+#[cfg(any(not(target_os = "linux"), fencepost_portable))]
+pub(crate) use demo as run;
 pub(crate) mod schema;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;

@@ -10,17 +10,18 @@ use nix::sys::prctl;
 
 use crate::acquire::{Answer, busy, warn};
 use crate::args::{DegradeArgs, END, LOSS, ModeArgs, ReleaseArgs, TIME, WAITING, WaitArgs, check_reason};
+use crate::clock::{nanos, now};
 use crate::connect::{
     Options, choose, close, connect, connect_pinned, degrade, finish, granted_to_connections, notice,
 };
 use crate::duration;
 use crate::exit::{Failure, LOST, OWN, TIMED_OUT, UNREACHABLE};
-use crate::guardian::{self, Abandoned, IdleGuardian, grace, nanos, now, own_children};
-use crate::holding::{Holding, OncePer, Request};
+use crate::guardian::{self, Abandoned, IdleGuardian, grace, own_children};
+use crate::holding::{Holding, OncePer, Pin, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
-use crate::supervise::{Ended, HeldLocks, Job, OnLost, Pin, Status, supervise};
+use crate::supervise::{Ended, Job, OnLost, Status, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
 /// The shortest lease: below it, a renewal that is a little late would stop the program.

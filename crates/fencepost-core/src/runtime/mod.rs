@@ -10,12 +10,12 @@ pub(crate) mod spawner;
 pub(crate) mod supervisor;
 pub(crate) mod thread;
 // Its test runs on Linux as well.
-#[cfg(any(test, not(target_os = "linux")))]
-#[cfg_attr(target_os = "linux", allow(dead_code))]
+#[cfg(any(test, not(target_os = "linux"), fencepost_portable))]
+#[cfg_attr(all(target_os = "linux", not(fencepost_portable)), allow(dead_code))]
 mod portable_timer;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(not(target_os = "linux"), fencepost_portable))]
 use portable_timer as timer;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod timer;
 
 use std::fmt;

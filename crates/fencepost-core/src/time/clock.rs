@@ -238,9 +238,9 @@ impl fmt::Debug for Clock {
 fn boot_now() -> Moment {
     use nix::time::{ClockId, clock_gettime};
     // Linux always has CLOCK_BOOTTIME (since 2.6.39); where it is missing, the monotonic clock is what there is.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(fencepost_portable)))]
     const SOURCE: ClockId = ClockId::CLOCK_BOOTTIME;
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), fencepost_portable))]
     const SOURCE: ClockId = ClockId::CLOCK_MONOTONIC;
     let t = clock_gettime(SOURCE).expect("the system has no monotonic clock");
     Moment::from_nanos(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)

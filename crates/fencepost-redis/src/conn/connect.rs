@@ -138,7 +138,7 @@ async fn stream(address: &Address, security: Option<&Security>) -> io::Result<St
 fn watch(stream: &TcpStream) {
     // An option that the system does not support is skipped: calls time out by themselves.
     let _ = sockopt::set_socket_keepalive(stream, true);
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(fencepost_portable)))]
     {
         let _ = sockopt::set_tcp_keepidle(stream, Duration::from_secs(6));
         let _ = sockopt::set_tcp_keepintvl(stream, Duration::from_secs(3));
