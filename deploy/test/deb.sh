@@ -2,7 +2,8 @@
 . "$(dirname "$0")/lib.sh"
 
 needs lintian debootstrap unshare:util-linux rpm
-lintian --fail-on error,warning --allow-root "$deb" > "$work/lintian" 2>&1 || { cat "$work/lintian"; fail "lintian"; }
+# That of the other processor type, too.
+lintian --fail-on error,warning --allow-root "$RELEASE"/*.deb > "$work/lintian" 2>&1 || { cat "$work/lintian"; fail "lintian"; }
 ok "lintian finds no error and no warning"
 
 root=$work/root
@@ -36,8 +37,15 @@ ok "remove keeps the locks and the settings"
 inside 'apt-get -qq purge fencepost && test ! -e /var/lib/fencepost && test ! -e /etc/fencepost.toml' > "$work/purged" 2>&1 || { cat "$work/purged"; fail "purge"; }
 ok "purge deletes both"
 
+rpm=$RELEASE/fencepost-$VERSION-1.$(uname -m).rpm
 mkdir "$work/rpm"
-rpm --root "$work/rpm" --install --nodeps --noscripts "$RELEASE/fencepost-$VERSION-1.$(uname -m).rpm" > "$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm"; }
-[ "$(chroot "$work/rpm" /usr/bin/fencepost --version)" = "fencepost $VERSION" ] || fail "the program of the RPM package"
-[ "$(rpm -qp --scripts "$RELEASE/fencepost-$VERSION-1.$(uname -m).rpm" | grep -c scriptlet)" = 3 ] || fail "the scripts of the RPM package"
-ok "the RPM package is installed into an empty root, and its program runs"
+# Its scripts are run by the shell of the root that Debian's package has left.
+for to in "$work/rpm --noscripts" "$root"; do
+    rpm --root $to --install --nodeps "$rpm" > "$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm --root $to"; }
+    rpm --root ${to% *} --verify --nodeps fencepost || fail "rpm --verify"
+    [ "$(chroot ${to% *} /usr/bin/fencepost --version)" = "fencepost $VERSION" ] || fail "the program of the RPM package"
+done
+rpm --root "$root" --erase fencepost > "$work/rpm.log" 2>&1 || { cat "$work/rpm.log"; fail "rpm --erase"; }
+[ ! -e "$root/usr/bin/fencepost" ] && [ ! -e "$root/usr/lib/systemd/system/fencepost.service" ] || fail "rpm --erase leaves files"
+[ "$(rpm -qp --scripts "$rpm" | grep -c scriptlet)" = 3 ] || fail "the scripts of the RPM package"
+ok "the RPM package is installed into an empty root and into one with a shell, verified, run and erased"

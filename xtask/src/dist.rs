@@ -26,14 +26,21 @@ const TESTS: [&str; 8] =
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// All parts for the other processor type.
+const CROSS: &str = "cross";
+
+/// Names the compiler for it, if rustup has no standard library for that type and a distribution has.
+const CROSS_RUSTC: &str = "CROSS_RUSTC";
+
 /// The parts of a release, the programs that make them, and how to get these.
-const PARTS: [(&str, &[(&str, &str)]); 6] = [
+const PARTS: [(&str, &[(&str, &str)]); 7] = [
     ("binary", &[]),
     ("packages", &[("nfpm", "go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2")]),
     ("image", &[("buildah", "apt-get install buildah")]),
     ("wheel", &[("python3", "apt-get install python3")]),
     ("npm", &[("npm", "apt-get install npm")]),
     ("sbom", &[("cargo-cyclonedx", "cargo install --locked cargo-cyclonedx")]),
+    (CROSS, &[]),
 ];
 
 /// The names of one processor type.
@@ -50,14 +57,55 @@ const PROCESSORS: [Processor; 2] = [
     Processor { name: "aarch64", debian: "arm64", node: "arm64" },
 ];
 
+impl Processor {
+    /// That of this machine, and the other one.
+    fn both() -> Result<[&'static Processor; 2], String> {
+        let [first, second] = &PROCESSORS;
+        match std::env::consts::ARCH {
+            here if here == first.name => Ok([first, second]),
+            here if here == second.name => Ok([second, first]),
+            here => Err(format!("there are no packages for {here}")),
+        }
+    }
+
+    fn target(&self) -> String {
+        format!("{}-unknown-linux-gnu", self.name)
+    }
+
+    /// The C compiler of another machine, which links as well.
+    fn compiler(&self) -> String {
+        format!("{}-linux-gnu-gcc", self.name)
+    }
+
+    /// Says what is missing to build for it on another machine.
+    fn missing(&self, workspace: &Workspace) -> Result<Option<String>, String> {
+        let (target, compiler, debian) = (self.target(), self.compiler(), self.debian);
+        let rustc = std::env::var(CROSS_RUSTC).unwrap_or_else(|_| "rustc".to_owned());
+        let ask = ["--print", "target-libdir", "--target", &target];
+        let libraries = workspace.program("dist target", &rustc, &ask).run()?.text;
+        let mut missing = Vec::new();
+        if !libraries.lines().any(|folder| Path::new(folder.trim()).is_dir()) {
+            missing.push(format!(
+                "Rust's standard library (rustup target add {target}, or another compiler in {CROSS_RUSTC})"
+            ));
+        }
+        if !on_path(&compiler) {
+            let cpu = self.name.replace('_', "-");
+            missing
+                .push(format!("{compiler} (apt-get install gcc-{cpu}-linux-gnu libc6-dev-{debian}-cross)"));
+        }
+        Ok((!missing.is_empty()).then(|| missing.join(", ")))
+    }
+}
+
 /// Returns the names of the parts.
 pub(crate) fn parts() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|(part, _)| *part)
 }
 
 /// Builds the file and returns its path.
-fn build(workspace: &Workspace) -> Result<PathBuf, String> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+fn build(workspace: &Workspace, processor: &Processor) -> Result<PathBuf, String> {
+    let target = processor.target();
     // With a target, the flags are those of the program alone: a library that the compiler loads cannot be static.
     let arguments =
         ["build", "--profile", "dist", "--locked", "--package", "fencepost-cli", "--target", &target];
@@ -70,10 +118,23 @@ fn build(workspace: &Workspace) -> Result<PathBuf, String> {
     let remapped = places.each_ref().map(|place| format!("--remap-path-prefix={place}"));
     let flags: Vec<&str> = FLAGS.into_iter().chain(remapped.iter().map(String::as_str)).collect();
     let c_flags = places.each_ref().map(|place| format!("-ffile-prefix-map={place}"));
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", &flags.join("\u{1f}")).env("CFLAGS", &c_flags.join(" ")).run()?;
-    let built = workspace.target().join(&target).join("dist/fencepost");
+    let cargo = cargo.env("CARGO_ENCODED_RUSTFLAGS", &flags.join("\u{1f}")).env("CFLAGS", &c_flags.join(" "));
+    if processor.name != std::env::consts::ARCH {
+        let (name, compiler) = (target.replace('-', "_"), processor.compiler());
+        let linker = format!("CARGO_TARGET_{}_LINKER", name.to_uppercase());
+        let mut cargo = cargo.env(&linker, &compiler).env(&format!("CC_{name}"), &compiler);
+        // A folder of its own: cargo takes another compiler's builds for stale ones.
+        let folder = workspace.scratch(CROSS);
+        cargo = cargo.env("CARGO_TARGET_DIR", &folder.to_string_lossy());
+        if let Ok(rustc) = std::env::var(CROSS_RUSTC) {
+            cargo = cargo.env("RUSTC", &rustc);
+        }
+        cargo.run()?;
+        return Ok(folder.join(&target).join("dist/fencepost"));
+    }
+    cargo.run()?;
     let file = workspace.target().join("dist/fencepost");
-    copy(&built, &file)?;
+    copy(&workspace.target().join(&target).join("dist/fencepost"), &file)?;
     Ok(file)
 }
 
@@ -108,6 +169,8 @@ struct Release<'a> {
     workspace: &'a Workspace,
     processor: &'static Processor,
     binary: PathBuf,
+    /// The same for this machine: it writes its manual and completions.
+    native: PathBuf,
     /// The files that go into the parts.
     stage: PathBuf,
     /// The files that are published.
@@ -133,47 +196,69 @@ pub(crate) fn dist(workspace: &Workspace, only: &[String], sign_key: Option<&Pat
             missing.join("\n")
         ));
     }
-    println!("building with optimisation …");
-    let binary = build(workspace)?;
-    println!("{}: {}", binary.display(), size(&binary)?);
-    let release = Release::new(workspace, binary)?;
-    for part in parts().filter(|part| wanted(part)) {
-        match part {
-            "packages" => release.packages()?,
-            "image" => release.image()?,
-            "wheel" => release.wheel()?,
-            "npm" => release.npm()?,
-            "sbom" => release.sbom()?,
-            _ => {}
+    let [here, other] = Processor::both()?;
+    let missing = if wanted(CROSS) { other.missing(workspace)? } else { None };
+    if let Some(missing) = &missing {
+        if !only.is_empty() {
+            return Err(format!("{CROSS}: missing for {}: {missing}", other.name));
         }
+        println!("{} is skipped, because something is missing: {missing}", other.name);
+    }
+    println!("building with optimisation …");
+    let native = build(workspace, here)?;
+    println!("{}: {}", native.display(), size(&native)?);
+    if only != [CROSS] {
+        let release = Release::new(workspace, here, native.clone(), native.clone())?;
+        parts().filter(|part| wanted(part)).try_for_each(|part| release.part(part))?;
+    }
+    if wanted(CROSS) && missing.is_none() {
+        let binary = build(workspace, other)?;
+        println!("{}: {}", binary.display(), size(&binary)?);
+        let release = Release::new(workspace, other, binary, native)?;
+        parts().try_for_each(|part| release.part(part))?;
     }
     if only.is_empty() {
-        release.checksums(sign_key)?;
+        checksums(workspace, sign_key)?;
     }
     Ok(true)
 }
 
 impl<'a> Release<'a> {
-    fn new(workspace: &'a Workspace, binary: PathBuf) -> Result<Self, String> {
-        let arch = std::env::consts::ARCH;
-        let processor = PROCESSORS.iter().find(|known| known.name == arch);
-        let processor = processor.ok_or_else(|| format!("there are no packages for {arch}"))?;
+    fn new(
+        workspace: &'a Workspace,
+        processor: &'static Processor,
+        binary: PathBuf,
+        native: PathBuf,
+    ) -> Result<Self, String> {
         let time = workspace.program("time of the commit", "git", &["log", "-1", "--format=%ct"]).run()?.text;
         let epoch = time.trim().parse().map_err(|error| format!("git log: {time}: {error}"))?;
-        let out = workspace.target().join("dist/release");
+        let out = folder(workspace);
         fs::create_dir_all(&out).map_err(failed(&out))?;
         let release = Release {
             workspace,
             processor,
             binary,
+            native,
             stage: workspace.target().join("dist/stage"),
             out,
             epoch,
         };
         fresh(&release.stage)?;
-        let name = format!("fencepost-{VERSION}-{arch}-linux");
+        let name = format!("fencepost-{VERSION}-{}-linux", processor.name);
         copy(&release.binary, &release.out.join(name))?;
         Ok(release)
+    }
+
+    /// Makes a part. The file itself is there already.
+    fn part(&self, part: &str) -> Result<(), String> {
+        match part {
+            "packages" => self.packages(),
+            "image" => self.image(),
+            "wheel" => self.wheel(),
+            "npm" => self.npm(),
+            "sbom" => self.sbom(),
+            _ => Ok(()),
+        }
     }
 
     /// A program that makes a part, in a folder of the staged files.
@@ -230,7 +315,7 @@ impl<'a> Release<'a> {
         self.staged("packages", "packages/packages")?;
         let folder = self.stage.join("packages");
         copy(&self.binary, &folder.join("fencepost"))?;
-        let binary = self.binary.to_string_lossy();
+        let binary = self.native.to_string_lossy();
         let help = self.run("packages", &binary, &["help"])?;
         let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         let verbs =
@@ -297,7 +382,9 @@ impl<'a> Release<'a> {
         let place = ["--root", &layers, "--runroot", &running, "--storage-driver", "vfs"];
         // The name is in the archive, so that `podman load` gives it to the image.
         let name = format!("ghcr.io/fencepost/fencepost:{VERSION}");
-        let build = ["build", "--quiet", "--format", "oci", "--timestamp", &epoch, "--tag", &name, "."];
+        let platform = format!("linux/{}", self.processor.debian);
+        let build = ["build", "--quiet", "--format", "oci", "--platform", &platform, "--timestamp", &epoch];
+        let build = [&build[..], &["--tag", &name, "."]].concat();
         self.run("image", "buildah", &[&place[..], &build].concat())?;
         // The layout's files are put into an archive whose bytes depend on nothing else.
         let layout = format!("oci:layout:{name}");
@@ -352,7 +439,7 @@ impl<'a> Release<'a> {
 
     /// The list of the crates in the program.
     fn sbom(&self) -> Result<(), String> {
-        let target = format!("{}-unknown-linux-gnu", self.processor.name);
+        let target = self.processor.target();
         let file = format!("fencepost-{VERSION}-{}.cdx", self.processor.name);
         let arguments = [
             "cyclonedx",
@@ -382,29 +469,35 @@ impl<'a> Release<'a> {
         }
         Ok(())
     }
+}
 
-    /// The checksums of all files, and their signature.
-    fn checksums(&self, sign_key: Option<&Path>) -> Result<(), String> {
-        let out = self.out.to_string_lossy();
-        let in_out = |step: &str, program: &str, arguments: &[&str]| {
-            self.workspace.program_in(&self.out, step, program, arguments).run()
-        };
-        let _ = fs::remove_file(self.out.join("SHA256SUMS"));
-        let _ = fs::remove_file(self.out.join("SHA256SUMS.sig"));
-        let sums = in_out("dist sums", "sh", &["-c", "LC_ALL=C sha256sum -- *"])?.text;
-        write(&self.out.join("SHA256SUMS"), &sums)?;
-        if let Some(key) = sign_key {
-            let key = key.to_string_lossy();
-            in_out("dist sign", "ssh-keygen", &["-Y", "sign", "-f", &key, "-n", "fencepost", "SHA256SUMS"])?;
-        }
-        println!("{out}:\n{sums}");
-        Ok(())
+/// Where the files are that are published.
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("dist/release")
+}
+
+/// The checksums of all files, and their signature.
+fn checksums(workspace: &Workspace, sign_key: Option<&Path>) -> Result<(), String> {
+    let out = folder(workspace);
+    let in_out = |step: &str, program: &str, arguments: &[&str]| {
+        workspace.program_in(&out, step, program, arguments).run()
+    };
+    let _ = fs::remove_file(out.join("SHA256SUMS"));
+    let _ = fs::remove_file(out.join("SHA256SUMS.sig"));
+    let sums = in_out("dist sums", "sh", &["-c", "LC_ALL=C sha256sum -- *"])?.text;
+    write(&out.join("SHA256SUMS"), &sums)?;
+    if let Some(key) = sign_key {
+        let key = key.to_string_lossy();
+        in_out("dist sign", "ssh-keygen", &["-Y", "sign", "-f", &key, "-n", "fencepost", "SHA256SUMS"])?;
     }
+    println!("{}:\n{sums}", out.display());
+    Ok(())
 }
 
 /// Builds the file, and runs it on a root that has nothing else.
 pub(crate) fn check(workspace: &Workspace) -> Result<Done, String> {
-    let file = build(workspace)?;
+    let [here, _] = Processor::both()?;
+    let file = build(workspace, here)?;
     let size = size(&file)?;
     let space = ["--user", "--map-root-user", "--mount", "--pid", "--fork", "true"];
     if workspace.program("static binary", "unshare", &space).run().is_err() {

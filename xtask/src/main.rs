@@ -50,7 +50,8 @@ enum Command {
         /// Install the Debian packages that the tests need, as root with apt-get
         #[arg(long)]
         install: bool,
-        /// Run the checks of other builds as well: licences, single features, the oldest Rust, macOS, the static file
+        /// Run the checks of other builds as well: licences, single features, the oldest Rust, macOS, what other systems
+        /// have, the static file
         #[arg(long)]
         all: bool,
         /// Print the names of the steps and stop
@@ -81,7 +82,7 @@ enum Command {
         write: bool,
     },
     /// Build all that a release publishes, in target/dist/release; `dist binary`: only the command as one static, stripped file,
-    /// target/dist/fencepost
+    /// target/dist/fencepost. The other processor type (`dist cross`) is skipped if its standard library or linker is missing
     Dist {
         #[arg(value_name = "PART", help = format!("Parts to build: {} (default: all)", dist::parts().collect::<Vec<_>>().join(", ")))]
         parts: Vec<String>,
