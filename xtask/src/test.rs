@@ -221,16 +221,18 @@ fn threads(tests: Program) -> Program {
 }
 
 /// Builds the checker and the suite against bugs put into the memory engine on purpose, and runs them. Returns the output.
+///
+/// The packages and features are those of the other tests, so that their dependencies are compiled already. The programs that the tests
+/// start have a folder of their own, because the other tests start theirs at the same time.
 fn planted(workspace: &Workspace, options: &[&str]) -> Result<String, String> {
-    let (package, feature) = ("fencepost-testkit", "planted");
-    let tests = planted_tests(&workspace.root().join("crates").join(package).join("tests"), feature)?;
-    // Without the drivers, which would be built with optimisation for this alone.
-    let few = ["--no-default-features", "--features", feature];
-    let mut arguments = vec!["test", "--profile", "planted", "--package", package];
-    arguments.extend(few);
+    let tests = planted_tests(&workspace.root().join("crates/fencepost-testkit/tests"), "planted")?;
+    let mut arguments = vec!["test", "--workspace", "--features", "fencepost-testkit/planted"];
+    arguments.extend(FEATURES);
     arguments.extend(options);
     arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
-    Ok(workspace.cargo("planted bugs", &arguments).run()?.text)
+    let cargo = workspace.cargo("planted bugs", &arguments);
+    let cargo = cargo.env("CARGO_BUILD_BUILD_DIR", &workspace.target().to_string_lossy());
+    Ok(cargo.env("CARGO_TARGET_DIR", &workspace.scratch("planted").to_string_lossy()).run()?.text)
 }
 
 /// Returns the test programs that the feature changes. The others have run without it.

@@ -28,11 +28,9 @@ pub mod forgery;
 pub mod forked;
 pub mod history;
 pub mod needs;
-#[cfg(feature = "drivers")]
 pub mod redis;
 pub mod server;
 pub mod sim;
-#[cfg(feature = "drivers")]
 pub mod sql;
 pub mod wait;
 pub mod witness;

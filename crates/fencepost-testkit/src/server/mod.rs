@@ -1,7 +1,6 @@
 //! Real servers for tests: on free ports, in temporary folders, ended with the test in every case.
 
 mod certificate;
-#[cfg(feature = "drivers")]
 pub(crate) mod clock;
 mod process;
 mod proxied;
