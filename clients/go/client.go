@@ -115,7 +115,7 @@ func Open(config Config) (*Client, error) {
 	if client.tokenFile == "" {
 		return client, nil
 	}
-	if _, err := client.reread(); err != nil {
+	if _, err := client.replaced(""); err != nil {
 		return nil, err
 	}
 	return client, nil
@@ -127,8 +127,8 @@ func (c *Client) String() string { return "fencepost.Client" + fmt.Sprint(c.urls
 // GoString is String.
 func (c *Client) GoString() string { return c.String() }
 
-// reread reads the access token from its file, and returns whether it has changed.
-func (c *Client) reread() (bool, error) {
+// replaced reads the access token from its file, and returns whether it is another one than that which was used.
+func (c *Client) replaced(used Secret) (bool, error) {
 	if c.tokenFile == "" {
 		return false, nil
 	}
@@ -138,9 +138,8 @@ func (c *Client) reread() (bool, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.token
 	c.token = Secret(strings.TrimSpace(string(text)))
-	return was != c.token, nil
+	return c.token != used, nil
 }
 
 // answer has the fields of all answers and events.
@@ -183,10 +182,10 @@ func lossOf(a *answer) string {
 func (c *Client) open(ctx context.Context, path, key string, body any) (*http.Response, error) {
 	current := c.current.Load()
 	response, err := c.send(ctx, current, path, key, body)
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, errReplaced) {
 		response, err = c.send(ctx, current, path, key, body)
 	}
-	if errors.Is(err, errChanged) {
+	if errors.Is(err, errReplaced) {
 		err = &Error{kind: ErrDenied, Detail: "the service refuses the access token"}
 	}
 	if errors.Is(err, errAgain) || errors.Is(err, ErrCertificate) {
@@ -210,10 +209,11 @@ func (c *Client) send(ctx context.Context, current uint64, path, key string, bod
 		request.Header.Set("Idempotency-Key", key)
 	}
 	c.mu.Lock()
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+string(c.token))
-	}
+	token := c.token
 	c.mu.Unlock()
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+string(token))
+	}
 	response, err := c.http.Do(request)
 	var untrusted *tls.CertificateVerificationError
 	switch {
@@ -229,8 +229,8 @@ func (c *Client) send(ctx context.Context, current uint64, path, key string, bod
 		return nil, err
 	}
 	if answer.Status == http.StatusUnauthorized {
-		if changed, err := c.reread(); err == nil && changed {
-			return nil, errChanged
+		if replaced, err := c.replaced(token); err == nil && replaced {
+			return nil, errReplaced
 		}
 	}
 	return nil, answer.problem()

@@ -25,9 +25,9 @@ var (
 	// ErrUnsupported says that the engine behind the service cannot do this.
 	ErrUnsupported = errors.New("not supported")
 
-	errAgain   = errors.New("no answer that counts")
-	errHasRun  = errors.New("the job has run")
-	errChanged = errors.New("the access token was replaced")
+	errAgain    = errors.New("no answer that counts")
+	errHasRun   = errors.New("the job has run")
+	errReplaced = errors.New("the access token was replaced")
 )
 
 // Error is each error of this package. Its kind is found by [errors.Is]; if a context ended the wait, also by the error of the context.

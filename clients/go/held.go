@@ -111,6 +111,7 @@ func (h *Held) release(exitCode *int) error {
 			ExitCode *int   `json:"exit_code,omitempty"`
 		}{h.lease, exitCode}
 	}
+	h.check() // the time may be over, and the alarm late
 	h.mu.Lock()
 	left := h.look()
 	h.mu.Unlock()
