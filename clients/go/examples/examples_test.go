@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	fencepost "github.com/fencepost/fencepost/clients/go"
 	"github.com/fencepost/fencepost/clients/go/internal/service"
+	_ "github.com/lib/pq"
 )
 
 const page = "../../../docs/clients/go.md"
@@ -49,14 +51,28 @@ type run struct {
 	lines   *bufio.Scanner
 }
 
+// built is the folder of the programs.
+var built string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if built, err = os.MkdirTemp("", "fencepost-examples-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(built)
+		if out, err := exec.Command("go", "build", "-o", built, "./...").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%v: %s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
 // start starts a program of this folder, in an empty folder.
 func start(t *testing.T, url, program string, arguments ...string) *run {
 	t.Helper()
-	built := filepath.Join(t.TempDir(), program)
-	if out, err := exec.Command("go", "build", "-o", built, "./"+program).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	command := exec.Command(built, arguments...)
+	command := exec.Command(filepath.Join(built, program), arguments...)
 	command.Dir, command.Env, command.Stderr = t.TempDir(), append(os.Environ(), "FENCEPOST_URL="+url), os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {
