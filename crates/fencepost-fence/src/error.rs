@@ -1,4 +1,6 @@
-//! Errors: a name that cannot be used, and a token that is refused.
+//! Errors: a name that cannot be used, a token that is refused, and a lock that is held.
+
+use std::time::Duration;
 
 /// A name of a table or column that a statement cannot contain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,7 +10,7 @@ pub struct InvalidName {
     pub(crate) why: &'static str,
 }
 
-/// A read or a write that did not take place.
+/// A read, a write or a lock that did not take place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<E> {
@@ -33,6 +35,34 @@ pub enum Error<E> {
         /// The token that does not fit.
         token: u64,
     },
+    /// The name of a lock breaks a rule. Nothing was sent.
+    #[error(
+        "a lock cannot have this name: {why}; use 1 to 255 bytes of UTF-8 without control characters or white space at the ends"
+    )]
+    BadName {
+        /// The rule that the name breaks.
+        why: &'static str,
+    },
+    /// Another transaction had the lock for longer than [`RowLocks::wait`](crate::RowLocks::wait). This transaction goes on as it was.
+    #[error(
+        "the lock {name:?} is still held by another transaction after {wait:?}; try again later, or wait for longer"
+    )]
+    Busy {
+        /// The name of the lock.
+        name: String,
+        /// How long it was waited for.
+        wait: Duration,
+    },
+    /// The table of row locks is missing.
+    #[error(
+        "the table of row locks is missing; create it by the statement that RowLocks::create_table returns, and grant SELECT, INSERT and UPDATE on it"
+    )]
+    NoTable(#[source] E),
+    /// The database has no row locks.
+    #[error(
+        "SQLite has no row locks; begin the transaction with BEGIN IMMEDIATE, which lets one writer in at a time"
+    )]
+    NoRowLocks,
     /// The driver failed. The write may have taken effect; repeating it with the same token is safe.
     #[error(transparent)]
     Driver(#[from] E),

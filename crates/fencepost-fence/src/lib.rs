@@ -1,4 +1,4 @@
-//! Checks fencing tokens where the data is.
+//! Checks fencing tokens where the data is, and locks names inside of your own transactions.
 //!
 //! A lock is advice. A holder that is paused for longer than its lease writes late, beside its successor. Only the place of the
 //! write can refuse that. So each row keeps the greatest token that it has seen, and a statement with a smaller one changes nothing.
@@ -23,7 +23,10 @@
 //! # }
 //! ```
 //!
-//! The crate takes no lock, and does not stop a writer whose statements have no token and whose table has no
+//! A lock that has to commit with a change belongs into the transaction of that change. [`RowLocks`] describes `lock_row`, which takes
+//! such a lock and returns its token. It needs no other part of fencepost.
+//!
+//! The crate does not stop a writer whose statements have no token and whose table has no
 //! trigger. Tokens of two engines cannot be compared.
 
 #![forbid(unsafe_code)]
@@ -32,6 +35,13 @@
 
 mod dialect;
 mod error;
+#[cfg_attr(
+    not(any(feature = "mysql_async", feature = "sqlx", feature = "tokio-postgres")),
+    expect(dead_code, reason = "the drivers use it")
+)]
+mod lock_row;
+#[cfg(feature = "mysql_async")]
+pub mod mysql_async;
 pub mod object;
 pub mod redis;
 #[cfg(feature = "rusqlite")]
@@ -46,4 +56,5 @@ mod trigger;
 
 pub use dialect::Dialect;
 pub use error::{Error, InvalidName};
+pub use lock_row::RowLocks;
 pub use table::Table;

@@ -1,15 +1,20 @@
-//! Reads and writes through sqlx 0.9.
+//! Reads, writes and row locks through sqlx 0.9.
 
 use crate::error::bigint;
-use crate::{Dialect, Error, InvalidName, Table};
+use crate::lock_row::Session;
+use crate::{Dialect, Error, InvalidName, RowLocks, Table};
 use sqlx_core::arguments::IntoArguments;
+use sqlx_core::column::ColumnIndex;
 use sqlx_core::connection::Connection;
 use sqlx_core::database::Database;
+use sqlx_core::decode::Decode;
 use sqlx_core::encode::Encode;
 use sqlx_core::executor::Executor;
 use sqlx_core::query::{Query, query};
 use sqlx_core::raw_sql::raw_sql;
+use sqlx_core::row::Row;
 use sqlx_core::sql_str::AssertSqlSafe;
+use sqlx_core::transaction::Transaction;
 use sqlx_core::types::Type;
 
 /// A query of sqlx, with the key and the token bound.
@@ -177,4 +182,130 @@ impl Rows {
             Dialect::Postgres | Dialect::Sqlite => values(query.bind(key).bind(token)),
         }
     }
+}
+
+/// Locks a name in a transaction of PostgreSQL or MySQL, and returns a fencing token. The table is
+/// [`fencepost_row`](RowLocks::create_table).
+///
+/// The transaction holds the lock until it ends. [`RowLocks`] says what that guarantees. On MySQL call this before the transaction reads
+/// anything, or begin it as `READ COMMITTED`.
+///
+/// ```
+/// # use sqlx_core::{pool::Pool, query::query};
+/// # use sqlx_postgres::Postgres;
+/// use fencepost_fence::sqlx::lock_row;
+///
+/// # async fn sell(pool: Pool<Postgres>) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut tx = pool.begin().await?;
+/// let token = lock_row(&mut tx, "stock/42").await?;
+/// query("UPDATE stock SET pieces = pieces - 3 WHERE id = 42 AND pieces >= 3").execute(&mut *tx).await?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::BadName`] for a name that no lock can have, and [`Error::NoRowLocks`] for SQLite: nothing was sent. [`Error::NoTable`] if the
+/// table is missing. [`Error::Driver`]: the server refused, as after a deadlock, or the connection failed. Roll the transaction back
+/// after both.
+///
+/// # Cancel safety
+/// A dropped future leaves the transaction with the lock or without it. Roll the transaction back. The drop of one that a pool began does
+/// that; on a connection of your own the drop rolls back with the connection's next use.
+pub async fn lock_row<DB>(
+    transaction: &mut Transaction<'_, DB>,
+    name: &str,
+) -> Result<u64, Error<sqlx_core::Error>>
+where
+    DB: Database,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'v> String: Encode<'v, DB>,
+    String: Type<DB>,
+    for<'v> i64: Decode<'v, DB>,
+    i64: Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    lock_row_with(transaction, name, &RowLocks::new()).await
+}
+
+/// The same as [`lock_row`] with another table, or with a limit for the wait.
+///
+/// # Errors
+/// Those of [`lock_row`]. [`Error::Busy`] if another transaction still had the lock after [`RowLocks::wait`]: this transaction goes on as
+/// it was.
+///
+/// # Cancel safety
+/// That of [`lock_row`]. With a limit, `innodb_lock_wait_timeout` of a session of MySQL may be left at the limit: close the connection.
+pub async fn lock_row_with<DB>(
+    transaction: &mut Transaction<'_, DB>,
+    name: &str,
+    locks: &RowLocks,
+) -> Result<u64, Error<sqlx_core::Error>>
+where
+    DB: Database,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'v> String: Encode<'v, DB>,
+    String: Type<DB>,
+    for<'v> i64: Decode<'v, DB>,
+    i64: Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    let dialect = match DB::NAME {
+        "PostgreSQL" => Dialect::Postgres,
+        "MySQL" => Dialect::MySql,
+        _ => return Err(Error::NoRowLocks),
+    };
+    locks.lock(&mut Locking { transaction, dialect }, name).await
+}
+
+struct Locking<'a, 't, DB: Database> {
+    transaction: &'a mut Transaction<'t, DB>,
+    dialect: Dialect,
+}
+
+impl<DB> Session for Locking<'_, '_, DB>
+where
+    DB: Database,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'v> String: Encode<'v, DB>,
+    String: Type<DB>,
+    for<'v> i64: Decode<'v, DB>,
+    i64: Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    type Error = sqlx_core::Error;
+
+    fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    async fn run(&mut self, text: String) -> Result<(), sqlx_core::Error> {
+        raw_sql(AssertSqlSafe(text)).execute(&mut **self.transaction).await.map(drop)
+    }
+
+    async fn number(&mut self, text: String, name: Option<&str>) -> Result<Option<i64>, sqlx_core::Error> {
+        let mut query: Bound<DB> = query(AssertSqlSafe(text));
+        if let Some(name) = name {
+            query = query.bind(name.to_owned());
+        }
+        let row = query.fetch_optional(&mut **self.transaction).await?;
+        row.map(|row| row.try_get(0)).transpose()
+    }
+
+    fn is_late(error: &sqlx_core::Error) -> bool {
+        is_coded(error, "55P03", "1205 ")
+    }
+
+    fn is_without_table(error: &sqlx_core::Error) -> bool {
+        is_coded(error, "42P01", "1146 ")
+    }
+}
+
+/// Whether an error of the server has this code of PostgreSQL, or begins with this number of MySQL, whose code means many errors.
+fn is_coded(error: &sqlx_core::Error, code: &str, number: &str) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    error.code().is_some_and(|own| own == code) || error.to_string().starts_with(number)
 }

@@ -1,9 +1,11 @@
-//! Reads and writes through tokio-postgres.
+//! Reads, writes and row locks through tokio-postgres.
 
 use crate::error::bigint;
-use crate::{Dialect, Error, InvalidName, Table};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{GenericClient, Row};
+use crate::lock_row::Session;
+use crate::{Dialect, Error, InvalidName, RowLocks, Table};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{GenericClient, Row, Transaction};
 
 /// The read and the write of a row, with fixed columns.
 ///
@@ -88,5 +90,83 @@ impl Rows {
     ) -> Result<Error<tokio_postgres::Error>, tokio_postgres::Error> {
         let exists = client.query_opt(&self.exists, &[key]).await?.is_some();
         Ok(Error::no_row(exists, token))
+    }
+}
+
+/// Locks a name in a transaction, and returns a fencing token. The table is [`fencepost_row`](RowLocks::create_table).
+///
+/// The transaction holds the lock until it ends. [`RowLocks`] says what that guarantees.
+///
+/// ```
+/// # async fn example(mut client: tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use fencepost_fence::tokio_postgres::lock_row;
+///
+/// let mut tx = client.transaction().await?;
+/// let token = lock_row(&mut tx, "stock/42").await?;
+/// tx.execute("UPDATE stock SET pieces = pieces - 3 WHERE id = 42 AND pieces >= 3", &[]).await?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::BadName`] for a name that no lock can have: nothing was sent. [`Error::NoTable`] if the table is missing.
+/// [`Error::Driver`]: the server refused or the connection failed. Roll the transaction back after both.
+///
+/// # Cancel safety
+/// A dropped future leaves the transaction with the lock or without it. Roll the transaction back, which its drop does.
+pub async fn lock_row(
+    transaction: &mut Transaction<'_>,
+    name: &str,
+) -> Result<u64, Error<tokio_postgres::Error>> {
+    lock_row_with(transaction, name, &RowLocks::new()).await
+}
+
+/// The same as [`lock_row`] with another table, or with a limit for the wait.
+///
+/// # Errors
+/// Those of [`lock_row`]. [`Error::Busy`] if another transaction still had the lock after [`RowLocks::wait`]: this transaction goes on as
+/// it was.
+///
+/// # Cancel safety
+/// That of [`lock_row`].
+pub async fn lock_row_with(
+    transaction: &mut Transaction<'_>,
+    name: &str,
+    locks: &RowLocks,
+) -> Result<u64, Error<tokio_postgres::Error>> {
+    locks.lock(&mut Locking(transaction), name).await
+}
+
+struct Locking<'a, 't>(&'a mut Transaction<'t>);
+
+impl Session for Locking<'_, '_> {
+    type Error = tokio_postgres::Error;
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn run(&mut self, text: String) -> Result<(), tokio_postgres::Error> {
+        self.0.batch_execute(&text).await
+    }
+
+    async fn number(
+        &mut self,
+        text: String,
+        name: Option<&str>,
+    ) -> Result<Option<i64>, tokio_postgres::Error> {
+        // Not prepared: a pooler in transaction mode may give each transaction another connection.
+        let name = name.as_ref().map(|name| (name as &(dyn ToSql + Sync), Type::TEXT));
+        let rows = self.0.query_typed(&text, name.as_slice()).await?;
+        rows.first().map(|row| row.try_get(0)).transpose()
+    }
+
+    fn is_late(error: &tokio_postgres::Error) -> bool {
+        error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    }
+
+    fn is_without_table(error: &tokio_postgres::Error) -> bool {
+        error.code() == Some(&SqlState::UNDEFINED_TABLE)
     }
 }
