@@ -9,6 +9,7 @@ import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
@@ -17,6 +18,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
@@ -68,7 +70,7 @@ public final class Fencepost implements AutoCloseable {
         return builder(addresses).build();
     }
 
-    /** Makes a client step by step. With several addresses a request goes to the next one if the first does not answer. */
+    /** Makes a client step by step. Without addresses they come from the environment's {@code FENCEPOST_URL}. With several addresses a request goes to the next one if the first does not answer. */
     public static Builder builder(String... addresses) {
         return new Builder(addresses);
     }
@@ -119,8 +121,24 @@ public final class Fencepost implements AutoCloseable {
                 // Its holder learns of the loss by `check`.
             }
         }
-        timer.shutdownNow();
         workers.shutdown();
+        try {
+            // Releases of leases that were lost are under way.
+            workers.awaitTermination(1, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        timer.shutdownNow();
+        workers.shutdownNow();
+    }
+
+    /** Runs this in the background, unless the client is closed. */
+    void background(Runnable task) {
+        try {
+            workers.execute(task);
+        } catch (RejectedExecutionException e) {
+            // What is not released ends with its lease.
+        }
     }
 
     private Request request(String name, String mode, Integer permits) {
@@ -206,7 +224,7 @@ public final class Fencepost implements AutoCloseable {
             workers.submit(() -> service.repeat(call, 0, Service.PATIENCE, false, service.new Tries())).get(1, TimeUnit.SECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-        } catch (ExecutionException | TimeoutException | java.util.concurrent.RejectedExecutionException e) {
+        } catch (ExecutionException | TimeoutException | RejectedExecutionException e) {
             // The place is lost 5 s after the last request.
         }
     }
@@ -399,7 +417,7 @@ public final class Fencepost implements AutoCloseable {
 
     /** The settings of a client. */
     public static final class Builder {
-        private final java.util.List<URI> addresses;
+        private final List<URI> addresses;
         private String token = System.getenv("FENCEPOST_SERVICE_TOKEN");
         private Path tokenFile;
         private Path authority;
@@ -409,7 +427,11 @@ public final class Fencepost implements AutoCloseable {
 
         private Builder(String... addresses) {
             if (addresses.length == 0) {
-                throw new IllegalArgumentException("the client needs an address, such as http://127.0.0.1:7070");
+                String text = System.getenv("FENCEPOST_URL");
+                if (text == null || text.isBlank()) {
+                    throw new IllegalArgumentException("the client needs an address, such as http://127.0.0.1:7070, or FENCEPOST_URL");
+                }
+                addresses = text.strip().split("[, ]+");
             }
             this.addresses = Stream.of(addresses).map(address -> URI.create(address.replaceAll("/+$", ""))).toList();
         }

@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -20,9 +21,10 @@ import java.util.function.Consumer;
 public final class Lease implements AutoCloseable {
     private static final long SHORTEST_PAUSE = 100;
     private static final long LONGEST_PAUSE = 1_000;
+    private static final long STEP = 10;
 
     private final Fencepost client;
-    private final Request request;
+    private volatile Request request;
     private final String lease;
     private final long token;
     private final Moment granted;
@@ -42,9 +44,7 @@ public final class Lease implements AutoCloseable {
         this.granted = sent;
         this.stream = stream;
         prolong(sent, grant);
-        if (request.keep() == Request.Keep.EXTENDED) {
-            renewAfter(valid / 3 - sent.elapsed(), SHORTEST_PAUSE);
-        }
+        renewAfter(valid / 3 - sent.elapsed(), SHORTEST_PAUSE);
     }
 
     /** The name of the lock. */
@@ -88,16 +88,63 @@ public final class Lease implements AutoCloseable {
      * worker.interrupt()}. It is not called after a release.
      */
     public void onLost(Consumer<Lost> told) {
-        lost.thenAcceptAsync(told, client.workers);
+        lost.thenAcceptAsync(told, client::background);
     }
 
     /** Waits until the lock is lost. A release by another thread does not end the wait. */
     public Lost awaitLoss() throws InterruptedException {
         try {
             return lost.get();
-        } catch (java.util.concurrent.ExecutionException e) {
+        } catch (ExecutionException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    /**
+     * Sets the length of the lease, which counts from now. A lease that is renewed needs this only to have another length from now on.
+     *
+     * @throws Lost if the lock was lost before
+     */
+    public void extend(Duration ttl) {
+        check();
+        synchronized (this) {
+            request = request.withTtl(ttl, request.keep());
+        }
+        try {
+            Service.Call call = Service.Call.of("/v1/leases/extend", Map.of("lease", lease, "ttl", request.ttlText()));
+            long patience = Math.min(remaining().toMillis(), Service.PATIENCE);
+            Service.Answer answer = client.service.repeat(call, 0, patience, false, client.service.new Tries());
+            if (answer.isCode("lease-ended")) {
+                Lost told = FencepostException.lost(name(), answer.body());
+                lose(told.loss(), told.why());
+                throw told;
+            } else if (answer.status() != 200) {
+                throw FencepostException.of(name(), answer.status(), answer.body());
+            }
+            prolong(answer.sent(), answer.body());
+            check();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** Gives the lock back after that time, for a job that is to hold it for a while after its end. Nothing renews it then. */
+    public void closeAfter(Duration time) {
+        synchronized (this) {
+            if (renewal != null) {
+                renewal.cancel(false);
+            }
+            request = request.withTtl(request.ttl(), Request.Keep.FIXED);
+        }
+        extend(time);
+        synchronized (this) {
+            isReleased = true;
+            end.cancel(false);
+            Runnable release = () -> releaseAfterLoss(Map.of("lease", lease));
+            client.timer.schedule(() -> client.background(release), valid - sent.elapsed(), TimeUnit.MILLISECONDS);
+        }
+        client.leases.remove(this);
+        client.listener.ended(name(), Duration.ofMillis(granted.elapsed()), null);
     }
 
     /**
@@ -138,7 +185,7 @@ public final class Lease implements AutoCloseable {
                 loss = release(body, Math.min(left, Service.PATIENCE));
             } else {
                 // Evicted, it is free for the next one as soon as its holder has stopped.
-                client.workers.execute(() -> releaseAfterLoss(body));
+                client.background(() -> releaseAfterLoss(body));
             }
         } finally {
             if (wasHeld) {
@@ -173,7 +220,7 @@ public final class Lease implements AutoCloseable {
     private void releaseAfterLoss(Map<String, Object> body) {
         try {
             client.service.once(Service.Call.of("/v1/leases/release", body), Service.LIMIT);
-        } catch (IOException | InterruptedException | FencepostException e) {
+        } catch (IOException | InterruptedException | RuntimeException e) {
             // The lease ends at its time.
         } finally {
             endStream();
@@ -196,7 +243,8 @@ public final class Lease implements AutoCloseable {
             return;
         }
         this.sent = sent;
-        this.valid = ((Number) answer.get("valid_ms")).longValue();
+        long told = ((Number) answer.get("valid_ms")).longValue();
+        this.valid = request.keep() == Request.Keep.FIXED ? Math.min(told, request.ttl().toMillis()) : told;
         endAfter(valid - sent.elapsed());
     }
 
@@ -209,12 +257,13 @@ public final class Lease implements AutoCloseable {
                 // The timer's clock is another one.
                 if (isHeld()) {
                     endAfter(Math.max(STEP, valid - this.sent.elapsed()));
+                } else if (request.keep() == Request.Keep.FIXED) {
+                    // The engine's lease is a little longer.
+                    client.background(() -> releaseAfterLoss(Map.of("lease", lease)));
                 }
             }
         }, Math.max(0, left), TimeUnit.MILLISECONDS);
     }
-
-    private static final long STEP = 10;
 
     synchronized void lose(String loss, String why) {
         if (!isReleased) {
@@ -223,8 +272,8 @@ public final class Lease implements AutoCloseable {
     }
 
     private synchronized void renewAfter(long left, long pause) {
-        if (!isReleased && !lost.isDone()) {
-            renewal = client.timer.schedule(() -> client.workers.execute(() -> renew(pause)), Math.max(0, left), TimeUnit.MILLISECONDS);
+        if (!isReleased && !lost.isDone() && request.keep() == Request.Keep.EXTENDED) {
+            renewal = client.timer.schedule(() -> client.background(() -> renew(pause)), Math.max(0, left), TimeUnit.MILLISECONDS);
         }
     }
 
@@ -233,7 +282,7 @@ public final class Lease implements AutoCloseable {
             return;
         }
         try {
-            Map<String, Object> body = Map.of("lease", lease, "ttl", Request.text(request.ttl()));
+            Map<String, Object> body = Map.of("lease", lease, "ttl", request.ttlText());
             // Half of what is left, so that there is time for another address.
             long limit = Math.max(SHORTEST_PAUSE, Math.min(Service.LIMIT, remaining().toMillis() / 2));
             Service.Answer answer = client.service.once(Service.Call.of("/v1/leases/extend", body), limit);

@@ -7,6 +7,8 @@ import java.util.Map;
 /** What is asked of the service, and how the lease is kept. */
 record Request(
         String name, String mode, Integer permits, Integer take, Duration ttl, Keep keep, String holder, String reason, Once.Window once) {
+    private static final Duration SHORTEST = Duration.ofSeconds(2);
+
     static final String EXCLUSIVE = "exclusive";
     static final String SHARED = "shared";
     static final String PERMITS = "permits";
@@ -48,7 +50,7 @@ record Request(
         body.put("mode", mode);
         body.put("permits", permits);
         body.put("take", take);
-        body.put("ttl", text(ttl));
+        body.put("ttl", ttlText());
         body.put("wait", wait);
         body.put("holder", holder);
         body.put("reason", reason);
@@ -57,6 +59,11 @@ record Request(
             body.put("once", Map.of("window", text(once.period()), "retry", once.retry()));
         }
         return body;
+    }
+
+    /** The lease that is asked for. Engines refuse very short ones, and this client itself ends one that nobody renews. */
+    String ttlText() {
+        return text(keep == Keep.FIXED && ttl.compareTo(SHORTEST) < 0 ? SHORTEST : ttl);
     }
 
     static String text(Duration duration) {
