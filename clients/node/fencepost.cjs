@@ -63,8 +63,9 @@ class Passing extends UnreachableError {
 const AGAIN = ['closing', 'in-progress', 'overloaded', 'too-many-requests', 'too-many-waiting', 'unreachable'];
 
 /** Makes the error for a problem of the service. Without a `code` something else has answered, for example a proxy. */
-function errorOf(status, problem) {
-  const { code, detail = `the answer has status ${status} and is none of the lock service` } = problem ?? {};
+function errorOf(status, problem, name) {
+  const { code, detail: text = `the answer has status ${status} and is none of the lock service` } = problem ?? {};
+  const detail = name ? `the lock ${name}: ${text}` : text;
   if (AGAIN.includes(code) || (!code && status >= 500)) return new Passing(detail);
   switch (code) {
     case 'busy': return new BusyError(detail, problem);
@@ -120,12 +121,15 @@ function milliseconds(duration) {
 /** Writes a duration for the service. */
 const text = (duration) => typeof duration === 'number' ? `${Math.ceil(duration)}ms` : duration;
 
+/** The longest time of a timer. */
+const LONGEST = 2 ** 31 - 1;
+
 /** Waits. Throws the reason of the signal when it is aborted. */
 function pause(time, signal) {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const end = () => { clearTimeout(timer); reject(signal.reason); };
-    const timer = setTimeout(() => { signal?.removeEventListener('abort', end); resolve(); }, time);
+    const timer = setTimeout(() => { signal?.removeEventListener('abort', end); resolve(); }, Math.min(time, LONGEST));
     signal?.addEventListener('abort', end, { once: true });
   });
 }
@@ -201,7 +205,7 @@ class Service {
    * Sends a request until it has an answer that counts, for `patience` milliseconds after the first failure. `body` makes the body of each
    * attempt. `isFinal` says which errors end it that are no invitation to try again. With `events` it returns the response itself.
    */
-  async call(path, body, { key, limit = 5000, signal, patience = 10_000, isFinal = () => true, at = this.#at, events, onFailure } = {}) {
+  async call(path, body, { key, limit = 5000, signal, patience = 10_000, isFinal = () => true, at = this.#at, events, name, onFailure } = {}) {
     let failed, wait = 0;
     for (;;) {
       const sent = moment(), token = this.#token;
@@ -216,7 +220,7 @@ class Service {
           return { ...answer, status, sent, at };
         }
         if (status === 401 && this.#hasNewToken(token)) continue;
-        error = errorOf(status, answer);
+        error = errorOf(status, answer, name);
       } catch (cause) {
         if (signal?.aborted) throw signal.reason;
         error = brokenBy(cause);
@@ -300,7 +304,7 @@ class Lease {
     this.#sent = sent;
     this.#valid = valid;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.isHeld() && this.#believe(sent, valid), Math.max(1, this.#left()));
+    this.#timer = setTimeout(() => this.isHeld() && this.#believe(sent, valid), Math.min(LONGEST, Math.max(1, this.#left())));
   }
 
   /** Looks at the clock: a process that was paused, or whose event loop was blocked, is told of the loss here. */
@@ -333,11 +337,13 @@ class Lease {
     const isFinal = (error) => error instanceof LostError;
     try {
       for (;;) {
-        await pause(this.#valid / 3 - elapsed(this.#sent), this.#stop.signal);
+        const next = this.#valid / 3 - elapsed(this.#sent);
+        await pause(next, this.#stop.signal);
         if (!this.isHeld()) return;
+        if (next > LONGEST) continue;
         const limit = Math.min(5000, Math.max(500, this.#valid / 3));
         const signal = this.#stop.signal;
-        const grant = await this.#service.call('/v1/leases/extend', body, { limit, signal, isFinal, onFailure, patience: Infinity });
+        const grant = await this.#service.call('/v1/leases/extend', body, { limit, signal, isFinal, onFailure, name: this.name, patience: Infinity });
         this.#failure = undefined;
         this.#believe(grant.sent, grant.valid_ms);
       }
@@ -352,7 +358,7 @@ class Lease {
     try {
       for await (const { event, ...data } of events) {
         if (event === 'held') this.#believe(sent, data.valid_ms);
-        if (event === 'lost') return this.#lose(new LostError(data.detail, data));
+        if (event === 'lost') return this.#lose(new LostError(`the lock ${this.name}: ${data.detail}`, data));
       }
     } catch (error) {
       this.#failure = error;
@@ -370,7 +376,7 @@ class Lease {
       } else if (this.isHeld()) {
         const patience = Math.min(10_000, this.#left());
         this.#end(new LostError(`the lock ${this.name} was released`, { loss: 'released' }));
-        await this.#service.call('/v1/leases/release', body, { patience });
+        await this.#service.call('/v1/leases/release', body, { patience, name: this.name });
       } else {
         // The holder has stopped, so the next one need not wait. Whether the service is told makes no difference to the loss.
         this.#service.callLater('/v1/leases/release', body, { patience: 0 });
@@ -441,7 +447,8 @@ class Client {
 
   /** Waits for a lock. Throws `BusyError` or `TimedOutError` if it is not granted within `wait`. */
   async lock(name, options = {}) {
-    const { ttl, holder, reason, mode = 'exclusive', permits, take, wait = Infinity, signal, hold, once } = { ...this.#defaults, ...options };
+    const { reason, mode = 'exclusive', permits, take, wait = Infinity, signal, hold, once } = options;
+    const { ttl, holder } = { ...this.#defaults, ...options };
     const limit = milliseconds(wait);
     signal?.throwIfAborted();
     const nested = permits === undefined && !once && this.#nested(name, mode);
@@ -542,7 +549,7 @@ class Client {
     let at;
     try {
       for (;;) {
-        const grant = await this.#service.call('/v1/acquire', body, { key, at, signal, limit: limit === 0 ? 5000 : 15_000 });
+        const grant = await this.#service.call('/v1/acquire', body, { name: request.name, key, at, signal, limit: limit === 0 ? 5000 : 15_000 });
         at = grant.at;
         // If it took too long, the repeated request extends the lease.
         if (grant.status !== 200 || elapsed(grant.sent) >= grant.valid_ms) continue;
@@ -551,8 +558,10 @@ class Client {
         return lease;
       }
     } catch (error) {
-      if (!(error instanceof LockError) || error instanceof UnreachableError) this.#service.callLater('/v1/withdraw', body, { key });
-      if (limit > 0 && error instanceof BusyError) throw new TimedOutError(error.message, error);
+      // The reason of a signal may be an error of this module, for example that of a lock around this one.
+      const gaveUp = signal?.aborted || error instanceof UnreachableError || !(error instanceof LockError);
+      if (gaveUp) this.#service.callLater('/v1/withdraw', body, { key });
+      if (!gaveUp && limit > 0 && error instanceof BusyError) throw new TimedOutError(error.message, error);
       throw error;
     }
   }
@@ -567,13 +576,13 @@ class Client {
       const stop = new AbortController(), cancel = () => stop.abort(signal.reason);
       signal?.addEventListener('abort', cancel);
       const late = () => stop.abort(new TimedOutError(`the lock ${request.name} was not granted in time`));
-      const timer = isLong && left < 2 ** 31 ? setTimeout(late, left) : undefined;
+      const timer = isLong && left <= LONGEST ? setTimeout(late, left) : undefined;
       let error;
       try {
-        const stream = await this.#service.call('/v1/hold', body, { limit: 10_000, signal: stop.signal, events: true });
+        const stream = await this.#service.call('/v1/hold', body, { name: request.name, limit: 10_000, signal: stop.signal, events: true });
         const events = read(stream);
         for await (const { event, ...data } of keptOpen(events)) {
-          if (event === 'refused') throw errorOf(data.status, data);
+          if (event === 'refused') throw errorOf(data.status, data, request.name);
           if (event !== 'granted') continue;
           const lease = new Lease(this.#service, request.name, request.mode, { ...data, sent: stream.sent });
           lease.follow(stream.response, stream.sent, events);
@@ -581,7 +590,8 @@ class Client {
         }
         error = brokenBy(new Error('the stream has ended'));
       } catch (cause) {
-        error = stop.signal.aborted ? stop.signal.reason : brokenBy(cause);
+        if (stop.signal.aborted) throw stop.signal.reason;
+        error = brokenBy(cause);
       } finally {
         signal?.removeEventListener('abort', cancel);
         clearTimeout(timer);
@@ -596,5 +606,5 @@ class Client {
 }
 
 module.exports = {
-  Client, Lock, LockError, BusyError, TimedOutError, LostError, DeniedError, UnreachableError, CertificateError, InvalidError, UnsupportedError,
+  Client, LockError, BusyError, TimedOutError, LostError, DeniedError, UnreachableError, CertificateError, InvalidError, UnsupportedError,
 };

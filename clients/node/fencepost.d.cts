@@ -86,8 +86,8 @@ export class Client implements AsyncDisposable {
   tryLock(name: string, options?: Omit<LockOptions, 'wait'>): Promise<Lock | undefined>;
 
   /**
-   * Runs `body` while a lock is held, and returns its result. Locks of the same name and mode that code in `body` takes are this lock. If the lock is
-   * lost, the error is a `LostError`; if `body` fails, it is the error of `body`, with the loss as its property `lost`.
+   * Runs `body` while a lock is held, and returns its result. Locks of the same name and mode that code in `body` takes are this lock. If
+   * the lock is lost, the error is a `LostError`; if `body` fails, it is the error of `body`, with the loss as its property `lost`.
    */
   run<T>(name: string, body: (lock: Lock) => T | Promise<T>, options?: LockOptions): Promise<T>;
 
@@ -95,8 +95,9 @@ export class Client implements AsyncDisposable {
   once<T>(name: string, options: OnceOptions, body: (lock: Lock) => T | Promise<T>): Promise<Once<T>>;
 
   /**
-   * Waits to be the leader, and calls `lead` whenever it is, again and again until `options.signal` is aborted. `lead` returns soon after its
-   * `signal` is aborted, which is at the loss and at the end of the election. An error of `lead` ends the election, unless its term is over.
+   * Waits to be the leader, and calls `lead` whenever it is, again and again until `options.signal` is aborted. `lead` returns soon after
+   * its `signal` is aborted, which is at the loss and at the end of the election. An error of `lead` ends the election, unless its term is
+   * over.
    */
   elect(name: string, lead: (lock: Lock, signal: AbortSignal) => unknown, options?: Omit<LockOptions, 'wait'>): Promise<void>;
 

@@ -1,4 +1,4 @@
 // The same module for both kinds of import, so that an error of one is an instance of the other's class.
 export {
-  Client, Lock, LockError, BusyError, TimedOutError, LostError, DeniedError, UnreachableError, CertificateError, InvalidError, UnsupportedError,
+  Client, LockError, BusyError, TimedOutError, LostError, DeniedError, UnreachableError, CertificateError, InvalidError, UnsupportedError,
 } from './fencepost.cjs';

@@ -1,4 +1,5 @@
-// Writes into PostgreSQL, which refuses the write of a holder that was paused for too long. The table has a column for the token:
+// Writes into PostgreSQL, which refuses the write of a holder that was paused for too long.
+// The table has a column for the token:
 // CREATE TABLE stock (id BIGINT PRIMARY KEY, pieces BIGINT NOT NULL, token BIGINT NOT NULL DEFAULT 0);
 import { Client } from 'fencepost-client';
 import pg from 'pg';

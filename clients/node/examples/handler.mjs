@@ -1,4 +1,5 @@
-// A request takes the lock of its order, works for a second, and answers. Another one for the same order waits for at most 3 s.
+// A request takes the lock of its order, works for a second, and answers.
+// Another request for the same order waits for at most 3 s.
 import http from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -25,5 +26,7 @@ const server = http.createServer(async (request, response) => {
     else answer(500, 'the order failed');
   }
 });
-server.listen(Number(process.env.PORT ?? 8080), '127.0.0.1', () => console.log(`listens at http://127.0.0.1:${server.address().port}`));
+server.listen(Number(process.env.PORT ?? 8080), '127.0.0.1', () => {
+  console.log(`listens at http://127.0.0.1:${server.address().port}`);
+});
 process.once('SIGTERM', () => server.close(() => locks.close()));

@@ -1,14 +1,16 @@
 // What behaviour.json does not have: the ways of Node.
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import fs from 'node:fs';
 import http from 'node:http';
+import { createRequire } from 'node:module';
 import test from 'node:test';
 import util from 'node:util';
 
 import * as fencepost from 'fencepost-client';
 
-import { service } from './kit.mjs';
+import { file, folder, Program, service } from './kit.mjs';
 
 const { BusyError, Client, InvalidError, LostError, TimedOutError, UnreachableError } = fencepost;
 
@@ -93,7 +95,8 @@ test('busy, timed out and unreachable are told apart', async (t) => {
   const lock = await locks.lock('job', { hold: true });
   for (const hold of [false, true]) {
     await assert.rejects(locks.lock('job', { wait: 0, hold }), (error) => error instanceof BusyError && !(error instanceof TimedOutError));
-    await assert.rejects(locks.lock('job', { wait: 300, hold }), (error) => error instanceof TimedOutError && error.holders[0].holder === 'first');
+    const late = (error) => error instanceof TimedOutError && error.holders[0].holder === 'first' && error.message.includes('job');
+    await assert.rejects(locks.lock('job', { wait: 300, hold }), late);
   }
   assert.equal(await locks.tryLock('job'), undefined);
   await lock.release();
@@ -101,4 +104,65 @@ test('busy, timed out and unreachable are told apart', async (t) => {
   await assert.rejects(locks.lock('job', { wait: 'soon' }), InvalidError);
   assert.throws(() => new Client('http://user:secret@host'), (error) => error instanceof InvalidError && !/secret/.test(error.message));
   await locks.close();
+});
+
+test('a wait that ends with the loss of another lock is withdrawn', async (t) => {
+  const { url } = await service(t);
+  const locks = new Client(url);
+  const taken = await locks.lock('job');
+  const reason = new LostError('the lock around it is lost');
+  const cancel = new AbortController();
+  const waits = assert.rejects(locks.lock('job', { signal: cancel.signal }), reason);
+  const look = async () => (await fetch(`${url}/v1/lock?name=job`)).json();
+  while ((await look()).waiters.length === 0);
+  cancel.abort(reason);
+  await waits;
+  await locks.close();
+  assert.equal((await look()).waiters.length, 0);
+  await taken.release();
+});
+
+test('without a clock that runs during a suspension, the earlier verdict of two clocks counts', async (t) => {
+  const { url } = await service(t);
+  const place = folder(t);
+  fs.writeFileSync(`${place}/clocks.cjs`, `
+    const fs = require('node:fs'), { openSync } = fs, { now } = Date;
+    fs.openSync = (path, ...rest) => { if (path === '/proc/uptime') throw new Error('not here'); return openSync(path, ...rest); };
+    Date.now = () => now() + (globalThis.ahead ?? 0);
+  `);
+  const program = `
+    const { Client } = require(${JSON.stringify(file('fencepost.cjs'))});
+    (async () => {
+      const locks = new Client(${JSON.stringify(url)}, { ttl: '30s' });
+      const one = await locks.lock('one'), two = await locks.lock('two', { ttl: '1s' });
+      globalThis.ahead = -60_000;
+      console.log(one.isHeld());
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1100);
+      console.log(two.isHeld(), two.loss.loss, two.signal.aborted);
+      globalThis.ahead = 60_000;
+      console.log(one.isHeld(), one.loss.loss);
+      for (const lock of [one, two]) await lock.release().catch((error) => console.log(error.name));
+      await locks.close();
+    })();
+  `;
+  const started = new Program(t, process.execPath, ['--require', `${place}/clocks.cjs`, '-e', program]);
+  assert.deepEqual(await started.end(), ['true', 'false expired true', 'false expired', 'LostError', 'LostError']);
+});
+
+test('the package that is published can be imported and required', async (t) => {
+  const place = folder(t);
+  const npm = (...args) => {
+    const done = spawnSync('npm', [...args, '--offline', '--no-audit', '--no-fund'], { cwd: place, encoding: 'utf8' });
+    assert.equal(done.status, 0, done.stderr);
+    return done.stdout.trim().split('\n').at(-1);
+  };
+  const packed = npm('pack', file());
+  fs.writeFileSync(`${place}/package.json`, '{}');
+  npm('install', `./${packed}`);
+  fs.writeFileSync(`${place}/a.mjs`, "import { Client } from 'fencepost-client'; console.log(typeof Client);");
+  fs.writeFileSync(`${place}/b.cjs`, "const { Client } = require('fencepost-client'); console.log(typeof Client);");
+  for (const name of ['a.mjs', 'b.cjs']) {
+    assert.deepEqual(await new Program(t, process.execPath, [name], { cwd: place }).end(), ['function']);
+  }
+  assert.ok(fs.existsSync(`${place}/node_modules/fencepost-client/fencepost.d.cts`));
 });
