@@ -25,6 +25,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongSupplier;
 import java.util.stream.Stream;
 
 /**
@@ -185,9 +186,9 @@ public final class Fencepost implements AutoCloseable {
         Service.Tries tries = service.new Tries();
         try {
             while (true) {
-                long left = wait == null ? Long.MAX_VALUE : wait.toMillis() - began.elapsed();
+                LongSupplier waits = () -> wait == null ? ROUND : Math.max(0, Math.min(ROUND, wait.toMillis() - began.elapsed()));
                 Service.Call call = new Service.Call("/v1/acquire", key, () -> request.body(waitOf(wait, began)));
-                Service.Answer answer = service.repeat(call, Math.max(0, Math.min(left, ROUND)), Service.PATIENCE, interruptibly, tries);
+                Service.Answer answer = service.repeat(call, waits, Service.PATIENCE, interruptibly, tries);
                 if (answer.status() == 200) {
                     return new Lease(this, request, answer.body(), answer.sent(), null);
                 }
@@ -221,7 +222,7 @@ public final class Fencepost implements AutoCloseable {
     private void withdraw(Request request, String key) {
         Service.Call call = new Service.Call("/v1/withdraw", key, () -> request.body(null));
         try {
-            workers.submit(() -> service.repeat(call, 0, Service.PATIENCE, false, service.new Tries())).get(1, TimeUnit.SECONDS);
+            workers.submit(() -> service.repeat(call, Service.NO_WAIT, Service.PATIENCE, false, service.new Tries())).get(1, TimeUnit.SECONDS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (ExecutionException | TimeoutException | RejectedExecutionException e) {

@@ -113,7 +113,7 @@ public final class Lease implements AutoCloseable {
         try {
             Service.Call call = Service.Call.of("/v1/leases/extend", Map.of("lease", lease, "ttl", request.ttlText()));
             long patience = Math.min(remaining().toMillis(), Service.PATIENCE);
-            Service.Answer answer = client.service.repeat(call, 0, patience, false, client.service.new Tries());
+            Service.Answer answer = client.service.repeat(call, Service.NO_WAIT, patience, false, client.service.new Tries());
             if (answer.isCode("lease-ended")) {
                 Lost told = FencepostException.lost(name(), answer.body());
                 lose(told.loss(), told.why());
@@ -202,7 +202,7 @@ public final class Lease implements AutoCloseable {
         try {
             Service.Tries tries = client.service.new Tries();
             Service.Call call = Service.Call.of("/v1/leases/release", body);
-            Service.Answer answer = client.service.repeat(call, 0, patience, false, tries);
+            Service.Answer answer = client.service.repeat(call, Service.NO_WAIT, patience, false, tries);
             if (answer.status() < 300) {
                 return null;
             }

@@ -21,6 +21,7 @@ import java.util.Set;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
@@ -31,6 +32,8 @@ final class Service {
     static final long LIMIT = 5_000;
     /** How long it is tried to get any answer that counts. */
     static final long PATIENCE = 10_000;
+    /** A request that is answered at once. */
+    static final LongSupplier NO_WAIT = () -> 0;
 
     private static final long SHORTEST_PAUSE = 100;
     private static final long LONGEST_PAUSE = 1_000;
@@ -86,10 +89,10 @@ final class Service {
     }
 
     /**
-     * Sends a request again and again until an answer counts. Gives up after {@code patience} without one, in which the time that the
-     * request waits at the service does not count. An interrupt ends it, unless it is told not to: then the thread is interrupted afterwards.
+     * Sends a request again and again until an answer counts. Each try waits at the service for the milliseconds of {@code waits}. Gives up
+     * after {@code patience} without an answer, which counts from the first failure of a request that waits. An interrupt ends it, unless it is told not to: then the thread is interrupted afterwards.
      */
-    Answer repeat(Call call, long waits, long patience, boolean interruptibly, Tries tries) throws InterruptedException {
+    Answer repeat(Call call, LongSupplier waits, long patience, boolean interruptibly, Tries tries) throws InterruptedException {
         Moment began = new Moment();
         Moment failed = null;
         boolean interrupted = false;
@@ -98,9 +101,11 @@ final class Service {
         long pause = 0;
         try {
             while (true) {
+                long wait = waits.getAsLong();
                 try {
                     try {
-                        long limit = waits > 0 ? waits + LIMIT : Math.max(500, Math.min(LIMIT, patience - began.elapsed()));
+                        long left = patience - (failed == null ? 0 : failed.elapsed());
+                        long limit = wait > 0 ? wait + LIMIT : Math.max(500, Math.min(LIMIT, left));
                         Answer answer = send(addresses.get(tries.address), call, limit);
                         if (!answer.isTransient()) {
                             preferred = tries.address;
@@ -117,7 +122,7 @@ final class Service {
                         last = "the last error was " + e;
                     }
                     if (failed == null) {
-                        failed = waits > 0 ? new Moment() : began;
+                        failed = wait > 0 ? new Moment() : began;
                     }
                     if (failed.elapsed() > patience) {
                         throw new FencepostException.Unreachable("the lock service is unreachable: " + last, cause);

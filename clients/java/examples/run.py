@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Runs the examples of docs/clients/java.md, which are the files of this folder: each is a program that ends with 0.
+
+It needs a JDK and FENCEPOST, the program. The example with PostgreSQL needs DATABASE_URL (postgres://USER@HOST:PORT/NAME) and PGJDBC, the
+file of the JDBC driver; without these it is skipped.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+CORE = HERE.parent / "core/src/main/java/io/github/fencepost"
+
+
+def jdbc(url):
+    parts = urllib.parse.urlsplit(url)
+    query = urllib.parse.urlencode({"user": parts.username or "postgres", "password": parts.password or ""})
+    return f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}{parts.path or '/'}?{query}"
+
+
+def run(path, classes, variables):
+    """Returns why it failed."""
+    command = ["java", "-cp", os.pathsep.join([classes, os.environ.get("PGJDBC", "")]), str(path)]
+    try:
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired as late:
+        return f"{late}\n{late.stdout}{late.stderr}"
+    return done.stdout + done.stderr if done.returncode else None
+
+
+def main():
+    if not shutil.which("javac"):
+        print("skipped: there is no javac")
+        return 77
+    page = (ROOT / "docs/clients/java.md").read_text()
+    blocks = re.findall(r"^```java\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    files = sorted(HERE.glob("*.java"))
+    shown = {path for path in files if path.read_text() in blocks}
+    failed, skipped = [f"{path.name} is not on the page as it is" for path in files if path not in shown], 0
+    if len(shown) != len(blocks):
+        failed.append(f"the page has {len(blocks)} examples, and {len(shown)} of them are files")
+    with tempfile.TemporaryDirectory() as classes:
+        subprocess.run(["javac", "-d", classes, *map(str, CORE.glob("*.java"))], check=True)
+        for path in files:
+            variables = {}
+            if "JDBC_URL" in path.read_text():
+                if "DATABASE_URL" not in os.environ or "PGJDBC" not in os.environ:
+                    skipped += 1
+                    print(f"skipped: {path.name}, because DATABASE_URL or PGJDBC is missing")
+                    continue
+                variables["JDBC_URL"] = jdbc(os.environ["DATABASE_URL"])
+            with tempfile.TemporaryDirectory() as folder:
+                command = [os.environ["FENCEPOST"], "serve", "-b", f"sqlite:{folder}/locks.db", "--listen", "127.0.0.1:0"]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+                    try:
+                        url = next(line.split()[-1] for line in service.stdout if line.startswith("the page: "))
+                        why = run(path, classes, {"FENCEPOST_URL": url, **variables})
+                    finally:
+                        service.kill()
+            if why is not None:
+                failed.append(f"{path.name}: {why}")
+    print("\n".join(failed + [f"{len(files) - skipped} examples ran, {skipped} were skipped, {len(failed)} faults"]))
+    return 1 if failed or len(files) < 6 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
