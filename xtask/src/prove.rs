@@ -67,8 +67,8 @@ pub(crate) fn prove(engines: &[String], only: &[String], write: bool) -> Result<
             && (only.is_empty() || only.iter().any(|word| line.id.contains(word.as_str())))
     };
     let wanted: Vec<&Line> = lines.iter().filter(wanted).collect();
-    // Scripts need no bench, and the page keeps the host of the others.
-    let (bench, host) = if wanted.iter().all(|line| line.script().is_some()) {
+    // Scripts and clients need no bench, and the page keeps the host of the others.
+    let (bench, host) = if wanted.iter().all(|line| line.needs_no_bench()) {
         (String::new(), None)
     } else {
         let bench = build(workspace)?;
@@ -159,6 +159,10 @@ impl Line {
         }
     }
 
+    fn needs_no_bench(&self) -> bool {
+        self.script().is_some() || self.measure.first().is_some_and(|kind| kind == "client")
+    }
+
     /// Runs the program and reads its last line.
     fn run(&self, workspace: &Workspace, bench: &str) -> Result<Measured, String> {
         let measure: Vec<&str> = self.measure.iter().map(String::as_str).collect();
@@ -173,6 +177,9 @@ impl Line {
             let passed = output.text.contains("1 passed");
             let measured = Measured { figure: cases.parse().ok(), note: format!("seeds from {seed} on") };
             return if passed { Ok(measured) } else { Err(format!("{package} has no test {test}")) };
+        }
+        if let ["client", client] = measure[..] {
+            return behaves(workspace, &self.id, client, limit);
         }
         if let Some(script) = self.script() {
             return scripts::run(workspace, &self.id, script, limit)
@@ -190,6 +197,18 @@ impl Line {
         let last = last.ok_or_else(|| format!("{} printed no result", measure.join(" ")))?;
         serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))
     }
+}
+
+/// Runs the cases of a client in another language. A language that is not installed is a failure.
+fn behaves(workspace: &Workspace, step: &str, client: &str, limit: Duration) -> Result<Measured, String> {
+    workspace.cargo(step, &["build", "--package", "fencepost-cli", "--bin", "fencepost"]).run()?;
+    let binary = workspace.target().join("debug/fencepost");
+    let program = workspace.program(step, "python3", &["clients/behave.py", client]).limit(limit);
+    let text = program.env("FENCEPOST", &binary.to_string_lossy()).run()?.text;
+    // `python: 30 passed, 0 failed, 1 skipped`
+    let last = text.lines().rev().find(|line| line.contains(" passed, ")).unwrap_or_default();
+    let figure = last.split(" passed, ").next().and_then(|begin| begin.rsplit(' ').next()?.parse().ok());
+    Ok(Measured { figure, note: last.to_owned() })
 }
 
 /// Three significant digits, and whole numbers in full with their thousands apart.

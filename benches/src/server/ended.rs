@@ -209,8 +209,8 @@ impl Hold {
             if let Some(lease) = data["lease"].as_str() {
                 lease.clone_into(&mut self.lease);
             }
-            if let (Some(after), Some(at)) = (time("stop_after_ms"), time("stop_at_ms")) {
-                self.stopped = Some((Instant::now() + after).min(self.sent + at));
+            if let Some(valid) = time("valid_ms") {
+                self.stopped = Some(self.sent + valid);
             }
         }
     }

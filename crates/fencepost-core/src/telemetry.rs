@@ -233,16 +233,7 @@ impl Holding {
 
     fn tell_loss(&self, why: Loss, detail: Option<Arc<str>>) {
         let held = self.held();
-        let label = match why {
-            Loss::Expired => "expired",
-            Loss::Evicted => "evicted",
-            Loss::Deleted => "deleted",
-            Loss::SessionEnded => "session_ended",
-            Loss::MaxHold => "max_hold",
-            Loss::Released => "released",
-            Loss::Closed => "closed",
-            Loss::Forked => "forked",
-        };
+        let label = why.as_str();
         count::lost(self.engine, label, held);
         let (lock, engine, token, hold_seconds) = self.fields(held);
         tracing::warn!(

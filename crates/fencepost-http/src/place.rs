@@ -15,7 +15,7 @@ use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
 use crate::error::Failed;
 
-/// How long a request waits for the lock before it is repeated. Proxies end a request without an answer after 60 s.
+/// When the service answers a request that is still queued, so that it is repeated.
 const POLL: Duration = Duration::from_secs(10);
 
 pub(crate) struct HttpPlace {
@@ -54,7 +54,7 @@ impl HttpPlace {
         let mut body = json!({
             "name": claim.want().name.as_str(),
             "ttl": format!("{}ms", ttl.as_millis()),
-            "wait": if claim.waits { format!("{}s", POLL.as_secs()) } else { "0s".to_owned() },
+            "wait": if claim.waits { "forever" } else { "0s" },
             "holder": claim.holder.label,
             "process": {
                 "host": claim.holder.host, "pid": claim.holder.pid,
@@ -111,11 +111,6 @@ impl HttpPlace {
                 Ok(Attempt::Granted(granted?))
             }
             Err(failed) if failed.is("busy") => Ok(waits),
-            // Its time is over. The next request finds the same place.
-            Err(failed) if failed.is("timed-out") => {
-                self.begin();
-                Ok(waits)
-            }
             Err(failed) if failed.is("lease-ended") => Ok(Attempt::Gone),
             Err(failed) => {
                 self.queued = false;

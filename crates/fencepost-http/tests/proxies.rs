@@ -152,7 +152,7 @@ async fn a_killed_proxy_frees_nothing(proxy: WebServer) {
     for releases in [false, true] {
         let mut hold = Hold::start(proxy.address(), &access.token).await;
         let granted = hold.next_of("granted").await;
-        let stop_after = Duration::from_millis(granted["stop_after_ms"].as_u64().unwrap());
+        let stop_after = Duration::from_millis(granted["valid_ms"].as_u64().unwrap());
         let lock = engine.mutex("a").unwrap();
         let next = tokio::spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
         eventually(SOON, "the queue", || async { engine.inspect("a").await.unwrap().waiters().count() == 1 })

@@ -18,7 +18,7 @@ use crate::request::{Body, body_of, lock_name};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
-use crate::wanted::{Acquire, Wanted, busy, detached};
+use crate::wanted::{Acquire, Asked, Terms, Wanted, busy, detached};
 
 /// The header of the caller's key.
 pub(crate) const KEY: &str = "idempotency-key";
@@ -121,6 +121,10 @@ async fn grant(
     match key {
         // In a box: a request without a key takes no memory for it.
         Some(key) => Box::pin(keyed::acquire(service, caller, &wanted, &key, leaves)).await,
+        None if wanted.forever => {
+            let detail = "a request that waits forever needs the header Idempotency-Key, because it is sent again and again";
+            Err(Problem::invalid(detail))
+        }
         None => once(service, caller, &wanted).await.map(Outcome::Granted),
     }
 }
@@ -131,17 +135,20 @@ async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Gra
     let _waits = if waits { Some(service.wait(caller)?) } else { None };
     let granted = tokio::select! {
         biased;
-        granted = wanted.request(wanted.wait).no_renewal() => granted?,
+        granted = wanted.ask(Terms { wait: wanted.wait, fixed: true, known: None }) => granted?,
         // The request is dropped, so it leaves the queue.
         closing = service.streams.closing(), if waits => return Err(closing),
     };
     match granted {
         // In boxes: what follows takes no memory while the request waits.
-        Some(guard) => {
-            // Dropped, the guard is released.
-            service.check_again(caller, Verb::Acquire, &wanted.name)?;
+        Asked::Granted(guard) => {
+            if let Err(problem) = service.check_again(caller, Verb::Acquire, &wanted.name) {
+                guard.withdraw();
+                return Err(problem);
+            }
             Box::pin(detached(service, caller, wanted, guard)).await
         }
-        None => Err(Box::pin(busy(&service.locks, wanted)).await),
+        Asked::Busy => Err(Box::pin(busy(&service.locks, wanted)).await),
+        Asked::Already(run) => Err(wanted.already_run(&run)),
     }
 }

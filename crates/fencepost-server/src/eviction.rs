@@ -28,7 +28,7 @@ pub(crate) async fn note(
         Some(&*caller.name).filter(|name| !name.is_empty()).map(|name| format!("by the token of {name}"));
     let why = [reason.map(str::to_owned), by].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let info = service.locks.inspect(name.as_str()).await?;
-    let Some(holder) = info.holders().find(|claim| claim.token == Some(token) && claim.detached) else {
+    let Some(holder) = info.holders().find(|claim| claim.token == Some(token)) else {
         return Ok(None);
     };
     let keep = holder.expires_in.unwrap_or_default() + AFTER;
@@ -70,7 +70,7 @@ pub(crate) async fn explain(
 }
 
 /// Returns why the grant with this token was evicted; empty: nobody gave a reason. `None`: it was not evicted here.
-async fn noted(service: &Service, lease: &DetachedLease) -> Option<String> {
+pub(crate) async fn noted(service: &Service, lease: &DetachedLease) -> Option<String> {
     let name = record::of_eviction(lease.name(), lease.token()).ok()?;
     let stored = service.records.read(RecordKind::Eviction, &name).await.ok()?;
     let object = stored.record?.object().ok()?;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fencepost_core::{Guard, GuardView, Loss, Result};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::events::{Events, SentEvent, Source, Told, stream};
+use crate::eviction;
 use crate::held::Held;
 use crate::history::How;
 use crate::peer::Peer;
@@ -23,10 +25,13 @@ use crate::rights::entry::Verb;
 use crate::service::{Service, Waits};
 use crate::streams::{CLOSING, STOP_AFTER};
 use crate::view::millis;
-use crate::wanted::{Acquire, Wanted, busy};
+use crate::wanted::{Acquire, Asked, Terms, Wanted, busy};
 
 /// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
+
+/// How far the clocks of a caller and of the service may have run apart, at most. It is reached after a week.
+const LONGEST_DRIFT: Duration = Duration::from_secs(60);
 
 /// A request and its state.
 struct Hold {
@@ -35,7 +40,7 @@ struct Hold {
     wanted: Wanted,
     stage: Stage,
     received: Instant,
-    /// How long after the last event the caller stops.
+    /// How long after the last event the caller has stopped for certain.
     stop_after: Duration,
     /// Says that the service ends. The end of the service waits until it is dropped.
     closing: watch::Receiver<bool>,
@@ -44,7 +49,7 @@ struct Hold {
 
 enum Stage {
     Begin,
-    Waiting(Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<Asked>> + Send>>),
     Holding(Held),
     /// The lock is no longer the caller's. The guard stays until the caller has stopped, or has released it: the next holder must not be
     /// granted before.
@@ -142,7 +147,7 @@ impl Hold {
     /// Ends the stream for a reason that does not come from the lock.
     fn end(&mut self, why: &Problem) -> Told {
         let event = match &self.stage {
-            Stage::Holding(held) => ("lost", lost(&held.view, why.detail(), None)),
+            Stage::Holding(held) => ("lost", lost(&held.view, why.clone())),
             _ => {
                 self.service.audit.acquired(&self.caller, &self.wanted.name, Err(why));
                 ("refused", why.to_json())
@@ -173,8 +178,8 @@ impl Hold {
         match &mut self.stage {
             Stage::Begin => {
                 let wanted = self.wanted.clone();
-                let wait = wanted.wait;
-                let waits = Box::pin(async move { wanted.request(wait).await });
+                let terms = Terms { wait: wanted.longest(), ..Terms::default() };
+                let waits = Box::pin(async move { wanted.ask(terms).await });
                 self.stage = Stage::Waiting(waits);
                 Some(("waiting", json!({})))
             }
@@ -183,22 +188,23 @@ impl Hold {
                     return Some(("waiting", json!({})));
                 };
                 let problem = match outcome {
-                    Ok(Some(guard)) => match self.begin(guard) {
+                    Ok(Asked::Granted(guard)) => match self.begin(guard) {
                         Ok(granted) => return Some(("granted", granted)),
                         Err(problem) => problem,
                     },
-                    Ok(None) => busy(&self.service.locks, &self.wanted).await,
+                    Ok(Asked::Busy) => busy(&self.service.locks, &self.wanted).await,
+                    Ok(Asked::Already(run)) => self.wanted.already_run(&run),
                     Err(error) => Problem::from(error).logged(&self.service.failures),
                 };
                 Some(self.end(&problem))
             }
             Stage::Holding(held) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
-                let view = held.view.clone();
+                let (view, lease) = (held.view.clone(), held.lease.clone());
                 let why = tokio::select! {
                     biased;
                     () = held.taken() => {
-                        let event = ("lost", lost(&view, &Loss::Released.to_string(), None));
+                        let event = ("lost", lost(&view, ended(Loss::Released, None)));
                         // The request that has taken the guard notes how the grant ended.
                         self.stage = Stage::Ended;
                         return Some(event);
@@ -212,7 +218,11 @@ impl Hold {
                 };
                 self.note(if why == Loss::Evicted { How::Evicted } else { How::Lost });
                 self.stop();
-                Some(("lost", lost(&view, &why.to_string(), view.loss_detail().as_deref())))
+                // An eviction over HTTP has noted the reason as for a lease. The engine's own detail names the copy that was asked.
+                let noted =
+                    if why == Loss::Evicted { eviction::noted(&self.service, &lease).await } else { None };
+                let detail = noted.map(Into::into).or_else(|| view.loss_detail());
+                Some(("lost", lost(&view, ended(why, detail.as_deref().filter(|detail| !detail.is_empty())))))
             }
             Stage::Stopping { .. } | Stage::Ended => None,
         }
@@ -220,8 +230,10 @@ impl Hold {
 
     /// Begins to hold, if the caller may still have the lock. Returns the data of the event.
     fn begin(&mut self, guard: Guard) -> Answer<Value> {
-        // Dropped, the guard is released.
-        self.check()?;
+        if let Err(problem) = self.check() {
+            guard.withdraw();
+            return Err(problem);
+        }
         let grant = self.wanted.granted(&self.caller, &guard);
         let held = self.service.guards.keep(guard)?;
         self.service.audit.acquired(&self.caller, &self.wanted.name, Ok(held.view.token()));
@@ -234,20 +246,32 @@ impl Hold {
     }
 }
 
-/// Makes the data of an event that says that the lock is lost.
-fn lost(guard: &GuardView, why: &str, detail: Option<&str>) -> Value {
-    json!({ "token": guard.token().get(), "why": why, "detail": detail })
+/// Makes the data of an event that says that the lock is lost: the problem that tells why, and the token of the grant.
+fn lost(guard: &GuardView, why: Problem) -> Value {
+    why.with("token", guard.token().get()).to_json()
 }
 
-/// Makes the data of an event that says that the lock is held, and returns when the caller stops. If this service is stopped, the lease
-/// ends at its time. The caller stops before that: a fifth of the time is for the way of the event. An event that takes longer has
-/// `stop_at_ms`: the caller counts it from the moment at which it sent the request, which is before it was received.
+/// Makes the problem for a lock that the engine, or its holder, has ended.
+fn ended(loss: Loss, why: Option<&str>) -> Problem {
+    let problem = Problem::new(StatusCode::GONE, "lease-ended", format!("the lock is lost: {loss}"));
+    let problem = problem.with("loss", loss.as_str());
+    match why {
+        Some(why) => problem.with("why", why),
+        None => problem,
+    }
+}
+
+/// Makes the data of an event that says that the lock is held, and returns for how long the lock stays held if the stream ends now. If
+/// this service is killed, the lease ends at its time. The caller stops before that: a fifth of the time is for the way of the event.
+///
+/// The caller counts `valid_ms` from the moment at which it sent the request, which is before it was received. So an event that arrives
+/// late makes nobody believe too long. But the clocks of both hosts run apart while the stream lasts, so the older it is, the longer the
+/// lock stays after the caller should have stopped.
 fn still_held(guard: &GuardView, received: Instant) -> (Value, Duration) {
-    let stop_after = STOP_AFTER.min(guard.remaining() * 4 / 5);
-    let stop_at = received.elapsed() + stop_after;
-    let token = guard.token().get();
-    (
-        json!({ "token": token, "stop_after_ms": millis(stop_after), "stop_at_ms": millis(stop_at) }),
-        stop_after,
-    )
+    let (age, remaining) = (received.elapsed(), guard.remaining());
+    // The worst of common crystals, on a host without a time service.
+    let drift = age / 10_000;
+    let stop_after = STOP_AFTER.min((remaining - drift.min(remaining / 4)) * 4 / 5);
+    let event = json!({ "token": guard.token().get(), "valid_ms": millis(age + stop_after) });
+    (event, stop_after + drift.min(LONGEST_DRIFT))
 }

@@ -12,12 +12,10 @@ use crate::problem::{Answer, Problem};
 use crate::record::Key;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
-use crate::running::{Joined, Requests};
+use crate::running::{Joined, Requests, Timed};
 use crate::service::Service;
-use crate::wanted::{Wanted, busy, detached};
+use crate::wanted::{Asked, LONGEST, Terms, Wanted, busy, detached};
 
-/// The longest time in the queue, over all requests of a key.
-const LONGEST: Duration = Duration::from_secs(3600);
 /// How long a request without a waiting time waits for one with the same key that does wait: it may be granted at once.
 const BRIEFLY: Duration = Duration::from_millis(500);
 /// How long a request without a waiting time waits for another copy that works on its key.
@@ -63,7 +61,7 @@ async fn join(
     loop {
         let begin = |requests| begin(service, caller, wanted, key, requests);
         let joined = service.keyed.join(&key.record, &key.request, caller, waits, begin)?;
-        let Some(Joined { work, request: _counted, is_alone }) = joined else { return Err(reused()) };
+        let Some(Joined { work, request: counted, is_alone }) = joined else { return Err(reused()) };
         // The work counts for one request.
         let _waits = if waits && !is_alone { Some(service.wait(caller)?) } else { None };
         let until = if work.waits && !waits { Instant::now() + BRIEFLY } else { until };
@@ -75,7 +73,17 @@ async fn join(
             () = tokio::time::sleep(PATIENCE), if leaves && waits => return Ok(Outcome::Queued),
         };
         match outcome {
-            Err(_) => return Err(busy(&service.locks, wanted).await),
+            Err(_) if wanted.forever => return Ok(Outcome::Queued),
+            // Work that waits is another request's.
+            Err(_) if !waits => return Err(busy(&service.locks, wanted).await),
+            Err(_) => match counted.time_out() {
+                // Before this request has timed out, it was decided that the grant is for it.
+                Timed::Granted => match tokio::time::timeout(PATIENCE, work.outcome()).await {
+                    Ok(Some(Ok(grant))) => return Ok(Outcome::Granted(grant)),
+                    Ok(_) | Err(_) => return Err(busy(&service.locks, wanted).await),
+                },
+                Timed::Out => return Err(busy(&service.locks, wanted).await),
+            },
             // That work was for a request that does not wait.
             Ok(Some(Err(problem))) if waits && !work.waits && problem.is(BUSY) => {}
             // Each request says who holds the lock by the rights of its own access token.
@@ -176,15 +184,19 @@ async fn with_record(
     requests: &Requests,
 ) -> Answer<Option<Grant>> {
     let limit = if wanted.wait.is_zero() { Duration::ZERO } else { LONGEST };
-    let request = wanted.request(limit).no_renewal().claim_id(key.claim(attempt.number));
-    let request = request.on_queued(requests.tell_queued());
+    let known = (key.claim(attempt.number), Box::new(requests.tell_queued()) as Box<_>);
+    let terms = Terms { wait: limit, fixed: true, known: Some(known) };
     let outcome = tokio::select! {
-        outcome = request => outcome,
+        outcome = wanted.ask(terms) => outcome,
         () = attempt.keep() => return Ok(None),
     };
     let mut guard = match outcome {
-        Ok(Some(guard)) => guard,
-        Ok(None) => {
+        Ok(Asked::Granted(guard)) => guard,
+        Ok(Asked::Already(run)) => {
+            attempt.end().await;
+            return Err(wanted.already_run(&run));
+        }
+        Ok(Asked::Busy) => {
             attempt.end().await;
             return Err(Problem::new(StatusCode::CONFLICT, BUSY, "the lock is busy"));
         }
@@ -192,13 +204,18 @@ async fn with_record(
         Err(error) => return Err(error.into()),
     };
     let caller = loop {
-        let callers = requests.callers();
-        if let Some(caller) = callers.iter().find(|caller| service.is_still_allowed(caller, &wanted.name)) {
-            break caller.clone();
-        }
-        if !callers.is_empty() {
+        let is_allowed = |caller: &Caller| service.is_still_allowed(caller, &wanted.name);
+        let callers = match requests.grant(is_allowed) {
+            Ok(caller) => break caller,
+            Err(callers) => callers,
+        };
+        if callers > 0 {
             // The lock first: whoever finds no record asks for the lock.
-            let _ = guard.release().await;
+            if wanted.is_firing() {
+                guard.withdraw();
+            } else {
+                let _ = guard.release().await;
+            }
             attempt.end().await;
             let detail = "the access token was revoked before the grant";
             return Err(Problem::new(StatusCode::UNAUTHORIZED, GIVEN_BACK, detail));
@@ -243,7 +260,7 @@ pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> A
         }
         if note.granted {
             let is_settled = is_settled(service, wanted).await? || Instant::now() >= until;
-            match service.locks.release(&lease_of(wanted, key, note.attempt)).await {
+            match wanted.take_back(&service.locks, &lease_of(wanted, key, note.attempt)).await {
                 Ok(()) => return Ok(Removed::Released),
                 Err(error) if error.is_lost() && is_settled => return Ok(Removed::Nothing),
                 Err(error) if error.is_lost() => {}

@@ -25,6 +25,8 @@ pub(crate) struct Released {
     /// The secret that acquiring the lock returned, or that of the event `granted` of a stream.
     #[schema(pattern = "^(hold-)?fencepost1-[0-9a-f]+$")]
     lease: String,
+    /// The exit code of the run, if the lease is that of a firing. Zero is good, and none at all is not.
+    exit_code: Option<i32>,
 }
 
 /// The body of a request about a lease.
@@ -114,9 +116,15 @@ pub(crate) async fn release(
     let body: Released = body_of(body)?;
     let lease = leased(&service, &caller, releasable(&body.lease))?;
     match service.guards.take(&lease) {
-        Some(guard) => guard.release().await?,
+        Some(guard) => {
+            body.exit_code.into_iter().for_each(|exit_code| guard.report(exit_code));
+            guard.release().await?;
+        }
         // Another copy of the service may hold it by a stream. The engine tells that one.
-        None => service.locks.release(&lease).await?,
+        None => match body.exit_code {
+            Some(exit_code) => service.locks.release_run(&lease, exit_code).await?,
+            None => service.locks.release(&lease).await?,
+        },
     }
     service.history.released(&lease);
     Ok(StatusCode::NO_CONTENT)

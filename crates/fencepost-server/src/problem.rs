@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::failures::Failures;
-use crate::view::Claim;
+use crate::view::{Claim, RunView};
 
 /// After how many seconds a caller should try again when the engine is away.
 const AGAIN: &str = "1";
@@ -40,6 +40,9 @@ pub(crate) struct ProblemBody {
     /// And how many claims wait.
     #[schema(required = false)]
     waiters: Option<u64>,
+    /// Of `already-run`: the run of this firing.
+    #[schema(required = false)]
+    run: Option<RunView>,
     /// Of `lease-ended`, where it is known: how the lock was lost.
     #[schema(required = false)]
     loss: Option<String>,
@@ -80,10 +83,6 @@ impl Problem {
 
     pub(crate) fn code(&self) -> &'static str {
         self.code
-    }
-
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
     }
 
     pub(crate) fn is(&self, code: &str) -> bool {

@@ -60,6 +60,17 @@ pub(crate) struct Work {
 struct Callers {
     joined: u64,
     waiting: BTreeMap<u64, Caller>,
+    /// The last request that waited was told that its time is over: the place in the queue is left at once.
+    timed_out: bool,
+    /// The grant is for one of them. It is not given up any more.
+    granted: bool,
+}
+
+/// The end of a request whose time is over.
+pub(crate) enum Timed {
+    /// The grant is for it all the same.
+    Granted,
+    Out,
 }
 
 /// A request that has joined the work.
@@ -77,6 +88,21 @@ pub(crate) struct Counted {
     number: u64,
 }
 
+impl Counted {
+    /// Ends the request because its time is over. If no other request waits, the place in the queue is left.
+    pub(crate) fn time_out(self) -> Timed {
+        let mut timed = Timed::Out;
+        self.requests.send_modify(|callers| {
+            callers.waiting.remove(&self.number);
+            if callers.granted {
+                timed = Timed::Granted;
+            }
+            callers.timed_out = callers.waiting.is_empty();
+        });
+        timed
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.requests.send_modify(|callers| drop(callers.waiting.remove(&self.number)));
@@ -86,7 +112,7 @@ impl Drop for Counted {
 /// The requests of the work, as the work knows them.
 pub(crate) struct Requests {
     queued: Arc<watch::Sender<bool>>,
-    callers: watch::Receiver<Callers>,
+    callers: Arc<watch::Sender<Callers>>,
 }
 
 impl Requests {
@@ -96,17 +122,22 @@ impl Requests {
         move || _ = queued.send_replace(true)
     }
 
-    /// Returns the callers of the requests that wait.
-    pub(crate) fn callers(&self) -> Vec<Caller> {
-        self.callers.borrow().waiting.values().cloned().collect()
+    /// Decides that the grant is for one of the callers that wait and are allowed to have it. From now on the work is not given up. If
+    /// there is none, returns how many callers wait.
+    pub(crate) fn grant(&self, is_allowed: impl Fn(&Caller) -> bool) -> Result<Caller, usize> {
+        let mut chosen = Err(0);
+        self.callers.send_modify(|callers| {
+            let caller = callers.waiting.values().find(|caller| is_allowed(caller)).cloned();
+            callers.granted = caller.is_some();
+            chosen = caller.ok_or(callers.waiting.len());
+        });
+        chosen
     }
 
     /// Completes when a request waits.
     pub(crate) async fn come(&self) {
-        if self.callers.clone().wait_for(|callers| !callers.waiting.is_empty()).await.is_err() {
-            // The work has ended.
-            std::future::pending().await
-        }
+        // It cannot fail: this is a sender.
+        let _ = self.callers.subscribe().wait_for(|callers| !callers.waiting.is_empty()).await;
     }
 }
 
@@ -130,9 +161,9 @@ impl Running {
         if let Some(work) = state.work.get(record) {
             return Ok((work.request == request).then(|| work.join(caller)));
         }
-        let ((tell, queued), (requests, callers)) =
-            (watch::channel(false), watch::channel(Callers::default()));
-        let begun = begin(Requests { queued: Arc::new(tell), callers })?;
+        let (tell, queued) = watch::channel(false);
+        let requests = Arc::new(watch::Sender::new(Callers::default()));
+        let begun = begin(Requests { queued: Arc::new(tell), callers: Arc::clone(&requests) })?;
         let (report, outcome) = watch::channel(None);
         let (withdraw, mut told) = watch::channel(false);
         let work = Work {
@@ -141,7 +172,7 @@ impl Running {
             outcome,
             queued,
             withdrawn: Arc::new(withdraw),
-            requests: Arc::new(requests),
+            requests,
         };
         let joined = work.join(caller);
         state.work.insert(record.clone(), work.clone());
@@ -187,6 +218,7 @@ impl Work {
             is_alone = callers.waiting.is_empty();
             number = callers.joined;
             callers.joined += 1;
+            callers.timed_out = false;
             callers.waiting.insert(number, caller.clone());
         });
         let request = Counted { requests: Arc::clone(&self.requests), number };
@@ -220,11 +252,14 @@ impl Drop for Listed {
     }
 }
 
-/// Completes when no request waited for [`LINGER`].
+/// Completes when no request waited for [`LINGER`], or the last one was told that its time is over.
 async fn abandoned(requests: &watch::Sender<Callers>) {
     let mut callers = requests.subscribe();
     loop {
-        let _ = callers.wait_for(|callers| callers.waiting.is_empty()).await;
+        let left = callers.wait_for(|callers| callers.waiting.is_empty()).await;
+        if left.is_ok_and(|callers| callers.timed_out && !callers.granted) {
+            return;
+        }
         let come = callers.wait_for(|callers| !callers.waiting.is_empty());
         if tokio::time::timeout(LINGER, come).await.is_err() {
             return;

@@ -1,6 +1,6 @@
 //! Locks as JSON.
 
-use fencepost_core::{ClaimInfo, Info, Mode};
+use fencepost_core::{ClaimInfo, Info, Mode, Run, Runs};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -14,6 +14,71 @@ pub(crate) struct Lock {
     pub(crate) holders: Vec<Claim>,
     /// In the order of the queue.
     pub(crate) waiters: Vec<Claim>,
+    /// Its runs, if the engine has kept some. A list has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runs: Option<RunsView>,
+}
+
+/// The runs of a lock that the engine keeps.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunsView {
+    running: Option<RunView>,
+    /// The run that ended last. Without `ended_micros` its holder has reported no end.
+    last: Option<RunView>,
+    /// The last run with the exit code 0.
+    good: Option<RunView>,
+    /// The engine's clock, in microseconds since 1970.
+    now_micros: u64,
+}
+
+/// A run: the time from a grant to its end.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RunView {
+    /// `holder`, `host`, `pid` and `reason` are missing for a caller that may not read the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    token: u64,
+    /// When it began and ended, by the engine's clock, in microseconds since 1970.
+    since_micros: u64,
+    ended_micros: Option<u64>,
+    exit_code: Option<i32>,
+    /// How it ended, if that was reported: `exited`, `max-hold`, `evicted` or `lost`.
+    end: Option<&'static str>,
+}
+
+impl RunView {
+    pub(crate) fn new(run: &Run, may_read: bool) -> RunView {
+        let host = run.holder.host.strip_suffix(BY_SERVICE).unwrap_or(&run.holder.host);
+        RunView {
+            holder: may_read.then(|| run.holder.label.clone()),
+            host: may_read.then(|| host.to_owned()),
+            pid: may_read.then_some(run.holder.pid),
+            reason: run.reason.clone().filter(|_| may_read),
+            token: run.token.get(),
+            since_micros: run.since_micros,
+            ended_micros: run.ended_micros,
+            exit_code: run.exit_code,
+            end: run.ended_micros.map(|_| run.end.as_str()),
+        }
+    }
+}
+
+impl From<&Runs> for RunsView {
+    fn from(runs: &Runs) -> RunsView {
+        let view = |run: &Option<Run>| run.as_ref().map(|run| RunView::new(run, true));
+        RunsView {
+            running: view(&runs.running),
+            last: view(&runs.last),
+            good: view(&runs.good),
+            now_micros: runs.now_micros,
+        }
+    }
 }
 
 /// A claim that holds or waits. It has no part of the secret of a lease.
@@ -59,6 +124,7 @@ impl From<&Info> for Lock {
             last_token: info.last_token.map(|token| token.get()),
             holders: info.holders().map(Claim::from).collect(),
             waiters: info.waiters().map(Claim::from).collect(),
+            runs: info.runs.as_ref().map(RunsView::from),
         }
     }
 }

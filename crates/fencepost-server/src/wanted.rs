@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Guard, HolderInfo, Mode, Mutex, Name, RwLock, Semaphore, TryAcquire};
+use fencepost_core::{
+    ClaimId, Client, DetachedLease, Firing, Guard, HolderInfo, Mode, Mutex, Name, Once, Result, Run, RwLock,
+    Semaphore,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -18,12 +21,18 @@ use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::seen::now_micros;
 use crate::service::Service;
-use crate::view::Claim;
+use crate::view::{Claim, RunView};
 
 /// The lease if the caller gives none. Nobody renews it but the caller.
 const TTL: Duration = Duration::from_secs(30);
 /// The longest wait of one request. A caller that wants to wait longer asks again.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// The `wait` of a caller that sets no limit, and asks again whenever it is told that it is queued.
+const FOREVER: &str = "forever";
+/// When such a caller is told that it is queued. Proxies end a request without an answer after 30 to 60 s.
+const QUEUED_AFTER: Duration = Duration::from_secs(10);
+/// The longest time in the queue, over all requests of a key and of a stream. It has to be a number for engines.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The body of a request for a lock.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -43,8 +52,9 @@ pub(crate) struct Acquire {
     /// How long the lease is: a duration such as `30s`, which is the default.
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     ttl: Option<String>,
-    /// How long the request waits, at most `300s`. By default it does not wait.
-    #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
+    /// How long the request waits, at most `300s`, or `forever`. By default it does not wait. A request with a key that waits forever is
+    /// answered after 10 s that it is queued. Its place is kept for 5 s, in which the caller sends it again.
+    #[schema(pattern = r"^(([0-9]+(ms|s|m|h))+|forever)$", example = "30s")]
     wait: Option<String>,
     /// The holder as others see it.
     #[schema(max_length = 1024)]
@@ -57,6 +67,20 @@ pub(crate) struct Acquire {
     /// Passes waiting requests that cannot be granted yet.
     #[serde(default)]
     unfair: bool,
+    /// The lock is for one firing of a job, which runs once although several hosts start it.
+    once: Option<OncePer>,
+}
+
+/// A firing that is to run once.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct OncePer {
+    /// The period of the job. A start within half of it after the last run's start belongs to the same firing.
+    #[schema(pattern = r"^([0-9]+(ms|s|m|h|d))+$", example = "24h")]
+    window: String,
+    /// Runs a firing again whose run failed, or whose host died.
+    #[serde(default)]
+    retry: bool,
 }
 
 /// How a lock is held.
@@ -74,7 +98,10 @@ enum ModeName {
 pub(crate) struct Wanted {
     pub(crate) name: Name,
     pub(crate) ttl: Duration,
+    /// How long the request waits until it is answered.
     pub(crate) wait: Duration,
+    /// Then it is answered that it is queued, and keeps its place for a while.
+    pub(crate) forever: bool,
     /// When the request came.
     began: Instant,
     /// The caller may know who holds the lock.
@@ -92,6 +119,55 @@ enum Lock {
     Shared(RwLock),
     /// With the number of permits to take, and of all permits.
     Permits(Semaphore, u32, u32),
+    Once(Once),
+}
+
+/// How a lock is asked for.
+#[derive(Default)]
+pub(crate) struct Terms {
+    pub(crate) wait: Duration,
+    /// The caller extends the lease, and not this copy of the service.
+    pub(crate) fixed: bool,
+    /// The id of the claim, and what is called when it is queued.
+    pub(crate) known: Option<(ClaimId, Box<dyn Fn() + Send + Sync>)>,
+}
+
+/// The engine's answer.
+pub(crate) enum Asked {
+    Granted(Guard),
+    Busy,
+    /// The firing has run.
+    Already(Run),
+}
+
+/// Gives a request of any type its options.
+macro_rules! with_options {
+    ($request:expr, $wanted:expr, $terms:expr) => {{
+        let (wanted, terms) = ($wanted, $terms);
+        let mut request = $request.ttl(wanted.ttl);
+        if wanted.unfair {
+            request = request.unfair();
+        }
+        // A request that does not wait leaves nothing in the queue.
+        if !terms.wait.is_zero() {
+            request = request.wait(terms.wait);
+        }
+        request = match (&wanted.holder, &wanted.process) {
+            (holder, Some(process)) => {
+                let [max_hold, max_wait] = process.limits();
+                request.on_behalf_of(process.holder(holder.as_deref()), max_hold, max_wait)
+            }
+            (Some(holder), None) => request.label(holder),
+            (None, None) => request,
+        };
+        if let Some(reason) = &wanted.reason {
+            request = request.reason(reason);
+        }
+        match terms.known {
+            Some((id, tell)) => request.claim_id(id).on_queued(tell),
+            None => request,
+        }
+    }};
 }
 
 impl Acquire {
@@ -109,9 +185,12 @@ impl Wanted {
     /// Checks a request of this caller.
     pub(crate) fn new(locks: &Client, caller: &Caller, name: Name, body: &Acquire) -> Answer<Wanted> {
         caller.check(Verb::Acquire, &name)?;
-        let wait = duration("wait", body.wait.as_deref())?.unwrap_or(Duration::ZERO);
+        let (wait, forever) = match body.wait.as_deref() {
+            Some(FOREVER) => (QUEUED_AFTER, true),
+            wait => (duration("wait", wait)?.unwrap_or(Duration::ZERO), false),
+        };
         if wait > LONGEST_WAIT {
-            return Err(Problem::invalid("wait is at most 300s; ask again to wait longer"));
+            return Err(Problem::invalid("wait is at most 300s, or \"forever\""));
         }
         let take = body.take.unwrap_or(1);
         if body.take.is_some() && body.mode != ModeName::Permits {
@@ -125,6 +204,17 @@ impl Wanted {
         if body.process.as_ref().is_some_and(|process| !process.is_plain()) {
             return Err(Problem::invalid("the host of a process has at most 255 bytes, and no spaces"));
         }
+        if let (Some(once), ModeName::Exclusive, None) = (&body.once, body.mode, body.permits) {
+            let window = duration("window", Some(&once.window))?.unwrap_or_default();
+            let once = Lock::Once(match once.retry {
+                true => locks.once(name.as_str(), window)?.retry(),
+                false => locks.once(name.as_str(), window)?,
+            });
+            return Wanted::of(once, caller, name, body, wait, forever);
+        }
+        if body.once.is_some() {
+            return Err(Problem::invalid("once goes with \"mode\": \"exclusive\""));
+        }
         let lock = match (body.mode, body.permits) {
             (ModeName::Exclusive, None) => Lock::Exclusive(locks.mutex(name.as_str())?),
             (ModeName::Shared, None) => Lock::Shared(locks.rwlock(name.as_str())?),
@@ -134,11 +224,23 @@ impl Wanted {
             }
             (_, Some(_)) => return Err(Problem::invalid("permits goes with \"mode\": \"permits\"")),
         };
+        Wanted::of(lock, caller, name, body, wait, forever)
+    }
+
+    fn of(
+        lock: Lock,
+        caller: &Caller,
+        name: Name,
+        body: &Acquire,
+        wait: Duration,
+        forever: bool,
+    ) -> Answer<Wanted> {
         Ok(Wanted {
             may_read: caller.may(Verb::Read, &name),
             name,
             ttl: duration("ttl", body.ttl.as_deref())?.unwrap_or(TTL),
             wait,
+            forever,
             began: Instant::now(),
             lock,
             holder: caller.label(body.holder.as_deref()),
@@ -150,35 +252,54 @@ impl Wanted {
 
     pub(crate) fn mode(&self) -> Mode {
         match self.lock {
-            Lock::Exclusive(_) => Mode::Exclusive,
+            Lock::Exclusive(_) | Lock::Once(_) => Mode::Exclusive,
             Lock::Shared(_) => Mode::Shared,
             Lock::Permits(_, n, of) => Mode::Permits { n, of },
         }
     }
 
-    /// Makes the request for the engine. It waits for this long.
-    pub(crate) fn request(&self, wait: Duration) -> TryAcquire<'_> {
+    /// Returns how long it may be in the queue.
+    pub(crate) fn longest(&self) -> Duration {
+        if self.forever { LONGEST } else { self.wait }
+    }
+
+    /// Returns whether it is a firing, whose run the engine keeps.
+    pub(crate) fn is_firing(&self) -> bool {
+        matches!(self.lock, Lock::Once(_))
+    }
+
+    /// Asks the engine.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves nothing behind.
+    pub(crate) async fn ask(&self, terms: Terms) -> Result<Asked> {
         let request = match &self.lock {
             Lock::Exclusive(lock) => lock.try_lock(),
             Lock::Shared(lock) => lock.try_read(),
             Lock::Permits(lock, n, _) => lock.try_acquire_many(*n),
-        };
-        let request = request.ttl(self.ttl);
-        let request = if self.unfair { request.unfair() } else { request };
-        // A request that does not wait leaves nothing in the queue.
-        let request = if wait.is_zero() { request } else { request.wait(wait) };
-        let request = match (&self.holder, &self.process) {
-            (holder, Some(process)) => {
-                let [max_hold, max_wait] = process.limits();
-                request.on_behalf_of(process.holder(holder.as_deref()), max_hold, max_wait)
+            Lock::Once(once) => {
+                return Ok(match with_options!(once.begin(), self, terms).await? {
+                    Firing::First(guard) => Asked::Granted(guard),
+                    Firing::Busy => Asked::Busy,
+                    Firing::Already(run) => Asked::Already(run),
+                });
             }
-            (Some(holder), None) => request.label(holder),
-            (None, None) => request,
         };
-        match &self.reason {
-            Some(reason) => request.reason(reason),
-            None => request,
-        }
+        let request = if terms.fixed { request.no_renewal() } else { request };
+        Ok(with_options!(request, self, terms).await?.map_or(Asked::Busy, Asked::Granted))
+    }
+
+    /// Ends the grant of a lease that nobody has learned of.
+    pub(crate) async fn take_back(&self, locks: &Client, lease: &DetachedLease) -> Result<()> {
+        if self.is_firing() { locks.cancel_run(lease).await } else { locks.release(lease).await }
+    }
+
+    /// Returns the answer for a firing that has run.
+    pub(crate) fn already_run(&self, run: &Run) -> Problem {
+        let detail = format!("{} has run for this firing", self.name);
+        let run = RunView::new(run, self.may_read);
+        let run = serde_json::to_value(run).unwrap_or(Value::Null);
+        Problem::new(StatusCode::CONFLICT, "already-run", detail).with("run", run)
     }
 }
 

@@ -262,7 +262,7 @@ fn a_stream_that_its_caller_closes_releases_the_lock_where_no_proxy_is() {
     let place = Place::new();
     let service = Service::start_with(&place, &["--direct"]);
     let (stream, granted) = hold(&service);
-    assert_eq!(granted["stop_after_ms"], 10_000);
+    assert!((10_000..12_000).contains(&granted["valid_ms"].as_u64().unwrap()), "{granted}");
     let start = Instant::now();
     drop(stream);
     eventually("it is released", SOON, || {

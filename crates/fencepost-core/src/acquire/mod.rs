@@ -2,7 +2,7 @@
 
 pub(crate) mod ask;
 mod blockers;
-mod on_behalf;
+pub(crate) mod on_behalf;
 pub(crate) mod options;
 mod outage;
 mod outcome;

@@ -25,9 +25,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
+use crate::lock::once::KEEP;
 use crate::lock::{Barrier, Election, Latch, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
+use crate::operator::run::RunEnd;
 use crate::runtime::Runtime;
 use crate::token::Token;
 
@@ -184,7 +186,11 @@ impl Client {
     /// # Cancel safety
     /// Dropped midway, the lease stays; it is extended or not.
     pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard> {
-        let claim = self.leased(lease, lease.ttl(), true)?;
+        self.take_up(lease, self.leased(lease, lease.ttl(), true)?).await
+    }
+
+    async fn take_up(&self, lease: &DetachedLease, claim: Claim) -> Result<Guard> {
+        let claim = Arc::new(claim);
         let guard = Guard::attach(&self.client, Arc::clone(&claim)).await;
         guard.map_err(|error| error.of(lease.name().clone()))?.ok_or_else(|| lease.gone(&claim))
     }
@@ -199,7 +205,7 @@ impl Client {
     /// Dropped midway, it is extended or not; the lease stays.
     pub async fn extend(&self, lease: &DetachedLease, ttl: Duration) -> Result<DetachedLease> {
         self.client.check_ttl(ttl)?;
-        let claim = self.leased(lease, ttl, false)?;
+        let claim = Arc::new(self.leased(lease, ttl, false)?);
         let mut entry = self.client.backend.attach(Arc::clone(&claim));
         // The entry is let go as it is: it owns nothing, the lease does.
         match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
@@ -217,7 +223,36 @@ impl Client {
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.
     pub async fn release(&self, lease: &DetachedLease) -> Result<()> {
-        let claim = self.leased(lease, lease.ttl(), false)?;
+        self.end(lease, self.leased(lease, lease.ttl(), false)?).await
+    }
+
+    /// Ends a detached lease of a [firing](Once), and reports the exit code of its run. Zero is good.
+    ///
+    /// # Errors
+    /// Those of [`release`](Client::release), and [`is_unsupported`](Error::is_unsupported) if the engine keeps no runs.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is released all the same, now or with its end.
+    pub async fn release_run(&self, lease: &DetachedLease, exit_code: i32) -> Result<()> {
+        let claim = self.leased_run(lease)?;
+        claim.report(exit_code, RunEnd::Exited);
+        self.end(lease, claim).await
+    }
+
+    /// Ends a detached lease of a [firing](Once) that was never begun: the engine forgets its run, so that the next start runs it.
+    ///
+    /// # Errors
+    /// Those of [`release_run`](Client::release_run).
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it is ended or not; the lease ends at its time.
+    pub async fn cancel_run(&self, lease: &DetachedLease) -> Result<()> {
+        self.take_up(lease, self.leased_run(lease)?).await?.withdraw();
+        Ok(())
+    }
+
+    async fn end(&self, lease: &DetachedLease, claim: Claim) -> Result<()> {
+        let claim = Arc::new(claim);
         let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
         let span = tracing::debug_span!("release", name = %lease.name());
         match owned.release(self.client.release_until()).instrument(span).await? {
@@ -322,7 +357,7 @@ impl Client {
 
     /// A claim on the grant of a lease. Its text may have been changed: the length must keep to the limits, and engines refuse
     /// another mode than the grant's.
-    fn leased(&self, lease: &DetachedLease, ttl: Duration, renewed: bool) -> Result<Arc<Claim>> {
+    fn leased(&self, lease: &DetachedLease, ttl: Duration, renewed: bool) -> Result<Claim> {
         self.client.check_open()?;
         self.client.require_detach()?;
         self.client.check_ttl(lease.ttl()).map_err(|error| error.of(lease.name().clone()))?;
@@ -332,6 +367,15 @@ impl Client {
         claim.renewed = renewed;
         claim.replicas = self.client.replicas;
         claim.history = self.client.history;
-        Ok(Arc::new(claim))
+        Ok(claim)
+    }
+
+    /// The same on the grant of a firing, whose run the engine keeps.
+    fn leased_run(&self, lease: &DetachedLease) -> Result<Claim> {
+        self.client.require_history(true)?;
+        let mut claim = self.leased(lease, lease.ttl(), false)?;
+        claim.history = Some(self.client.history.unwrap_or_default().max(KEEP));
+        claim.needs_run = true;
+        Ok(claim)
     }
 }

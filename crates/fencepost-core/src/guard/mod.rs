@@ -354,7 +354,7 @@ impl Guard {
     }
 
     /// Withdraws the grant in the background, as if it had never been made: the engine keeps no run of it.
-    pub(crate) fn withdraw(mut self) {
+    pub fn withdraw(mut self) {
         if !self.owned.client.is_forked() {
             self.owned.become_withdrawn();
         }

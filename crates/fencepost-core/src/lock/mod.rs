@@ -8,7 +8,7 @@ mod kind;
 mod latch;
 mod multi;
 mod mutex;
-mod once;
+pub(crate) mod once;
 mod polling;
 mod rwlock;
 mod semaphore;

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::acquire::Outcome;
+use crate::acquire::on_behalf::on_behalf;
 use crate::acquire::options::{Request, options};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
@@ -15,7 +16,7 @@ use crate::operator::run::{Run, Runs};
 use crate::time::Moment;
 
 /// How long the engine keeps the last firing at least.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// The end of the name of the lock under which a start decides.
 const DECISION: &str = "#once";
@@ -130,6 +131,7 @@ impl Once {
 pub struct Begin<'a>(Request<'a>, &'a Once);
 
 options!(Begin, "[`Firing::Busy`]");
+on_behalf!(Begin);
 
 impl<'a> IntoFuture for Begin<'a> {
     type Output = Result<Firing>;
@@ -162,7 +164,7 @@ impl Begin<'_> {
         let until = bound.map_or(Moment::NEVER, |bound| began + bound);
         let job = Request { began: Some(began), ..request };
         // Locks that only serve the decision are held no longer than that.
-        let mut brief = Request { history: None, needs_run: false, ..job.clone() };
+        let mut brief = Request { history: None, needs_run: false, id: None, ..job.clone() };
         (brief.options.at_least, brief.options.max_hold) = (None, None);
         let brief = |name| Request { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.

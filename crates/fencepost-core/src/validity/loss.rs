@@ -25,6 +25,22 @@ pub enum Loss {
     Forked,
 }
 
+impl Loss {
+    /// Returns the word for it, as in metrics and in the API of the lock service: `session_ended` for example.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Loss::Expired => "expired",
+            Loss::Evicted => "evicted",
+            Loss::Deleted => "deleted",
+            Loss::SessionEnded => "session_ended",
+            Loss::MaxHold => "max_hold",
+            Loss::Released => "released",
+            Loss::Closed => "closed",
+            Loss::Forked => "forked",
+        }
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -39,12 +39,12 @@ async fn time_until_free(locks: &Client) -> Duration {
     start.elapsed()
 }
 
-/// Returns the `stop_after_ms` of the last event in this text.
+/// Returns the `valid_ms` of the last event in this text. The lock was granted at once.
 fn stop_after(text: &str) -> Option<Duration> {
     let data =
         text.lines().rev().find_map(|line| line.strip_prefix("data: ").filter(|data| data.ends_with('}')))?;
     let data: Value = serde_json::from_str(data).unwrap();
-    data["stop_after_ms"].as_u64().map(Duration::from_millis)
+    data["valid_ms"].as_u64().map(Duration::from_millis)
 }
 
 /// Holds the lock by a connection. Returns it with the time after which its caller stops.
@@ -121,7 +121,7 @@ async fn a_stream_is_ended_by_its_lease() {
         if let Some(mut events) = events {
             // Another copy's stream learns of that at its next renewal.
             let lost = events.next_of("lost").await;
-            assert!(!std::ptr::eq(copy, &router) || lost["why"] == "it was released", "{lost}");
+            assert!(!std::ptr::eq(copy, &router) || lost["loss"] == "released", "{lost}");
             assert_eq!(events.next().await, None);
         }
     }
@@ -339,7 +339,7 @@ async fn the_end_of_the_service_tells_holders_and_waits_for_them() {
     let mut queued = Events::hold(&router, "a", &json!({ "wait": "1m" })).await;
     queued.next().await.unwrap();
     let ends = tokio::spawn(async move { streams.end().await });
-    assert!(events.next_of("lost").await["why"].as_str().unwrap().contains("ends"));
+    assert!(events.next_of("lost").await["detail"].as_str().unwrap().contains("ends"));
     assert_eq!(queued.next_of("refused").await["code"], "closing");
     assert_eq!(queued.next().await, None);
     assert!(!ends.is_finished() && !is_free(&locks).await, "its holder may still work");

@@ -106,6 +106,53 @@ async fn a_place_in_the_queue_outlives_its_request_for_a_while() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_forever_is_told_that_it_is_queued_and_keeps_its_place() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let (status, problem) = acquire(&router, "a", &json!({ "wait": "forever" })).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::BAD_REQUEST, Some("invalid")), "{problem}");
+    let body = json!({ "wait": "forever" });
+    let began = Instant::now();
+    let (status, queued) = acquire_with(&router, KEY, "a", &body).await;
+    assert_eq!((status, queued), (StatusCode::ACCEPTED, json!({ "queued": true })));
+    assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
+    let behind = tokio::spawn({
+        let router = router.clone();
+        async move { acquire(&router, "a", &json!({ "wait": "30s" })).await }
+    });
+    waiters(&locks, 2).await;
+    let again = begin(&router, body);
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    let (status, granted) = again.await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    answer(&router, post("/v1/leases/release", &lease(&granted))).await;
+    let (_, last) = behind.await.unwrap();
+    assert!(last["token"].as_u64() > granted["token"].as_u64(), "the place was kept: {last} {granted}");
+}
+
+#[tokio::test]
+async fn a_request_whose_time_is_over_has_left_the_queue() {
+    let (router, locks) = service().await;
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let longer = begin(&router, json!({ "wait": "30s" }));
+    waiters(&locks, 1).await;
+    // The same request waits for longer elsewhere: its place stays.
+    let short = json!({ "wait": "50ms" });
+    let (status, problem) = acquire_with(&router, KEY, "a", &short).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("timed-out")));
+    assert_eq!(locks.inspect("a").await.unwrap().waiters().count(), 1);
+    longer.abort();
+    assert!(longer.await.unwrap_err().is_cancelled());
+    assert_eq!(acquire_with(&router, KEY, "a", &short).await.0, StatusCode::CONFLICT);
+    // Without the 5 s for which a place is kept.
+    let left = tokio::time::timeout(Duration::from_secs(3), waiters(&locks, 0));
+    left.await.expect("it has left the queue");
+    // Its key may be used again.
+    answer(&router, post("/v1/leases/release", &lease(&held))).await;
+    assert_eq!(acquire_with(&router, KEY, "a", &json!({ "wait": "5s" })).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_place_that_nobody_asks_for_is_left() {
     let (router, locks) = service().await;
     acquire(&router, "a", &json!({})).await;

@@ -8,6 +8,7 @@ mod limits;
 mod live;
 mod locks;
 mod network;
+mod once;
 mod page;
 mod rights;
 mod service;

@@ -308,7 +308,10 @@ async fn a_stream_ends_with_its_token() {
     let granted = events.next_of("granted").await;
     Tokens::remove(&service.file, "ci").unwrap();
     let lost = events.next_of("lost").await;
-    assert!(lost["token"] == granted["token"] && lost["why"].as_str().unwrap().contains("revoked"), "{lost}");
+    assert!(
+        lost["token"] == granted["token"] && lost["detail"].as_str().unwrap().contains("revoked"),
+        "{lost}"
+    );
     // Its holder may still work, also if the stream has ended.
     assert!(!service.locks.inspect("a").await.unwrap().claims.is_empty());
     drop(events);
@@ -377,7 +380,7 @@ async fn a_stream_ends_with_its_right() {
     let mut changes = Events::of(&service.router, with(&token, get("/v1/changes"))).await;
     assert_eq!(changes.next().await.unwrap().0, "changed");
     change(&service, "acquire,read:", "acquire,read:b/");
-    assert!(held.next_of("lost").await["why"].as_str().unwrap().contains("does not allow"));
+    assert!(held.next_of("lost").await["detail"].as_str().unwrap().contains("does not allow"));
     assert_eq!(changes.next().await, None);
 }
 

@@ -53,7 +53,9 @@ async fn the_openapi_document_has_each_request() {
     let fields: Vec<_> = acquire["properties"].as_object().unwrap().keys().collect();
     assert_eq!(
         json!(fields),
-        json!(["holder", "mode", "name", "permits", "process", "reason", "take", "ttl", "unfair", "wait"])
+        json!([
+            "holder", "mode", "name", "once", "permits", "process", "reason", "take", "ttl", "unfair", "wait"
+        ])
     );
     let mut broken = Vec::new();
     references(&document, &document, &mut broken);

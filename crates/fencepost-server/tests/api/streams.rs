@@ -32,16 +32,16 @@ async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
     assert_eq!(events.next().await.unwrap().0, "waiting");
     answer(&router, post("/v1/leases/release", &lease(&held))).await;
     let granted = events.next_of("granted").await;
-    assert!(granted["token"].as_u64() > held["token"].as_u64() && granted["stop_after_ms"] == 10_000);
+    assert!(granted["token"].as_u64() > held["token"].as_u64());
     let info = locks.inspect("a").await.unwrap();
     let holder = info.holders().next().unwrap();
     assert!(holder.holder.label == "job 7" && !holder.detached);
     // It waited for at least 3 s. The caller counts from the moment at which it sent the request.
-    let stop_at = granted["stop_at_ms"].as_u64().unwrap();
-    assert!(stop_at >= 13_000, "{granted}");
+    let valid = granted["valid_ms"].as_u64().unwrap();
+    assert!(valid >= 13_000, "{granted}");
     let (event, held) = events.next().await.unwrap();
     assert_eq!((event.as_str(), &held["token"]), ("held", &granted["token"]));
-    assert!((stop_at + 2_900..stop_at + 6_000).contains(&held["stop_at_ms"].as_u64().unwrap()), "{held}");
+    assert!((valid + 2_900..valid + 6_000).contains(&held["valid_ms"].as_u64().unwrap()), "{held}");
     assert_eq!(answer(&router, post("/v1/leases/release", &lease(&granted))).await.0, StatusCode::NO_CONTENT);
     claims(&locks, 0).await;
 }
@@ -49,13 +49,16 @@ async fn a_stream_waits_holds_and_releases_when_it_is_closed() {
 #[tokio::test]
 async fn the_caller_of_a_short_lease_stops_before_the_lease_ends() {
     let (router, _locks) = service().await;
+    let sent = Instant::now();
     let mut events = Events::hold(&router, "a", &json!({ "ttl": "2s" })).await;
-    let mut stop_after = events.next_of("granted").await["stop_after_ms"].as_u64().unwrap();
+    let mut valid = events.next_of("granted").await["valid_ms"].as_u64().unwrap();
     // Over several renewals each event comes before the one before it says to stop.
     for _ in 0..12 {
-        assert!((500..=1600).contains(&stop_after), "{stop_after}");
-        let held = tokio::time::timeout(Duration::from_millis(stop_after), events.next_of("held")).await;
-        stop_after = held.expect("in time")["stop_after_ms"].as_u64().unwrap();
+        let until = sent + Duration::from_millis(valid);
+        let left = until.saturating_duration_since(Instant::now());
+        assert!((500..=1600).contains(&left.as_millis()), "{left:?}");
+        let held = tokio::time::timeout(left, events.next_of("held")).await;
+        valid = held.expect("in time")["valid_ms"].as_u64().unwrap();
     }
 }
 
@@ -80,11 +83,15 @@ async fn a_stream_tells_that_its_lock_is_lost() {
     let token = granted["token"].as_u64().unwrap();
     locks.evict("a", token.into(), &Eviction::new(false).because("deploy")).await.unwrap();
     let lost = events.next_of("lost").await;
+    // It has the fields of an error.
     assert_eq!(
-        (&lost["token"], lost["why"].as_str()),
-        (&granted["token"], Some("it was evicted by an operator"))
+        (lost["status"].as_u64(), lost["code"].as_str(), lost["loss"].as_str()),
+        (Some(410), Some("lease-ended"), Some("evicted")),
+        "{lost}"
     );
-    assert!(lost["detail"].as_str().unwrap().contains("deploy"), "{lost}");
+    assert!(lost["why"].as_str().unwrap().contains("deploy"), "{lost}");
+    assert_eq!(lost["token"], granted["token"]);
+    assert!(lost["detail"].as_str().unwrap().contains("it was evicted by an operator"), "{lost}");
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! Firings that run once.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::kit::{acquire, answer, get, named, post, service};
+
+const KEY: &str = "0b6d1f0a-58f4-4c0e-9f55-1f8e1f2f7a11";
+
+fn firing(retry: bool) -> Value {
+    json!({ "once": { "window": "1h", "retry": retry }, "holder": "host 1", "process": { "host": "h1", "pid": 7 } })
+}
+
+fn keyed(path: &str, body: &Value) -> axum::http::Request<axum::body::Body> {
+    let mut request = post(path, &named("report", body));
+    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_firing_runs_once_and_its_exit_code_is_known() {
+    let (router, _locks) = service().await;
+    let (status, granted) = answer(&router, keyed("/v1/acquire", &firing(false))).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    // A lost answer makes no second run.
+    let (status, again) = answer(&router, keyed("/v1/acquire", &firing(false))).await;
+    assert_eq!((status, &again["token"]), (StatusCode::OK, &granted["token"]), "{again}");
+    let (status, busy) = acquire(&router, "report", &firing(false)).await;
+    assert_eq!((status, busy["code"].as_str()), (StatusCode::CONFLICT, Some("busy")), "{busy}");
+    let (_, lock) = answer(&router, get("/v1/lock?name=report")).await;
+    assert_eq!(lock["runs"]["running"]["token"], granted["token"], "{lock}");
+    let (status, extended) =
+        answer(&router, post("/v1/leases/extend", &json!({ "lease": granted["lease"] }))).await;
+    assert_eq!(status, StatusCode::OK, "{extended}");
+    let end = json!({ "lease": extended["lease"], "exit_code": 0 });
+    assert_eq!(answer(&router, post("/v1/leases/release", &end)).await.0, StatusCode::NO_CONTENT);
+    let (status, already) = acquire(&router, "report", &firing(true)).await;
+    assert_eq!((status, already["code"].as_str()), (StatusCode::CONFLICT, Some("already-run")), "{already}");
+    let run = &already["run"];
+    assert_eq!(
+        (&run["exit_code"], &run["end"], &run["holder"], &run["host"], &run["pid"]),
+        (&json!(0), &json!("exited"), &json!("host 1"), &json!("h1"), &json!(7))
+    );
+    assert!(run["ended_micros"].as_u64() >= run["since_micros"].as_u64());
+    let (_, lock) = answer(&router, get("/v1/lock?name=report")).await;
+    assert_eq!((&lock["runs"]["good"], &lock["runs"]["running"]), (run, &Value::Null), "{lock}");
+}
+
+#[tokio::test]
+async fn a_failed_firing_runs_again_where_that_is_asked_for() {
+    let (router, _locks) = service().await;
+    // A release without an exit code is no good end either.
+    for exit_code in [Some(3), None] {
+        let (status, granted) = acquire(&router, "report", &firing(true)).await;
+        assert_eq!(status, StatusCode::OK, "{granted}");
+        let end = json!({ "lease": granted["lease"], "exit_code": exit_code });
+        assert_eq!(answer(&router, post("/v1/leases/release", &end)).await.0, StatusCode::NO_CONTENT);
+        let (status, already) = acquire(&router, "report", &firing(false)).await;
+        assert_eq!(status, StatusCode::CONFLICT);
+        assert_eq!(
+            (&already["code"], &already["run"]["exit_code"]),
+            (&json!("already-run"), &json!(exit_code))
+        );
+    }
+    assert_eq!(acquire(&router, "report", &firing(true)).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_firing_that_is_withdrawn_has_not_run() {
+    let (router, locks) = service().await;
+    assert_eq!(answer(&router, keyed("/v1/acquire", &firing(false))).await.0, StatusCode::OK);
+    let (status, withdrawn) = answer(&router, keyed("/v1/withdraw", &firing(false))).await;
+    assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("released")), "{withdrawn}");
+    let is_free = async {
+        while !locks.inspect("report").await.unwrap().claims.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), is_free).await.expect("it is released");
+    let (status, granted) = acquire(&router, "report", &firing(false)).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+#[tokio::test]
+async fn a_firing_is_exclusive_and_has_a_window() {
+    let (router, _locks) = service().await;
+    for body in [
+        json!({ "once": { "window": "1h" }, "mode": "shared" }),
+        json!({ "once": { "window": "0s" } }),
+        json!({ "once": { "window": "soon" } }),
+        json!({ "once": {} }),
+    ] {
+        let (status, problem) = acquire(&router, "report", &body).await;
+        assert_eq!(
+            (status, problem["code"].as_str()),
+            (StatusCode::BAD_REQUEST, Some("invalid")),
+            "{problem}"
+        );
+    }
+}
