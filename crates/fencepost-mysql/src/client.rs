@@ -93,7 +93,7 @@ impl Server for MysqlServer {
     ) -> Answer<'a, ()> {
         Box::pin(async move {
             let text = format!("KILL QUERY {}", waiting.session().number);
-            client.pool.holding(ttl).await?.run(|session| session.query(&text)).await.map(drop)
+            client.connections.holding(ttl).await?.run(|session| session.query(&text)).await.map(drop)
         })
     }
 

@@ -110,7 +110,7 @@ impl Server for PostgresServer {
         ttl: Duration,
     ) -> Answer<'a, ()> {
         Box::pin(async move {
-            client.pool.holding(ttl).await?.run(|session| session.cancel(waiting.session())).await
+            client.connections.holding(ttl).await?.run(|session| session.cancel(waiting.session())).await
         })
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Finish, Report, Runtime};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::connection_locks::ConnectionTask;
 use crate::database::{Answer, Results, Statement};
 use crate::failure::Failure;
+use crate::pool::{Kept, Lent, Pool};
 use crate::url::ServerUrl;
 
 /// How many connections that nobody uses are kept open.
@@ -57,6 +57,14 @@ impl<C> Plain<C> {
     pub async fn open(connector: &impl Connect<Client = C>) -> Result<Plain<C>, Failure> {
         connector.url().first(connector.runtime(), |host| connector.open(host)).await
     }
+}
+
+impl<C: Send + Sync + 'static> Kept for Plain<C> {
+    fn has_ended(&self) -> bool {
+        self.task.has_ended()
+    }
+
+    fn end(self) {}
 }
 
 /// The lease table's statements on a driver.
@@ -109,45 +117,24 @@ pub async fn on_own_thread<T: Send + 'static>(
     done.await.unwrap_or_else(|_| Err(Failure::closed()))
 }
 
-/// Connections of one kind. Each idle one is open.
+/// Connections of one kind, for statements and transactions.
 pub struct Connections<C: Connect> {
     connector: Arc<C>,
-    pool: Arc<Pool<C>>,
+    pool: Pool<Plain<C::Client>>,
     /// Where an idle connection is taken from before another one is opened, because the server may have none left.
-    lender: Option<Arc<Pool<C>>>,
-    permits: Arc<Semaphore>,
-}
-
-type Pool<C> = Mutex<OpenConnections<<C as Connect>::Client>>;
-
-/// The open connections of one kind.
-struct OpenConnections<C> {
-    /// Those that nobody uses. `None` once the client is closed.
-    idle: Option<Vec<Plain<C>>>,
-    used: usize,
-}
-
-impl<C> OpenConnections<C> {
-    /// Takes an idle connection that has not ended.
-    fn take(&mut self) -> Result<Option<Plain<C>>, Failure> {
-        let idle = self.idle.as_mut().ok_or_else(Failure::closed)?;
-        Ok(std::iter::from_fn(|| idle.pop()).find(|connection| !connection.task.has_ended()))
-    }
+    lender: Option<Pool<Plain<C::Client>>>,
 }
 
 /// A connection in use. Dropping it closes the connection, unless nothing is under way on it.
 pub struct Used<C: Connect> {
     connector: Arc<C>,
-    connection: Option<Plain<C::Client>>,
-    pool: Arc<Pool<C>>,
-    clean: bool,
-    _permit: OwnedSemaphorePermit,
+    lent: Lent<Plain<C::Client>>,
 }
 
 impl<C: Connect> Used<C> {
     /// Returns the connection.
     pub fn connection(&self) -> &Plain<C::Client> {
-        self.connection.as_ref().expect("it is there until it is dropped")
+        self.lent.connection()
     }
 
     /// Runs statements within the time limit.
@@ -173,46 +160,24 @@ impl<C: Connect> Used<C> {
 
     /// Notes whether nothing is under way on the connection.
     pub fn set_clean(&mut self, clean: bool) {
-        self.clean = clean;
-    }
-}
-
-impl<C: Connect> Drop for Used<C> {
-    fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        let mut pool = self.pool.lock();
-        pool.used -= 1;
-        let kept = self.clean && !connection.task.has_ended();
-        match pool.idle.as_mut().filter(|idle| kept && idle.len() < MAX_IDLE) {
-            Some(idle) => idle.push(connection),
-            None => {
-                drop(pool);
-                drop(connection);
-            }
-        }
+        self.lent.set_clean(clean);
     }
 }
 
 impl<C: Connect> Connections<C> {
     /// At most `most` connections at a time.
     pub(crate) fn new(connector: &Arc<C>, most: usize) -> Connections<C> {
-        Connections {
-            connector: Arc::clone(connector),
-            pool: Arc::new(Mutex::new(OpenConnections { idle: Some(Vec::new()), used: 0 })),
-            lender: None,
-            permits: Arc::new(Semaphore::new(most)),
-        }
+        Connections { connector: Arc::clone(connector), pool: Pool::new(most, MAX_IDLE), lender: None }
     }
 
     /// One connection at a time. An idle connection of `lender` is taken over before one is opened.
     pub(crate) fn one_beside(lender: &Connections<C>) -> Connections<C> {
-        Connections { lender: Some(Arc::clone(&lender.pool)), ..Connections::new(&lender.connector, 1) }
+        Connections { lender: Some(lender.pool.clone()), ..Connections::new(&lender.connector, 1) }
     }
 
     /// Returns whether one of the connections is open.
     pub(crate) fn is_open(&self) -> bool {
-        let pool = self.pool.lock();
-        pool.used > 0 || pool.idle.iter().flatten().any(|connection| !connection.task.has_ended())
+        self.pool.is_open()
     }
 
     /// Returns a connection, first come, first served. Opens one if none is idle.
@@ -225,12 +190,12 @@ impl<C: Connect> Connections<C> {
     pub async fn get(&self) -> Result<Used<C>, Failure> {
         let (clock, url) = (self.connector.runtime().clock(), self.connector.url());
         let until = clock.now() + url.timeout + url.connect_timeout;
-        let permit = clock.within(until, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = clock.within(until, self.pool.permit()).await;
         let busy = || {
             let message = "all connections of this client are busy; raise connections= in the URL, and check the server's load";
             Failure::new(ErrorKind::Unreachable, message)
         };
-        self.open(permit.ok_or_else(busy)?.map_err(|_: AcquireError| Failure::closed())?).await
+        self.open(permit.ok_or_else(busy)??).await
     }
 
     /// Runs statements in order, each in a transaction of its own. They go on if this is dropped.
@@ -246,32 +211,29 @@ impl<C: Connect> Connections<C> {
     }
 
     async fn open(&self, permit: OwnedSemaphorePermit) -> Result<Used<C>, Failure> {
-        let mut connection = self.pool.lock().take()?;
+        let mut connection = self.pool.take()?;
         if let (None, Some(lender)) = (&connection, &self.lender) {
-            connection = lender.lock().take()?;
+            connection = lender.take()?;
         }
-        let (connector, pool) = (Arc::clone(&self.connector), Arc::clone(&self.pool));
-        // Clean until the caller has it: the connection of a caller that has left is for the next one.
-        let used = |connection| {
-            pool.lock().used += 1;
-            Used { connector, connection: Some(connection), pool, clean: true, _permit: permit }
-        };
-        let mut used = match connection {
-            Some(connection) => used(connection),
+        let mut lent = match connection {
+            Some(connection) => self.pool.lend(connection, permit),
             None => {
-                let connector = Arc::clone(&self.connector);
-                let opening = async move { Ok(used(Plain::open(&*connector).await?)) };
+                let (connector, pool) = (Arc::clone(&self.connector), self.pool.clone());
+                let opening = async move {
+                    let mut lent = pool.lend(Plain::open(&*connector).await?, permit);
+                    // Clean until the caller has it: the connection of a caller that has left is for the next one.
+                    lent.set_clean(true);
+                    Ok(lent)
+                };
                 on_own_thread(self.connector.runtime(), opening).await?
             }
         };
-        used.set_clean(false);
-        Ok(used)
+        lent.set_clean(false);
+        Ok(Used { connector: Arc::clone(&self.connector), lent })
     }
 
     /// Closes idle connections, and those in use when their statements end.
     pub(crate) fn close(&self) {
-        self.permits.close();
-        let idle = self.pool.lock().idle.take();
-        drop(idle);
+        self.pool.close();
     }
 }

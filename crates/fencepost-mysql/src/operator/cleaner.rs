@@ -65,10 +65,10 @@ async fn remove(client: &MysqlClient, locks: &[Vec<u8>]) -> Result<(), Failure> 
     if locks.is_empty() {
         return Ok(());
     }
-    let Some(mut aside) = client.pool.aside(IDLE).await? else { return Ok(()) };
+    let Some(mut aside) = client.connections.aside(IDLE).await? else { return Ok(()) };
     for lock in locks {
         let remove = remove_old(lock);
-        match aside.connection.run(|session| session.query(&remove)).await {
+        match aside.connection().run(|session| session.query(&remove)).await {
             Ok(_) => {}
             // Others have the row locked. It stays until the next time.
             Err(failure) if failure.conflict => {}
@@ -76,7 +76,7 @@ async fn remove(client: &MysqlClient, locks: &[Vec<u8>]) -> Result<(), Failure> 
         }
         pause(client).await;
     }
-    aside.set_clean();
+    aside.set_clean(true);
     Ok(())
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn try_lock<S: Server>(
     let locked = Locked { keys: keys.clone(), mode: claim.want().mode };
     let mut first = true;
     loop {
-        let connection = locks.pool.holding(claim.ttl()).await?;
+        let connection = locks.connections.holding(claim.ttl()).await?;
         let sent = claim.runtime.clock().now();
         match connection.try_lock(claim, keys, key_use.again).await {
             Ok(None) => return Ok(None),

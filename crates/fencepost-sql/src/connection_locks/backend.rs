@@ -84,7 +84,7 @@ impl<S: Operators> Backend for LocksBackend<S> {
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(async { self.0.pool.close() })
+        Reply::coming(async { self.0.connections.close() })
     }
 }
 

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
 use crate::connection_locks::connection::Connection;
+use crate::connection_locks::connections::Alone;
 use crate::connection_locks::keys::KeyUse;
-use crate::connection_locks::pool::Exclusive;
 use crate::connection_locks::{Locked, Server, Session};
 use crate::failure::Failure;
 
@@ -28,7 +28,7 @@ pub struct Held<S: Server> {
 /// Why the claim may use the connection.
 pub(super) enum Why<S: Server> {
     /// It waited for the lock, and the connection is its alone.
-    Waited(Exclusive<S>),
+    Waited(Alone<S>),
     /// No other claim uses the name.
     Free(#[expect(dead_code, reason = "it counts until it is dropped")] KeyUse),
 }
@@ -112,10 +112,10 @@ impl<S: Server> Held<S> {
                     other => other,
                 };
                 let mut why = held.why.lock().take();
-                if let Some(Why::Waited(exclusive)) = &mut why
+                if let Some(Why::Waited(alone)) = &mut why
                     && released.is_ok()
                 {
-                    exclusive.set_clean();
+                    alone.set_clean(true);
                 }
                 drop(why);
                 released

@@ -14,15 +14,17 @@
 mod attempt;
 mod backend;
 mod connection;
+mod connections;
 mod held;
 mod keys;
 mod listed;
 mod place;
-mod pool;
 mod renewal;
 mod server;
 mod task;
+mod turns;
 mod wait;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,16 +33,16 @@ use fencepost_core::{Backoff, Claim, ClaimEntry, Entry, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
+pub use connections::{Alone, LockConnections};
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
-pub use pool::{Exclusive, Pool};
 pub use server::{Locked, Server, Session};
 pub use task::ConnectionTask;
 
 use crate::connection_locks::keys::KeysInUse;
 use crate::connection_locks::place::LockPlace;
+use crate::connection_locks::turns::Turns;
 use crate::failure::Failure;
-use crate::turns::Turns;
 
 /// The lease for which the first connection is opened: core's default.
 const FIRST_TTL: Duration = Duration::from_secs(30);
@@ -55,7 +57,7 @@ pub struct ConnectionLocks<S: Server> {
     /// Opens connections.
     pub server: Arc<S>,
     /// The connections.
-    pub pool: Pool<S>,
+    pub connections: LockConnections<S>,
     /// The client's clock and tasks.
     pub runtime: Runtime,
     /// The claims that wait or hold.
@@ -73,9 +75,9 @@ impl<S: Server> ConnectionLocks<S> {
     /// # Cancel safety
     /// May be dropped; the connection is closed.
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
-        let pool = Pool::new(Arc::clone(&server), runtime.clone());
+        let connections = LockConnections::new(Arc::clone(&server), runtime.clone());
         let (listed, keys, turns) = (ListedClaims::default(), KeysInUse::default(), Turns::default());
-        let locks = Arc::new(ConnectionLocks { server, pool, runtime, listed, keys, turns });
+        let locks = Arc::new(ConnectionLocks { server, connections, runtime, listed, keys, turns });
         locks.connection().await?;
         Ok(locks)
     }
@@ -88,7 +90,7 @@ impl<S: Server> ConnectionLocks<S> {
     /// # Cancel safety
     /// May be dropped; a connection that is being opened stays for later callers.
     pub async fn connection(&self) -> Result<Arc<Connection<S>>, Failure> {
-        self.pool.holding(FIRST_TTL).await
+        self.connections.holding(FIRST_TTL).await
     }
 
     /// Makes an entry for a claim.
@@ -119,7 +121,7 @@ impl<S: Server> ConnectionLocks<S> {
         let clock = self.runtime.clock();
         clock.sleep_until(clock.now() + QUEUE_CHECK_DELAY).await;
         let ask = async || {
-            let connection = self.pool.holding(ttl).await?;
+            let connection = self.connections.holding(ttl).await?;
             connection.run(|session| session.is_queued(waiting.session())).await
         };
         // The server may not have read the statement yet.
@@ -144,7 +146,7 @@ impl<S: Server> ConnectionLocks<S> {
             let asked = clock.now() + lease / 3;
             clock.sleep_until(asked).await;
             let look = async {
-                let connection = self.pool.holding(ttl).await?;
+                let connection = self.connections.holding(ttl).await?;
                 connection.run(|session| session.is_queued(waiting.session())).await
             };
             if matches!(look.await, Ok(true)) {

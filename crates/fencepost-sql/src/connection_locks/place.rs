@@ -79,8 +79,8 @@ impl<S: Server> LockClaim<S> {
         let runtime = self.locks.runtime.clone();
         let clock = runtime.clock().clone();
         let attempt = Finish::new(runtime, async move { try_lock(&locks, &claim, &keys).await });
-        let outcome = clock.within(self.locks.pool.time_limit(), attempt).await;
-        outcome.unwrap_or_else(|| Err(self.locks.pool.timeout()))
+        let outcome = clock.within(self.locks.connections.time_limit(), attempt).await;
+        outcome.unwrap_or_else(|| Err(self.locks.connections.timeout()))
     }
 
     async fn ask(self: Arc<Self>) -> Result<Attempt> {
@@ -111,12 +111,12 @@ impl<S: Server> LockClaim<S> {
                 }
                 Some(Ok(Grant::Fresh(grant))) => self.hold_fresh(grant),
                 Some(Ok(Grant::TakenBack)) => self.set(Phase::Gone),
-                Some(Ok(Grant::Exclusive { exclusive, token, sent })) => {
-                    let connection = Arc::clone(&exclusive.connection);
+                Some(Ok(Grant::Waited { alone, token, sent })) => {
+                    let connection = Arc::clone(alone.connection());
                     let (keys, mode) = (self.keys.clone(), self.claim.want().mode);
                     let locked = Locked { keys, mode };
                     connection.hold(&self.claim, sent);
-                    let why = Why::Waited(exclusive);
+                    let why = Why::Waited(alone);
                     self.hold(Held::new(&self.claim, connection, token, locked, why));
                 }
             }

@@ -12,11 +12,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::connection::Connection;
-use crate::connection_locks::pool::Exclusive;
+use crate::connection_locks::connections::Alone;
+use crate::connection_locks::turns::WAIT_IDLE;
+use crate::connection_locks::waiting::{Waiting, WaitingTask};
 use crate::connection_locks::{ConnectionLocks, Server, Session};
 use crate::failure::Failure;
-use crate::turns::WAIT_IDLE;
-use crate::waiting::{Waiting, WaitingTask};
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
@@ -31,8 +31,8 @@ type Task<S> = WaitingTask<Result<Grant<S>, Failure>>;
 /// A lock that was waited for.
 pub(super) enum Grant<S: Server> {
     /// In the server's queue. The connection is the claim's alone.
-    Exclusive {
-        exclusive: Exclusive<S>,
+    Waited {
+        alone: Alone<S>,
         token: Token,
         /// When the statement was sent from which the lease counts.
         sent: Moment,
@@ -69,7 +69,7 @@ async fn wait<S: Server>(
         Ok(turn) => turn?,
         Err(failure) => return Some(Err(failure)),
     };
-    let permit = match locks.pool.try_permit() {
+    let permit = match locks.connections.try_permit() {
         Some(permit) => permit,
         None => match try_until_permitted(task, locks, claim, keys).await? {
             Ok(Either::Left(permit)) => permit,
@@ -79,20 +79,20 @@ async fn wait<S: Server>(
     };
     let ttl = claim.ttl();
     let idle = ttl.min(WAIT_IDLE);
-    let connecting = pin!(locks.pool.exclusive(permit, idle));
-    let mut exclusive = match select(connecting, pin!(task.cancelled())).await {
-        Either::Left((Ok(exclusive), _)) => exclusive,
+    let connecting = pin!(locks.connections.alone(permit, idle));
+    let mut alone = match select(connecting, pin!(task.cancelled())).await {
+        Either::Left((Ok(alone), _)) => alone,
         Either::Left((Err(failure), _)) => return Some(Err(failure)),
         Either::Right((_, connecting)) => {
             // The next claim need not open one. It may wait for the lock meanwhile.
             drop(turn);
-            if let Ok(mut exclusive) = connecting.await {
-                exclusive.set_clean();
+            if let Ok(mut alone) = connecting.await {
+                alone.set_clean(true);
             }
             return None;
         }
     };
-    let connection = Arc::clone(&exclusive.connection);
+    let connection = Arc::clone(alone.connection());
     let clock = claim.runtime.clock();
     let _turn = turn;
     let token = match wait_in_queue(task, locks, &connection, claim, keys).await {
@@ -100,7 +100,7 @@ async fn wait<S: Server>(
         Some(Err(failure)) => return Some(Err(failure)),
         None => {
             if !connection.has_ended() {
-                exclusive.set_clean();
+                alone.set_clean(true);
             }
             return None;
         }
@@ -108,7 +108,7 @@ async fn wait<S: Server>(
     // The server's idle timeout may have started long before the reply arrived: the lease counts from here.
     let sent = clock.now();
     Some(match connection.confirm(claim, keys, token, ttl).await {
-        Ok(token) => Ok(Grant::Exclusive { exclusive, token, sent }),
+        Ok(token) => Ok(Grant::Waited { alone, token, sent }),
         Err(failure) if failure.closed || connection.has_ended() => Ok(Grant::TakenBack),
         Err(failure) => Err(failure),
     })
@@ -151,7 +151,7 @@ async fn try_until_permitted<S: Server>(
     keys: &Keys<S>,
 ) -> Option<Result<Either<OwnedSemaphorePermit, FreshGrant<S>>, Failure>> {
     let clock = claim.runtime.clock();
-    let mut permit = pin!(locks.pool.permit());
+    let mut permit = pin!(locks.connections.permit());
     loop {
         // It runs to its end, also when the claim gives up meanwhile: a grant that nobody takes is released.
         match try_lock(locks, claim, keys).await {

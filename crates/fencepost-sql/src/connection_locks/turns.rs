@@ -15,14 +15,14 @@ use crate::failure::Failure;
 
 /// The idle timeout of a connection that waits for a lock: how long a process that is stopped keeps a lock that the server grants to it.
 /// The first statement after the grant raises it to the lease.
-pub(crate) const WAIT_IDLE: Duration = Duration::from_secs(2);
+pub(super) const WAIT_IDLE: Duration = Duration::from_secs(2);
 
 /// How often a client asks whether the server answers while claims wait for their turns.
 const REACH: Duration = Duration::from_secs(3);
 
 /// The turns of a client's claims, by name. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Turns(Arc<State>);
+pub(super) struct Turns(Arc<State>);
 
 #[derive(Default)]
 struct State {
@@ -32,7 +32,7 @@ struct State {
 }
 
 /// The turn of a claim, until this is dropped.
-pub(crate) struct Turn {
+pub(super) struct Turn {
     turns: Turns,
     name: Name,
     permit: Option<OwnedSemaphorePermit>,
@@ -43,7 +43,7 @@ impl Turns {
     ///
     /// # Errors
     /// Those of `reach`, which asks the server.
-    pub(crate) async fn take(
+    pub(super) async fn take(
         &self,
         name: &Name,
         runtime: &Runtime,
@@ -80,7 +80,7 @@ impl Turns {
     }
 
     /// Returns whether a claim for the name has its turn. The server grants it before a claim that comes now.
-    pub(crate) fn is_taken(&self, name: &Name) -> bool {
+    pub(super) fn is_taken(&self, name: &Name) -> bool {
         self.0.names.lock().get(name).is_some_and(|turn| turn.strong_count() > 0)
     }
 

@@ -6,25 +6,24 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::server::Server;
 use crate::failure::Failure;
+use crate::pool::{Kept, Lent, Pool};
 
 /// How many connections hold locks at most: one for each length of a lease, which is the connection's idle timeout.
 const MAX_HOLDING: usize = 4;
 
 /// The connections of a client.
-pub struct Pool<S: Server> {
+pub struct LockConnections<S: Server> {
     server: Arc<S>,
     runtime: Runtime,
     /// By idle timeout. `None` once the client is closed.
     holding: Mutex<Option<HashMap<Duration, Arc<Holding<S>>>>>,
-    /// Connections that wait for no claim and hold nothing.
-    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
-    /// One permit for each connection on which a claim may wait. First come, first served.
-    waiting: Arc<Semaphore>,
+    /// Each serves one claim, which waits in the server's queue.
+    alone: Pool<Arc<Connection<S>>>,
 }
 
 struct Holding<S: Server> {
@@ -44,41 +43,27 @@ impl<S: Server> Holding<S> {
     }
 }
 
-/// A connection on which a claim waits or holds alone. Dropping it gives the connection back, if nothing is locked on it.
-pub struct Exclusive<S: Server> {
-    /// The connection.
-    pub connection: Arc<Connection<S>>,
-    clean: bool,
-    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
-    _permit: OwnedSemaphorePermit,
-}
+/// A connection on which a claim waits or holds alone.
+pub type Alone<S> = Lent<Arc<Connection<S>>>;
 
-impl<S: Server> Exclusive<S> {
-    /// Notes that nothing is locked on the connection any more.
-    pub fn set_clean(&mut self) {
-        self.clean = true;
+impl<S: Server> Kept for Arc<Connection<S>> {
+    fn has_ended(&self) -> bool {
+        Connection::has_ended(self)
+    }
+
+    fn end(self) {
+        Connection::end(&self);
     }
 }
 
-impl<S: Server> Drop for Exclusive<S> {
-    fn drop(&mut self) {
-        if self.clean && !self.connection.has_ended() {
-            self.unused.lock().push(Arc::clone(&self.connection));
-        } else {
-            self.connection.end();
-        }
-    }
-}
-
-impl<S: Server> Pool<S> {
-    pub(super) fn new(server: Arc<S>, runtime: Runtime) -> Pool<S> {
+impl<S: Server> LockConnections<S> {
+    pub(super) fn new(server: Arc<S>, runtime: Runtime) -> LockConnections<S> {
         let waiting = server.url().connections.saturating_sub(MAX_HOLDING).max(1);
-        Pool {
+        LockConnections {
             server,
             runtime,
             holding: Mutex::new(Some(HashMap::new())),
-            unused: Arc::default(),
-            waiting: Arc::new(Semaphore::new(waiting)),
+            alone: Pool::new(waiting, waiting),
         }
     }
 
@@ -133,50 +118,40 @@ impl<S: Server> Pool<S> {
     ///
     /// # Cancel safety
     /// May be dropped; a connection that is being opened is closed.
-    pub async fn aside(&self, ttl: Duration) -> Result<Option<Exclusive<S>>, Failure> {
+    pub async fn aside(&self, ttl: Duration) -> Result<Option<Alone<S>>, Failure> {
         match self.try_permit() {
-            Some(permit) => self.exclusive(permit, ttl).await.map(Some),
+            Some(permit) => self.alone(permit, ttl).await.map(Some),
             None => Ok(None),
         }
     }
 
     /// Returns the right to a connection on which a claim can wait, if there is one.
     pub(super) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.waiting).try_acquire_owned().ok()
+        self.alone.try_permit()
     }
 
     /// Returns the right to a connection on which a claim can wait, first come, first served.
     pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        Arc::clone(&self.waiting).acquire_owned().await.map_err(|_| Failure::closed())
+        self.alone.permit().await
     }
 
     /// Returns a connection on which a claim can wait. Runs on the client's own thread.
-    pub(super) async fn exclusive(
+    pub(super) async fn alone(
         &self,
         permit: OwnedSemaphorePermit,
         ttl: Duration,
-    ) -> Result<Exclusive<S>, Failure> {
-        let unused = loop {
-            match self.unused.lock().pop() {
-                Some(connection) if connection.has_ended() => {}
-                other => break other,
-            }
-        };
-        let connection = match unused {
-            Some(connection) => {
-                connection.set_idle(ttl).await?;
-                connection
-            }
-            None => {
-                let idle = S::idle_for(ttl);
-                let opened = self.server.connect(idle, false).await?;
-                let connection = Connection::new(&self.server, &self.runtime, opened, idle);
-                let (unused, weak) = (Arc::clone(&self.unused), Arc::downgrade(&connection));
-                self.runtime.spawn(end_unused(self.runtime.clone(), unused, weak));
-                connection
-            }
-        };
-        Ok(Exclusive { connection, clean: false, unused: Arc::clone(&self.unused), _permit: permit })
+    ) -> Result<Alone<S>, Failure> {
+        if let Some(connection) = self.alone.take()? {
+            let alone = self.alone.lend(connection, permit);
+            alone.connection().set_idle(ttl).await?;
+            return Ok(alone);
+        }
+        let idle = S::idle_for(ttl);
+        let opened = self.server.connect(idle, false).await?;
+        let connection = Connection::new(&self.server, &self.runtime, opened, idle);
+        let (pool, weak) = (self.alone.clone(), Arc::downgrade(&connection));
+        self.runtime.spawn(end_unused(self.runtime.clone(), pool, weak));
+        Ok(self.alone.lend(connection, permit))
     }
 
     /// Returns when a statement that is sent now takes too long: with the time in which a connection is opened.
@@ -192,14 +167,13 @@ impl<S: Server> Pool<S> {
 
     /// Ends all connections that hold locks for many claims, and lets no claim wait any more.
     pub fn close(&self) {
-        self.waiting.close();
         let holding = self.holding.lock().take();
         for holding in holding.into_iter().flat_map(HashMap::into_values) {
             if let Some(connection) = holding.connection.lock().take() {
                 connection.end();
             }
         }
-        self.unused.lock().drain(..).for_each(|connection| connection.end());
+        self.alone.close();
     }
 }
 
@@ -226,7 +200,7 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
 /// Ends a connection that nobody has used for a third of its idle timeout.
 async fn end_unused<S: Server>(
     runtime: Runtime,
-    unused: Arc<Mutex<Vec<Arc<Connection<S>>>>>,
+    alone: Pool<Arc<Connection<S>>>,
     connection: Weak<Connection<S>>,
 ) {
     let clock = runtime.clock();
@@ -240,14 +214,9 @@ async fn end_unused<S: Server>(
             return;
         }
         let (sent, _) = connection.usage();
-        if clock.now() >= sent + idle / 3 {
-            let mut unused = unused.lock();
-            if let Some(at) = unused.iter().position(|known| Arc::ptr_eq(known, &connection)) {
-                unused.swap_remove(at);
-                drop(unused);
-                connection.end();
-                return;
-            }
+        let is_meant = |known: &Arc<Connection<S>>| Arc::ptr_eq(known, &connection);
+        if clock.now() >= sent + idle / 3 && alone.end_idle(is_meant) {
+            return;
         }
     }
 }

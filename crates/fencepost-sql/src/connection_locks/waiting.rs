@@ -8,15 +8,15 @@ use std::task::{Context, Poll};
 use fencepost_core::{Claim, Runtime, Waiter};
 use futures_util::future::{BoxFuture, Either, select};
 
+use crate::connection_locks::turns::{Turn, Turns};
 use crate::failure::Failure;
-use crate::turns::{Turn, Turns};
 
 /// A claim that waits for its turn, for a connection of its own, and then in the server's queue: a task on the client's own thread, which
 /// runs to its end. Dropping this cancels it, and drops an outcome that nobody took.
-pub(crate) struct Waiting<T>(Arc<WaitingTask<T>>);
+pub(super) struct Waiting<T>(Arc<WaitingTask<T>>);
 
 /// The side of the task.
-pub(crate) struct WaitingTask<T> {
+pub(super) struct WaitingTask<T> {
     slot: Waiter<Slot<T>>,
     cancelled: Waiter<bool>,
 }
@@ -33,7 +33,7 @@ struct Slot<T> {
 
 impl<T: Send + 'static> Waiting<T> {
     /// Starts `task`, which has no outcome if it was cancelled.
-    pub(crate) fn start<F>(runtime: &Runtime, task: impl FnOnce(Arc<WaitingTask<T>>) -> F) -> Waiting<T>
+    pub(super) fn start<F>(runtime: &Runtime, task: impl FnOnce(Arc<WaitingTask<T>>) -> F) -> Waiting<T>
     where
         F: Future<Output = Option<T>> + Send + 'static,
     {
@@ -53,12 +53,12 @@ impl<T: Send + 'static> Waiting<T> {
     }
 
     /// Takes the outcome, if it is there.
-    pub(crate) fn take(&self) -> Option<T> {
+    pub(super) fn take(&self) -> Option<T> {
         self.0.slot.with(|slot| slot.outcome.take())
     }
 
     /// Returns when the claim is queued, or the task has ended, or the claim leaves.
-    pub(crate) async fn queued(&self, claim: &Claim) {
+    pub(super) async fn queued(&self, claim: &Claim) {
         poll_fn(|cx| {
             if claim.is_leaving() {
                 return Poll::Ready(());
@@ -69,7 +69,7 @@ impl<T: Send + 'static> Waiting<T> {
     }
 
     /// Is ready when the task has ended.
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.slot.poll(cx, |slot| slot.ended)
     }
 }
@@ -88,17 +88,17 @@ impl<T> Drop for Waiting<T> {
 
 impl<T> WaitingTask<T> {
     /// Notes whether the claim is queued.
-    pub(crate) fn set_queued(&self, queued: bool) {
+    pub(super) fn set_queued(&self, queued: bool) {
         self.slot.tell(|slot| slot.queued = queued);
     }
 
     /// Returns when the claim was given up.
-    pub(crate) async fn cancelled(&self) {
+    pub(super) async fn cancelled(&self) {
         poll_fn(|cx| self.cancelled.poll(cx, |cancelled| *cancelled)).await;
     }
 
     /// Waits for the turn of the claim. `None`: it was given up.
-    pub(crate) async fn turn(
+    pub(super) async fn turn(
         &self,
         turns: &Turns,
         claim: &Claim,
