@@ -288,7 +288,9 @@ pub(crate) fn missing_file(settings: &Settings) -> Result<Option<PathBuf>, Failu
     let Ok(parsed) = BackendUrl::parse(&engine.url) else { return Ok(None) };
     // A URL with more than a path is for the engine to judge.
     let is_path = !engine.url.contains('?') && !parsed.rest.starts_with("//") && !parsed.rest.ends_with('/');
-    if parsed.scheme != "sqlite" || !is_path || settings.across_hosts.value {
+    // Where there are no files of locks, the engine is to be refused.
+    let has_files = cfg!(all(target_os = "linux", not(fencepost_portable)));
+    if !has_files || parsed.scheme != "sqlite" || !is_path || settings.across_hosts.value {
         return Ok(None);
     }
     let file = parsed.decoded().ok().map(PathBuf::from);

@@ -53,7 +53,7 @@ fn a_lease_is_taken_shown_extended_and_released() {
     let busy = said(server, &["acquire", "-n", "deploy"]);
     assert_eq!(busy.0, Some(75), "{busy:?}");
     let shown = said(server, &["show", "deploy"]);
-    assert!(shown.1.contains("held by"), "{shown:?}");
+    assert!(shown.1.contains("lease taken by"), "{shown:?}");
     assert!(said(server, &["ls"]).1.contains("deploy"));
     for words in [&["extend", "--ttl", "2m"][..], &["release"]] {
         let output = fencepost(server, words).env("FENCEPOST_LEASE", lease.trim()).output().unwrap();
