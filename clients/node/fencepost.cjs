@@ -447,8 +447,8 @@ class Client {
 
   /** Waits for a lock. Throws `BusyError` or `TimedOutError` if it is not granted within `wait`. */
   async lock(name, options = {}) {
-    const { reason, mode = 'exclusive', permits, take, wait = Infinity, signal, hold, once } = options;
-    const { ttl, holder } = { ...this.#defaults, ...options };
+    const { ttl = this.#defaults.ttl, holder = this.#defaults.holder, reason, mode = 'exclusive', permits, take } = options;
+    const { wait = Infinity, signal, hold, once } = options;
     const limit = milliseconds(wait);
     signal?.throwIfAborted();
     const nested = permits === undefined && !once && this.#nested(name, mode);
