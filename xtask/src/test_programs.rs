@@ -60,7 +60,8 @@ impl TestProgram {
     /// Programs that run for minutes come first, so that none of them is left alone at the end. The longest of them waits most of its time.
     fn rank(&self) -> usize {
         let name = self.name();
-        let long = [" cli", "conformance", "engine", "table", "interop"];
+        let long =
+            [" cli", "conformance", "engine", "faults", "interop", "table", "primitives", "simulation"];
         long.iter().position(|word| name.contains(word)).unwrap_or(long.len())
     }
 
