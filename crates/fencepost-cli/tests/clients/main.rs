@@ -22,7 +22,8 @@ fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output 
 
 /// Runs all cases with the driver of this client. A language that is not installed is skipped.
 fn behaves(client: &str) {
-    let output = run("behave.py", &[client], &[]);
+    // Each case has services of its own, and other tests with limits of time run beside these.
+    let output = run("behave.py", &[client, "--jobs", "2"], &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(MISSING) {
         eprintln!("skipped: {said}");
