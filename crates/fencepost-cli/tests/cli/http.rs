@@ -107,7 +107,7 @@ fn an_eviction_that_the_token_does_not_allow_is_reported() {
     let token = said.expect(0).out.trim().to_owned();
     // Its program ends later than its limit.
     let script = "trap '' TERM; echo up >&9; sleep 1000";
-    let holder = engine.running(&["--max-hold", "100ms", "--grace", "100ms"], "site", script);
+    let holder = engine.running(&["--max-hold", "2s", "--grace", "100ms"], "site", script);
     holder.kid.send(Signal::SIGSTOP);
     let mut waiter = Kid::of(
         at(&service)
