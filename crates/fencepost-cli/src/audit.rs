@@ -11,7 +11,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::log;
 use crate::show::visible;
-use crate::time::utc;
+use fencepost_check::utc;
 
 /// An eviction, as the audit line tells it.
 #[derive(Debug, Default)]

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A duration as a person reads it: its largest unit and the one below it.
+pub(crate) use fencepost_check::shown as show;
+
 /// The units from large to small, each with its length in milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -53,41 +56,6 @@ fn rule(broken: &str) -> String {
     format!("{broken} (write it like 30s, 1m30s or 2h; units: d, h, m, s, ms)")
 }
 
-/// A duration with the text that the user typed.
-#[derive(Clone, Debug)]
-pub(crate) struct Typed {
-    pub(crate) length: Duration,
-    pub(crate) text: String,
-}
-
-/// Reads a duration, and keeps its text for messages.
-///
-/// # Errors
-///
-/// Those of [`parse`].
-pub(crate) fn typed(text: &str) -> Result<Typed, String> {
-    Ok(Typed { length: parse(text)?, text: text.to_owned() })
-}
-
-/// A duration as a person reads it: its largest unit and the one below it.
-pub(crate) fn show(duration: Duration) -> String {
-    let mut millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    if millis >= 1_000 {
-        millis -= millis % 1_000;
-    }
-    let Some(largest) = UNITS.iter().position(|(_, length)| millis >= *length) else {
-        return "0s".to_owned();
-    };
-    let mut text = String::new();
-    for (name, length) in UNITS.into_iter().skip(largest).take(2) {
-        if millis >= length {
-            text.push_str(&format!("{}{name}", millis / length));
-        }
-        millis %= length;
-    }
-    text
-}
-
 /// Milliseconds, for programs.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -131,22 +99,6 @@ mod tests {
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn shown_to_two_units() {
-        for (millis, text) in [
-            (0, "0s"),
-            (12, "12ms"),
-            (1_999, "1s"),
-            (90_000, "1m30s"),
-            (93_784_005, "1d2h"),
-            (3_600_000, "1h"),
-            (21_607_000, "6h"),
-            (67_000, "1m7s"),
-        ] {
-            assert_eq!(show(Duration::from_millis(millis)), text);
         }
     }
 }

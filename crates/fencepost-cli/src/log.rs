@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Format, GlobalArgs};
 use crate::duration::{self, millis};
-use crate::time::utc;
+use fencepost_check::utc;
 
 /// Prints a line as it is: a question, or a hint behind another message.
 macro_rules! say {

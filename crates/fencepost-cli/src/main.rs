@@ -32,7 +32,6 @@ mod supervise;
 #[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod terminal;
 mod textfile;
-mod time;
 #[cfg(feature = "otlp")]
 mod traces;
 #[cfg(all(feature = "serve", not(feature = "otlp")))]
@@ -40,7 +39,6 @@ mod traces;
 mod traces;
 mod usage;
 mod verbs;
-mod verdict;
 mod wait;
 
 use std::ffi::OsString;

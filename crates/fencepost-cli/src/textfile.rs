@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fencepost_core::{Name, Run, Runs};
 
-use crate::verdict::Verdict;
+use fencepost_check::Verdict;
 
 /// Writes the file in one step: its reader sees the old text or the new one.
 pub(crate) fn write(file: &Path, name: &Name, verdict: &Verdict, runs: Option<&Runs>) -> io::Result<()> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, Limit, Listing,
-    Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, KeptRuns, Limit,
+    Listing, Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ use crate::doctor;
 use crate::error::{ENGINE, strange_answer};
 use crate::operator;
 use crate::place::HttpPlace;
+use crate::records::HttpRecords;
 
 /// The most claims of a process that wait for one name at the service. Each has a connection.
 const MAX_QUEUED: u32 = 64;
@@ -45,7 +46,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let strange = || strange_answer(connections.url(), answer.status).without_effect();
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
         let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
-        let backend = Arc::new(HttpBackend { client, capabilities, engine });
+        let records = Arc::new(HttpRecords { client: Arc::clone(&client) });
+        let backend =
+            Arc::new(KeptRuns::new(Arc::new(HttpBackend { client, capabilities, engine }), records));
         Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &queues)) as Arc<dyn Backend>)
     })
 }
@@ -63,12 +66,12 @@ fn capabilities(body: &Value) -> Option<(Capabilities, String)> {
         "clock-bounded" => Tokens::ClockBounded,
         _ => Tokens::None,
     };
-    (all.upgrade, all.stored_permits, all.replicas, all.detach, all.history) =
-        (false, false, false, false, false);
+    (all.upgrade, all.stored_permits, all.replicas, all.detach) = (false, false, false, false);
     all.no_detach = Some("take the lease over HTTP, see docs/serve.md");
-    all.no_history = Some(NoHistory {
+    all.history = can("history")?;
+    all.no_history = (!all.history).then_some(NoHistory {
         kind: ErrorKind::Unsupported,
-        why: "the lock service passes none on; use the URL of the engine behind the service",
+        why: "the engine behind the lock service keeps none",
     });
     all.min_ttl = time("min_ttl_ms")?.max(SHORTEST);
     all.max_ttl = time("max_ttl_ms")?;

@@ -12,7 +12,7 @@ use crate::client::HttpClient;
 use crate::conn::call::Ask;
 use crate::error::strange_answer;
 
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     clock_tokens: bool,
     inspect: bool,
     evict: bool,
+    /// It keeps the runs of locks: see `/v1/runs` and `/v1/check`.
+    history: bool,
     min_ttl_ms: u64,
     max_ttl_ms: u64,
 }
@@ -55,6 +57,7 @@ pub(crate) async fn engine(State(service): State<Service>, _: Caller) -> Json<En
         clock_tokens: can.clock_tokens,
         inspect: can.inspect,
         evict: can.evict,
+        history: can.history,
         min_ttl_ms: millis(can.min_ttl),
         max_ttl_ms: millis(can.max_ttl),
     })

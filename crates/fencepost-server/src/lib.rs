@@ -22,6 +22,7 @@ mod attempt;
 mod audit;
 mod body;
 mod changes;
+mod check;
 mod doctor;
 mod engine;
 mod events;
@@ -51,6 +52,7 @@ mod record;
 mod request;
 mod rights;
 mod running;
+mod runs;
 mod seen;
 mod service;
 mod snapshots;
@@ -126,6 +128,8 @@ pub fn routers(locks: Client, options: &Options) -> Result<Routers> {
         .route("/v1/withdraw", post(acquire::withdraw))
         .route("/v1/hold", post(hold::hold))
         .route("/v1/lock", get(operator::show))
+        .route("/v1/check", get(check::check))
+        .route("/v1/runs", get(runs::read).post(runs::write))
         .route("/v1/locks", get(operator::list))
         .route("/v1/evict", post(operator::evict))
         .route("/v1/engine", get(engine::engine))

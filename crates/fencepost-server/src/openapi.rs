@@ -10,7 +10,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::problem::ProblemBody;
-use crate::{acquire, changes, engine, health, hold, leases, operator};
+use crate::{acquire, changes, check, engine, health, hold, leases, operator, runs};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,9 +24,12 @@ use crate::{acquire, changes, engine, health, hold, leases, operator};
         leases::show_lease,
         operator::list,
         operator::show,
+        check::check,
         operator::evict,
         changes::changes,
         engine::engine,
+        runs::read,
+        runs::write,
         health::alive,
         health::ready,
         health::metrics,

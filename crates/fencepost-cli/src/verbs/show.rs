@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
     }
     let locks = connect(settings, Options::default()).await?;
     let info = locks.inspect(name.as_str()).await;
-    let not_kept = runs::not_kept(locks.capabilities());
+    let not_kept = fencepost_check::not_kept(locks.capabilities());
     let permits = permits::stored(&locks, &name).await;
     close(&locks, CLEANUP).await;
     let (info, permits) = (info?, permits?);

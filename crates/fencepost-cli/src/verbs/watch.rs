@@ -12,7 +12,7 @@ use crate::duration;
 use crate::exit::Failure;
 use crate::settings::Settings;
 use crate::show;
-use crate::time::utc;
+use fencepost_check::utc;
 
 /// Print grants, releases, waits and evictions as they happen, until interrupted.
 ///

@@ -25,10 +25,19 @@ fn every_verb() {
     restarts_in_the_queue(&place);
     place.output(["doctor"]).expect(0);
     place.output(["acquire", "site"]).expect(64).complains(&["docs/serve.md"]);
-    let advice = "use the URL of the engine behind the service";
-    place.output(["run", "--once-per", "1h", "site", "--", "true"]).expect(64).complains(&[advice]);
+    // A firing runs once, whichever of both URLs its starts have, and both know the run.
+    let firing = ["run", "--once-per", "1h", "job", "--", "echo", "ran"];
+    assert_eq!(place.output(firing).expect(0).out, "ran\n");
+    for other in [&place, &engine] {
+        assert_eq!(other.output(firing).expect(0).out, "");
+        let check = other.output(["check", "job", "--max-age", "1h"]);
+        assert!(check.expect(0).out.starts_with("OK: job succeeded "), "{check:?}");
+        let shown = other.output(["show", "job"]);
+        assert!(shown.expect(0).out.contains("last run: exit code 0, "), "{shown:?}");
+    }
+    place.output(["run", "site", "--", "false"]).expect(1);
     let check = place.output(["check", "site", "--max-age", "1h"]);
-    assert!(check.expect(3).out.contains(advice), "{check:?}");
+    assert!(check.expect(2).out.contains("the last run failed: exit code 1, "), "{check:?}");
     // The engine and the service have the same locks.
     let holder = place.running(&[], "site", HOLD);
     engine.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&["site"]);

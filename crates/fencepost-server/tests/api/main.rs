@@ -11,6 +11,7 @@ mod network;
 mod once;
 mod page;
 mod rights;
+mod runs;
 mod service;
 mod streams;
 mod tokens;

@@ -98,3 +98,43 @@ async fn a_firing_is_exclusive_and_has_a_window() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_check_tells_whether_a_job_has_succeeded_lately() {
+    let (router, _locks) = service().await;
+    let check = async |limits: &str| answer(&router, get(&format!("/v1/check?name=report&{limits}"))).await;
+    let (status, none) = check("max_age=26h").await;
+    assert_eq!(status, StatusCode::OK, "{none}");
+    assert_eq!(
+        (&none["status"], &none["code"], &none["good_age_ms"]),
+        (&json!("critical"), &json!(2), &Value::Null)
+    );
+    let run = async |exit_code: i32| {
+        let (_, granted) =
+            acquire(&router, "report", &json!({ "once": { "window": "1ms", "retry": true } })).await;
+        let end = json!({ "lease": granted["lease"], "exit_code": exit_code });
+        assert_eq!(
+            answer(&router, post("/v1/leases/release", &end)).await.0,
+            StatusCode::NO_CONTENT,
+            "{granted}"
+        );
+    };
+    run(0).await;
+    let (_, good) = check("max_age=26h&max_held=1h").await;
+    assert_eq!(
+        (&good["status"], &good["code"], &good["held_ms"]),
+        (&json!("ok"), &json!(0), &json!(0)),
+        "{good}"
+    );
+    assert!(good["good_age_ms"].is_u64() && good["runs"]["good"]["exit_code"] == json!(0), "{good}");
+    assert!(good["message"].as_str().unwrap().starts_with("report succeeded "), "{good}");
+    run(3).await;
+    let (_, bad) = check("max_age=26h").await;
+    assert_eq!((&bad["status"], &bad["runs"]["last"]["exit_code"]), (&json!("critical"), &json!(3)), "{bad}");
+    let (_, held) = check("max_held=1h").await;
+    assert_eq!((&held["status"], &held["message"]), (&json!("ok"), &json!("report is free")), "{held}");
+    for broken in ["", "max_age=soon", "max_age=1h&other=1"] {
+        let (status, problem) = check(broken).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &json!("invalid")), "{problem}");
+    }
+}

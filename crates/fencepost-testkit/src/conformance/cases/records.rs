@@ -1,4 +1,4 @@
-//! Small records beside the locks. An engine without them says so.
+//! Small records beside the locks. An engine without them, or without this kind of them, says so.
 
 use crate::conformance::Stage;
 use crate::conformance::stage::SOON;
@@ -12,8 +12,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 const STAYS: Duration = Duration::from_secs(40);
 
 /// Returns the records. `None`: the engine keeps none.
-fn records_of(client: &Client) -> Option<Records> {
-    match client.records() {
+async fn records_of(client: &Client) -> Option<Records> {
+    let read = async {
+        let records = client.records()?;
+        records.read(KIND, &name()).await.map(|_| records)
+    };
+    match read.await {
         Ok(records) => Some(records),
         Err(error) => {
             assert!(error.is_unsupported(), "{error}");
@@ -50,7 +54,7 @@ async fn deleted(records: &Records) {
 
 pub(super) async fn a_record_is_written_by_its_version(stage: Stage) {
     let (one, other) = (stage.client().await, stage.client().await);
-    let Some((one, other)) = records_of(&one).zip(records_of(&other)) else { return };
+    let Some((one, other)) = records_of(&one).await.zip(records_of(&other).await) else { return };
     assert_eq!((read(&one).await.record, read(&one).await.version), (None, 0));
     let write = async |records: &Records, number, version| {
         let record = numbered(number, MINUTE);
@@ -107,14 +111,14 @@ pub(super) async fn writers_of_a_record_overwrite_no_other(stage: Stage) {
     let mut tasks = Vec::new();
     for writer in WRITERS {
         let client = stage.client().await;
-        let Some(records) = records_of(&client) else { return };
+        let Some(records) = records_of(&client).await else { return };
         tasks.push(tokio::spawn(count(records, writer, 10)));
     }
     for task in tasks {
         task.await.expect("a writer does not panic").expect("the engine answers");
     }
     let client = stage.client().await;
-    let records = records_of(&client).expect("it had them above");
+    let records = records_of(&client).await.expect("it had them above");
     let seen = read(&records).await;
     let object = seen.record.as_ref().expect("it was written").object().expect("a record of this format");
     for writer in WRITERS {
@@ -126,7 +130,7 @@ pub(super) async fn writers_of_a_record_overwrite_no_other(stage: Stage) {
 /// A write whose sender was dropped has taken effect or not, and a later one is not lost by that.
 pub(super) async fn a_write_of_a_record_may_be_dropped(stage: Stage) {
     let client = stage.client().await;
-    let Some(records) = records_of(&client) else { return };
+    let Some(records) = records_of(&client).await else { return };
     let mut known = 0;
     for number in (2..40).step_by(2) {
         let stored = read(&records).await;
@@ -155,7 +159,7 @@ pub(super) async fn a_write_of_a_record_may_be_dropped(stage: Stage) {
 
 pub(super) async fn a_record_is_kept_for_its_time_and_deleted(stage: Stage) {
     let (client, other) = (stage.client().await, stage.client().await);
-    let Some((records, other)) = records_of(&client).zip(records_of(&other)) else { return };
+    let Some((records, other)) = records_of(&client).await.zip(records_of(&other).await) else { return };
     let keep = Duration::from_secs(2);
     let began = Instant::now();
     records.write(KIND, &name(), Some(&numbered(1, keep)), 0).await.expect("the engine answers");

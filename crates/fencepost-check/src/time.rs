@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// A time since 1970 as `2026-11-21T09:30:00Z`.
-pub(crate) fn utc(since_epoch: Duration) -> String {
+/// Returns a time since 1970 as `2026-11-21T09:30:00Z`.
+pub fn utc(since_epoch: Duration) -> String {
     let seconds = since_epoch.as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
