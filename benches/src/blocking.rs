@@ -3,7 +3,7 @@
 use crate::client::{connect, cycle, runtime};
 use crate::figure::{Figure, Named, Rounds, p50};
 use crate::redis;
-use fencepost::blocking;
+use fencepost::{Block, Locks};
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -15,15 +15,16 @@ pub(crate) fn cost() -> Figure {
     let runtime = runtime();
     let locks = runtime.block_on(connect(&server.url()));
     let lock = locks.mutex("async").expect("a good name");
-    let blocks = blocking::Locks::connect(&server.url()).expect("a server that answers");
+    let blocks = Locks::connect(&server.url()).block().expect("a server that answers");
     let blocked = blocks.mutex("blocking").expect("a good name");
-    let block = || blocked.lock().call().expect("nobody else wants it").release().expect("it is held");
+    let block =
+        || blocked.lock().block().expect("nobody else wants it").release().block().expect("it is held");
     let rounds = Rounds::run(ROUNDS, 2, |way| match way {
         0 => runtime.block_on(p50(CYCLES, async || cycle(&lock).await)),
         _ => blocks_p50(block),
     });
     runtime.block_on(locks.close());
-    blocks.close().expect("this is no task");
+    blocks.close().block().expect("this is no task");
     Figure {
         engine: "redis",
         figure: "lock and release without a runtime, p50",

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Client, Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
+use fencepost_core::request::{How, Try, What};
+use fencepost_core::{Acquire, Client, Degraded, Error, Firing, Guard, Loss, Run, RunEnd};
 
 use crate::args::ModeArgs;
 use crate::audit;
@@ -53,22 +54,33 @@ pub(crate) enum Acquired {
     Already(Run),
 }
 
-/// Gives an attempt of any type the options that the user chose.
-macro_rules! with_options {
-    ($attempt:expr, $request:expr) => {{
-        let Request { mode, wait, ttl, .. } = *$request;
-        let mut attempt = $attempt.ttl(ttl).replicas(mode.replicas.unwrap_or_default());
-        if wait.evict_overdue {
-            attempt = attempt.evict_overdue();
-        }
-        if wait.unfair {
-            attempt = attempt.unfair();
-        }
-        if let Some(reason) = &mode.reason {
-            attempt = attempt.reason(reason);
-        }
-        attempt
-    }};
+/// How the command asks: without a waiting time it waits for as long as it takes.
+async fn ask<W: What>(
+    request: &Request<'_>,
+    attempt: Acquire<W, Try>,
+    waiting: Acquire<W>,
+) -> Result<Option<W::Granted>, Error> {
+    match (request.wait.no_wait, request.wait.left()) {
+        (true, _) => with_options(attempt, request).await,
+        (false, Some(left)) => with_options(attempt, request).wait(left).await,
+        (false, None) => with_options(waiting, request).await.map(Some),
+    }
+}
+
+/// Gives a request the options that the user chose.
+fn with_options<W: What, H: How>(mut attempt: Acquire<W, H>, request: &Request<'_>) -> Acquire<W, H> {
+    let Request { mode, wait, ttl, .. } = *request;
+    attempt = attempt.ttl(ttl).replicas(mode.replicas.unwrap_or_default());
+    if wait.evict_overdue {
+        attempt = attempt.evict_overdue();
+    }
+    if wait.unfair {
+        attempt = attempt.unfair();
+    }
+    if let Some(reason) = &mode.reason {
+        attempt = attempt.reason(reason);
+    }
+    attempt
 }
 
 impl Holding {
@@ -87,20 +99,7 @@ impl Holding {
         }
         let lock = locks.multi(names.iter().map(String::as_str))?.kind(wish.kind());
         loop {
-            let guard = match (wait.no_wait, wait.left()) {
-                (true, _) => with_options!(lock.try_lock(), request).await?,
-                (false, left) => {
-                    let mut attempt = with_options!(lock.lock(), request);
-                    if let Some(left) = left {
-                        attempt = attempt.wait(left);
-                    }
-                    match attempt.await {
-                        Ok(guard) => Some(guard),
-                        Err(error) if error.is_timeout() => None,
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            };
+            let guard = ask(request, lock.try_lock(), lock.lock()).await?;
             let Some(guard) = guard else { return Ok(Acquired::Busy) };
             let mut holding = Self(guard.into_guards());
             match holding.confirm(ttl).await {
@@ -114,25 +113,19 @@ impl Holding {
 
     /// Begins a firing, unless it has begun before.
     async fn begin(request: &Request<'_>, once: OncePer) -> Result<Acquired, Failure> {
-        let Request { locks, names: [name], wait, ttl, .. } = *request else {
+        let Request { locks, names: [name], ttl, .. } = *request else {
             return Err(Failure::usage("--once-per is for one name; give one"));
         };
         let job = locks.once(name, once.window)?;
         let job = if once.retry { job.retry() } else { job };
-        let attempt = with_options!(job.begin(), request);
-        let attempt = match wait.left() {
-            _ if wait.no_wait => attempt,
-            Some(left) => attempt.wait(left),
-            None => attempt.wait_until_free(),
-        };
-        match attempt.await? {
-            Firing::First(guard) => {
+        match ask(request, job.try_begin(), job.begin()).await? {
+            Some(Firing::First(guard)) => {
                 let mut holding = Self(vec![guard]);
                 holding.confirm(ttl).await?;
                 Ok(Acquired::Held(holding))
             }
-            Firing::Busy => Ok(Acquired::Busy),
-            Firing::Already(run) => Ok(Acquired::Already(run)),
+            None => Ok(Acquired::Busy),
+            Some(Firing::Already(run)) => Ok(Acquired::Already(run)),
         }
     }
 

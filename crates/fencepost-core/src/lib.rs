@@ -19,6 +19,15 @@ pub mod backend;
 pub mod sync;
 pub mod testing;
 
+/// The parts of a request's type: how an [`Acquire`] is made, and what it asks for.
+pub mod request {
+    pub use crate::acquire::options::Single;
+    pub use crate::acquire::reentrant::Reentrant;
+    pub use crate::acquire::request::{Asking, How, OneClaim, Try, Wait, What};
+    pub use crate::guard::run::Held;
+    pub use crate::lock::{Several, Start};
+}
+
 mod acquire;
 mod client;
 mod degrade;
@@ -37,8 +46,7 @@ mod token;
 mod validity;
 mod visible;
 
-pub use acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
-pub use acquire::{Acquire, TryAcquire};
+pub use acquire::Acquire;
 pub use backend::admission::{self, Mode};
 pub use backend::capabilities::{Capabilities, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
@@ -69,8 +77,8 @@ pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{
-    AcquireAll, AnyLock, Barrier, Begin, Election, Firing, FreeFirst, Inside, Kind, Latch, Leader, Leaders,
-    MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock, TryAcquireAll, Usage,
+    AnyLock, Barrier, Election, Firing, FreeFirst, Inside, Kind, Latch, Leader, Leaders, MultiLock, Mutex,
+    Once, RwLock, Semaphore, StripedLock, Usage,
 };
 #[cfg(feature = "planted")]
 pub use lock::{LockBug, plant};

@@ -42,11 +42,11 @@ async fn a_barrier_that_is_being_opened_keeps_to_the_limit() {
 async fn a_start_does_not_find_its_own_locks_busy() {
     let (locks, clock, engine) = testing::client();
     let job = locks.once("job", Duration::from_secs(3600)).unwrap().retry();
-    let Firing::First(first) = job.begin().await.unwrap() else { panic!("it is free") };
+    let Some(Firing::First(first)) = job.try_begin().await.unwrap() else { panic!("it is free") };
     first.report(1);
     engine.slow("job", millis(500));
     engine.slow("job#once", millis(100));
-    let begin = tokio::spawn(async move { job.begin().await });
+    let begin = tokio::spawn(async move { job.try_begin().await });
     clock.advance(millis(10)).await;
     let release = tokio::spawn(first.release());
     clock.advance(millis(640)).await;
@@ -55,7 +55,7 @@ async fn a_start_does_not_find_its_own_locks_busy() {
     engine.heal("job");
     clock.advance(2 * SECOND).await;
     let firing = begin.await.unwrap().unwrap();
-    assert!(matches!(firing, Firing::First(_)), "{firing:?}");
+    assert!(matches!(firing, Some(Firing::First(_))), "{firing:?}");
 }
 
 /// Users do not know the lock under which a start decides.
@@ -64,7 +64,7 @@ async fn an_error_of_a_start_names_the_lock_of_the_user() {
     let (locks, _clock, engine) = testing::client();
     let job = locks.once("job", SECOND).unwrap();
     engine.fail("job#once", ErrorKind::Denied);
-    let error = job.begin().await.unwrap_err();
+    let error = job.try_begin().await.unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("job: ") && !text.contains("#once"), "{text}");
     assert_eq!(error.resource(), Some("job"));
@@ -110,7 +110,7 @@ fn call(number: usize, locks: &Client) -> Option<Call> {
             let inside = locks.barrier("a", 1).unwrap().enter(10 * SECOND).await.unwrap();
             inside.leave(10 * SECOND).await.unwrap();
         }),
-        2 => Box::pin(async move { drop(locks.once("a", SECOND).unwrap().begin().await.unwrap()) }),
+        2 => Box::pin(async move { drop(locks.once("a", SECOND).unwrap().try_begin().await.unwrap()) }),
         3 => Box::pin(async move {
             locks.multi(["a", "b"]).unwrap().lock().await.unwrap().release().await.unwrap();
         }),

@@ -218,24 +218,24 @@ async fn a_plain_lock_works_although_its_run_cannot_be_stored() {
 async fn a_firing_that_cannot_be_recorded_does_not_begin() {
     let (client, _, store) = stage();
     store.set(Writes::Fail);
-    let error = client.once("job", DAY).unwrap().begin().await.unwrap_err();
+    let error = client.once("job", DAY).unwrap().try_begin().await.unwrap_err();
     assert!(error.is_denied() && format!("{error}").contains("cannot be recorded"), "{error}");
     let free = client.mutex("job").unwrap().try_lock().await.unwrap();
     free.expect("the lock is free at once").release().await.unwrap();
     store.set(Writes::Work);
-    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+    let Some(Firing::First(guard)) = client.once("job", DAY).unwrap().try_begin().await.unwrap() else {
         panic!("no run was recorded");
     };
     guard.report(0);
     guard.release().await.unwrap();
-    assert!(matches!(client.once("job", DAY).unwrap().begin().await, Ok(Firing::Already(_))));
+    assert!(matches!(client.once("job", DAY).unwrap().try_begin().await, Ok(Some(Firing::Already(_)))));
 }
 
 #[tokio::test]
 async fn a_lost_reply_changes_nothing() {
     let (client, _, store) = stage();
     store.set(Writes::LoseReplies);
-    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+    let Some(Firing::First(guard)) = client.once("job", DAY).unwrap().try_begin().await.unwrap() else {
         panic!("it has not run");
     };
     let token = Some(guard.token().get());
@@ -250,7 +250,7 @@ async fn a_lost_reply_changes_nothing() {
 #[tokio::test]
 async fn the_end_of_a_run_is_noted_when_the_engine_is_back() {
     let (client, _, store) = stage();
-    let Firing::First(guard) = client.once("job", DAY).unwrap().begin().await.unwrap() else {
+    let Some(Firing::First(guard)) = client.once("job", DAY).unwrap().try_begin().await.unwrap() else {
         panic!("it has not run");
     };
     let mutex = client.mutex("lock").unwrap();
@@ -303,7 +303,7 @@ async fn a_run_whose_grant_was_lost_is_not_good() {
 async fn a_run_from_the_future_keeps_nobody_from_running() {
     let (client, _, store) = stage();
     let once = client.once("job", DAY).unwrap();
-    let Firing::First(guard) = once.begin().await.unwrap() else { panic!("it has not run") };
+    let Some(Firing::First(guard)) = once.try_begin().await.unwrap() else { panic!("it has not run") };
     guard.report(0);
     guard.release().await.unwrap();
     for (record, _) in store.records.lock().values_mut() {
@@ -314,5 +314,5 @@ async fn a_run_from_the_future_keeps_nobody_from_running() {
         }
         record.text = runs.to_string();
     }
-    assert!(matches!(client.once("job", DAY).unwrap().begin().await, Ok(Firing::First(_))));
+    assert!(matches!(client.once("job", DAY).unwrap().try_begin().await, Ok(Some(Firing::First(_)))));
 }

@@ -1,6 +1,7 @@
 //! The drop of a client's last handle waits for the releases under way, and no longer than it may.
 
 use std::future::{Future, IntoFuture, pending};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -130,7 +131,7 @@ async fn it_waits_for_a_claim_that_is_withdrawn() {
     let mutex = client.mutex("a").unwrap();
     {
         let mut waits = mutex.lock().into_future();
-        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(Pin::new(&mut waits).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     assert_eq!(client.backlog(), 1);
     let runtime = client.runtime().clone();

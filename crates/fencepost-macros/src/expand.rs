@@ -44,18 +44,18 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
         }
     };
     let statements = &block.stmts;
-    // A client of the other API is refused with a message that says what to write.
-    let (body, done, checked) = match sig.asyncness {
-        Some(_) => (
-            quote!(async move { #typed #(#statements)* }),
-            quote!(.await),
-            quote!(::fencepost::__locked::request_of_async_function),
-        ),
-        None => (
-            quote!((move || -> #output { #(#statements)* })()),
-            quote!(),
-            quote!(::fencepost::__locked::request_of_blocking_function),
-        ),
+    let answer = quote!(__fencepost_lock.#request() #(#calls)*);
+    let answer = match sig.asyncness {
+        Some(_) => quote!(#answer.run(|#view| async move { #typed #(#statements)* }).await),
+        None => quote! {
+            ::fencepost::Block::block(
+                #answer.run(|#view| async move { (move || -> #output { #(#statements)* })() })
+            )
+        },
+    };
+    let done = quote! {
+        let __fencepost_lock = (#client).#lock #or_fail;
+        let __fencepost_answer = #answer #or_fail;
     };
     let answer = match on_busy {
         Some(on_busy) => quote! {
@@ -69,9 +69,7 @@ pub(crate) fn locked(options: TokenStream, function: TokenStream) -> Result<Toke
     Ok(quote! {
         #(#attrs)*
         #vis #sig {
-            let __fencepost_lock = (#client).#lock #or_fail;
-            let __fencepost_answer =
-                #checked(__fencepost_lock.#request()) #(#calls)* .run(|#view| #body) #done #or_fail;
+            #done
             #answer
         }
     })

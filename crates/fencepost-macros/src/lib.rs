@@ -25,8 +25,8 @@ use proc_macro::TokenStream;
 /// | `locks = EXPR` | the argument `locks`, or `self.locks` | the client |
 /// | `view = NAME` | none | the name by which the body sees the `GuardView`, for its token |
 ///
-/// The function returns a `Result` whose error type implements `From<fencepost::Error>`. The client of an `async fn` is a
-/// `fencepost::Locks`, that of another function a `fencepost::blocking::Locks`.
+/// The function returns a `Result` whose error type implements `From<fencepost::Error>`. A function without `async` blocks its thread until
+/// it has the lock; it needs the feature `blocking` of the crate `fencepost`.
 ///
 /// # What is guaranteed
 /// - The body runs only while the lock is held. A lost lock drops the body of an `async fn` at its next await.
@@ -83,7 +83,7 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// So is an expression in braces. Write `#[locked("order:{}", order.id)]`:
+/// And so is an expression in braces. Write `#[locked("order:{}", order.id)]`:
 ///
 /// ```compile_fail
 /// #[fencepost::locked("order:{order.id}")]
@@ -92,15 +92,6 @@ use proc_macro::TokenStream;
 /// }
 /// struct Order {
 ///     id: u64,
-/// }
-/// ```
-///
-/// And so is a function without `async` whose client needs one. Write `async fn`, or take a `fencepost::blocking::Locks`:
-///
-/// ```compile_fail,E0277
-/// #[fencepost::locked("order:{id}")]
-/// fn pay(locks: &fencepost::Locks, id: u64) -> fencepost::Result<()> {
-///     Ok(())
 /// }
 /// ```
 #[proc_macro_attribute]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Error, Locks, Result, blocking, locked};
+use fencepost::{Block, Error, Locks, Result, locked};
 
 #[locked("order:{id}", wait = "20ms", view = lock)]
 async fn pay(locks: &Locks, id: u64) -> Result<String> {
@@ -34,13 +34,13 @@ async fn ship(locks: Locks, id: u64, name: String) -> std::result::Result<String
 }
 
 struct Shop {
-    locks: blocking::Locks,
+    locks: Locks,
 }
 
 impl Shop {
     #[locked("shop", reason = "sale", on_busy = Ok(0))]
     fn sell(&self, pieces: u64) -> Result<u64> {
-        let info = self.locks.inspect("shop")?;
+        let info = self.locks.inspect("shop").block()?;
         assert_eq!(info.holders().next().and_then(|holder| holder.reason.as_deref()), Some("sale"));
         Ok(pieces)
     }
@@ -90,13 +90,13 @@ async fn a_busy_lock_gives_the_value_of_on_busy() -> Result<()> {
 }
 
 #[test]
-fn a_function_without_async_takes_a_blocking_client() -> Result<()> {
-    let locks = blocking::Locks::connect("memory:")?;
+fn a_function_without_async_blocks_its_thread() -> Result<()> {
+    let locks = Locks::connect("memory:").block()?;
     let shop = Shop { locks: locks.clone() };
     assert_eq!(shop.sell(3)?, 3);
-    let other = locks.mutex("shop")?.lock().call()?;
+    let other = locks.mutex("shop")?.lock().block()?;
     assert_eq!(shop.sell(3)?, 0);
-    other.release()
+    other.release().block()
 }
 
 #[tokio::test]

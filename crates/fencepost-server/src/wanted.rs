@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use fencepost_core::request::{OneClaim, Try};
 use fencepost_core::{
     ClaimId, Client, DetachedLease, Firing, Guard, HolderInfo, Mode, Mutex, Name, Once, Result, Run, RwLock,
     Semaphore,
@@ -140,36 +141,6 @@ pub(crate) enum Asked {
     Already(Run),
 }
 
-/// Gives a request of any type its options.
-macro_rules! with_options {
-    ($request:expr, $wanted:expr, $terms:expr) => {{
-        let (wanted, terms) = ($wanted, $terms);
-        let mut request = $request.ttl(wanted.ttl);
-        if wanted.unfair {
-            request = request.unfair();
-        }
-        // A request that does not wait leaves nothing in the queue.
-        if !terms.wait.is_zero() {
-            request = request.wait(terms.wait);
-        }
-        request = match (&wanted.holder, &wanted.process) {
-            (holder, Some(process)) => {
-                let [max_hold, max_wait] = process.limits();
-                request.on_behalf_of(process.holder(holder.as_deref()), max_hold, max_wait)
-            }
-            (Some(holder), None) => request.label(holder),
-            (None, None) => request,
-        };
-        if let Some(reason) = &wanted.reason {
-            request = request.reason(reason);
-        }
-        match terms.known {
-            Some((id, tell)) => request.claim_id(id).on_queued(tell),
-            None => request,
-        }
-    }};
-}
-
 impl Acquire {
     /// Returns the request that a key stands for. The waiting time is not a part of it: a caller that asks again waits as long as it likes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -278,15 +249,46 @@ impl Wanted {
             Lock::Shared(lock) => lock.try_read(),
             Lock::Permits(lock, n, _) => lock.try_acquire_many(*n),
             Lock::Once(once) => {
-                return Ok(match with_options!(once.begin(), self, terms).await? {
-                    Firing::First(guard) => Asked::Granted(guard),
-                    Firing::Busy => Asked::Busy,
-                    Firing::Already(run) => Asked::Already(run),
+                return Ok(match self.with_options(once.try_begin(), terms).await? {
+                    Some(Firing::First(guard)) => Asked::Granted(guard),
+                    Some(Firing::Already(run)) => Asked::Already(run),
+                    None => Asked::Busy,
                 });
             }
         };
         let request = if terms.fixed { request.no_renewal() } else { request };
-        Ok(with_options!(request, self, terms).await?.map_or(Asked::Busy, Asked::Granted))
+        Ok(self.with_options(request, terms).await?.map_or(Asked::Busy, Asked::Granted))
+    }
+
+    /// Gives a request its options.
+    fn with_options<W: OneClaim>(
+        &self,
+        request: fencepost_core::Acquire<W, Try>,
+        terms: Terms,
+    ) -> fencepost_core::Acquire<W, Try> {
+        let mut request = request.ttl(self.ttl);
+        if self.unfair {
+            request = request.unfair();
+        }
+        // A request that does not wait leaves nothing in the queue.
+        if !terms.wait.is_zero() {
+            request = request.wait(terms.wait);
+        }
+        request = match (&self.holder, &self.process) {
+            (holder, Some(process)) => {
+                let [max_hold, max_wait] = process.limits();
+                request.on_behalf_of(process.holder(holder.as_deref()), max_hold, max_wait)
+            }
+            (Some(holder), None) => request.label(holder),
+            (None, None) => request,
+        };
+        if let Some(reason) = &self.reason {
+            request = request.reason(reason);
+        }
+        match terms.known {
+            Some((id, tell)) => request.claim_id(id).on_queued(tell),
+            None => request,
+        }
     }
 
     /// Ends the grant of a lease that nobody has learned of.

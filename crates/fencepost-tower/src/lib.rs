@@ -72,14 +72,14 @@ impl<K> LockLayer<K> {
         LockLayer { locks: locks.clone(), key, wait: None, ttl: None }
     }
 
-    /// Waits for a busy lock for at most `wait`: see [`TryAcquire::wait`](fencepost::TryAcquire::wait).
+    /// Waits for a busy lock for at most `wait`: see [`Acquire::wait`](fencepost::Acquire::wait).
     #[must_use]
     pub fn wait(mut self, wait: Duration) -> LockLayer<K> {
         self.wait = Some(wait);
         self
     }
 
-    /// Sets the lease: see [`TryAcquire::ttl`](fencepost::TryAcquire::ttl).
+    /// Sets the lease: see [`Acquire::ttl`](fencepost::Acquire::ttl).
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> LockLayer<K> {
         self.ttl = Some(ttl);

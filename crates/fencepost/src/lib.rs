@@ -25,7 +25,7 @@
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
-//! - `blocking`: the module [`blocking`], an API for programs without an async runtime.
+//! - `blocking`: the trait [`Block`], for programs without an async runtime.
 //! - `macros`: the attribute [`macro@locked`], which runs a function under a lock.
 //! - `tls`: connections with TLS to Redis, etcd, ZooKeeper, MySQL, PostgreSQL and the lock service. It needs a C compiler.
 //! - `metrics`: counters and a histogram through the `metrics` facade.
@@ -37,12 +37,14 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "blocking")]
-pub mod blocking;
+mod blocking;
 mod builder;
 pub mod testing;
 
 use std::ops::Deref;
 
+#[cfg(feature = "blocking")]
+pub use blocking::{Answer, Answered, Block};
 pub use builder::LocksBuilder;
 #[cfg(feature = "etcd")]
 pub use fencepost_etcd as etcd;
@@ -62,12 +64,11 @@ pub use fencepost_sqlite as sqlite;
 pub use fencepost_zookeeper as zookeeper;
 
 pub use fencepost_core::{
-    Acquire, AcquireAll, AcquireReentrant, AnyLock, Barrier, Begin, Capabilities, ClaimInfo, Degrade,
-    Degraded, DetachedLease, Effect, Election, Error, ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard,
-    GuardView, Holder, HolderInfo, Info, Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode,
-    Moment, MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd,
-    Runs, RwLock, Semaphore, Severity, State, StripedLock, Token, Tokens, TryAcquire, TryAcquireAll,
-    TryAcquireReentrant, TryUpgrade, Upgrade, Usage,
+    Acquire, AnyLock, Barrier, Capabilities, ClaimInfo, Degrade, Degraded, DetachedLease, Effect, Election,
+    Error, ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard, GuardView, Holder, HolderInfo, Info,
+    Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment, MultiGuard, MultiLock, Mutex,
+    Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd, Runs, RwLock, Semaphore, Severity, State,
+    StripedLock, Token, Tokens, TryUpgrade, Upgrade, Usage, request,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.
@@ -157,39 +158,6 @@ impl Deref for Locks {
 impl From<fencepost_core::Client> for Locks {
     fn from(locks: fencepost_core::Client) -> Locks {
         Locks(locks)
-    }
-}
-
-/// What the attribute `locked` writes: checks that a function has the client of its kind, with messages that say what to write.
-#[cfg(feature = "macros")]
-#[doc(hidden)]
-pub mod __locked {
-    /// A request of a client of this crate.
-    #[diagnostic::on_unimplemented(
-        message = "a locked `async fn` needs the client `fencepost::Locks`",
-        note = "remove `async`, or pass a `fencepost::Locks`"
-    )]
-    pub trait AsyncRequest {}
-
-    impl AsyncRequest for crate::Acquire<'_> {}
-    impl AsyncRequest for crate::TryAcquire<'_> {}
-
-    /// A request of a client of `fencepost::blocking`.
-    #[diagnostic::on_unimplemented(
-        message = "a locked function without `async` needs the client `fencepost::blocking::Locks`",
-        note = "write `async fn`, or pass a `fencepost::blocking::Locks` (feature `blocking` of the crate `fencepost`)"
-    )]
-    pub trait BlockingRequest {}
-
-    #[cfg(feature = "blocking")]
-    impl<A> BlockingRequest for crate::blocking::Request<A> {}
-
-    pub fn request_of_async_function<R: AsyncRequest>(request: R) -> R {
-        request
-    }
-
-    pub fn request_of_blocking_function<R: BlockingRequest>(request: R) -> R {
-        request
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::backend::admission::Mode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::holder::ClaimInfo;
@@ -16,7 +16,7 @@ type Seen = Result<Vec<ClaimInfo>>;
 
 /// Asks who holds the lock shortly before the waiting time ends, so that the error can say it without being late.
 pub(crate) struct Blockers<'a> {
-    request: &'a Request<'a>,
+    request: &'a Single<'a>,
     /// When to ask; `NEVER` once asked.
     at: Moment,
     /// Until when the call may last, whatever its waiting time.
@@ -26,7 +26,7 @@ pub(crate) struct Blockers<'a> {
 }
 
 impl<'a> Blockers<'a> {
-    pub(crate) fn new(request: &'a Request<'a>, deadline: Moment, first: Moment) -> Blockers<'a> {
+    pub(crate) fn new(request: &'a Single<'a>, deadline: Moment, first: Moment) -> Blockers<'a> {
         let early = (request.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
         let at = if request.client.capabilities.inspect { deadline.less(early) } else { Moment::NEVER };
         Blockers { request, at, first, asking: None, seen: Ok(Vec::new()) }
@@ -90,7 +90,7 @@ impl<'a> Blockers<'a> {
     }
 }
 
-impl Request<'_> {
+impl Single<'_> {
     /// Returns the error of a waiting time that is over, with the holders.
     pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
         // The rest of a longer wait is no round number.

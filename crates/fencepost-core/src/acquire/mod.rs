@@ -2,21 +2,18 @@
 
 pub(crate) mod ask;
 mod blockers;
-pub(crate) mod on_behalf;
 pub(crate) mod options;
 mod outage;
 mod outcome;
 mod overdue;
 pub(crate) mod reentrant;
+pub(crate) mod request;
 pub(crate) mod wait;
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use tracing::Instrument;
-
 use crate::acquire::ask::Ask;
-use crate::acquire::options::{Request, options};
+use crate::acquire::options::Single;
 use crate::acquire::wait::Waited;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
@@ -24,70 +21,15 @@ use crate::client::shared::ClientShared;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::owned::Owned;
-use crate::name::Name;
 use crate::telemetry::{self, Acquired};
 use crate::time::Moment;
 use crate::validity::State;
 
 pub(crate) use crate::acquire::outcome::Outcome;
+pub use crate::acquire::request::Acquire;
+pub(crate) use crate::acquire::request::{How, Try, Wait, What};
 
-/// A request that waits: await it, or set options first. See [`Mutex::lock`](crate::Mutex::lock).
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct Acquire<'a>(pub(crate) Request<'a>);
-
-/// A request that answers `None` when the lock is busy: await it, or set options first. See
-/// [`Mutex::try_lock`](crate::Mutex::try_lock).
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquire<'a>(pub(crate) Request<'a>);
-
-impl<'a> Acquire<'a> {
-    pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
-        Acquire(Request::new(client, name, mode, true))
-    }
-}
-
-impl<'a> TryAcquire<'a> {
-    pub(crate) fn new(client: &'a Arc<ClientShared>, name: &'a Name, mode: Mode) -> Self {
-        TryAcquire(Request::new(client, name, mode, false))
-    }
-}
-
-options!(Acquire, "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the lock");
-options!(TryAcquire, "`None`");
-
-impl<'a> IntoFuture for Acquire<'a> {
-    type Output = Result<Guard>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<Guard>> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = self.0.span();
-        let work = async move { self.0.run().await?.waited() };
-        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
-    }
-}
-
-impl<'a> IntoFuture for TryAcquire<'a> {
-    type Output = Result<Option<Guard>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let span = self.0.span();
-        let work = async move { self.0.run().await?.tried() };
-        if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
-    }
-}
-
-impl Request<'_> {
-    /// Returns the span of the acquisition.
-    pub(crate) fn span(&self) -> tracing::Span {
-        match self.join {
-            true => tracing::debug_span!("lock", name = %self.name, mode = %self.mode),
-            false => tracing::debug_span!("try_lock", name = %self.name, mode = %self.mode),
-        }
-    }
-
+impl Single<'_> {
     pub(crate) async fn run(self) -> Result<Outcome> {
         match self.asker() {
             Some(holder) => self.run_as(holder).await,
@@ -165,7 +107,7 @@ impl Request<'_> {
                     return Ok(Outcome::Timeout(self.over(holders, failure)));
                 }
             }
-            if self.id.is_some() {
+            if self.on_behalf.id.is_some() {
                 return Err(claim.gone());
             }
             if self.wait.is_some() && client.runtime.clock().now() >= deadline {
@@ -201,7 +143,7 @@ impl Request<'_> {
         let client = self.client;
         let want = Want { name: self.name.clone(), mode: self.mode };
         let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
-        let id = self.id.unwrap_or_else(|| runtime.fresh_id());
+        let id = self.on_behalf.id.unwrap_or_else(|| runtime.fresh_id());
         let mut claim = Claim::new(id, want, self.ttl(), Arc::clone(holder), runtime);
         claim.waits = self.join;
         claim.unfair = self.unfair;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::error::{Error, Result};
 use crate::time::{Backoff, Moment};
 use crate::validity::Validity;
@@ -26,7 +26,7 @@ impl Outage {
     pub(crate) fn pause(
         &mut self,
         error: Error,
-        request: &Request<'_>,
+        request: &Single<'_>,
         asked: Moment,
         now: Moment,
     ) -> Result<Moment> {

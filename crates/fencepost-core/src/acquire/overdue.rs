@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::acquire::ask::Ask;
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::backend::admission::Mode;
 use crate::client::shared::ClientShared;
 use crate::error::Result;
@@ -36,7 +36,7 @@ type Seen = Vec<(Token, Moment)>;
 
 /// Looks at the holders while a claim waits, and evicts those that are overdue. A failure does not end the wait.
 pub(crate) struct Overdue<'a> {
-    request: &'a Request<'a>,
+    request: &'a Single<'a>,
     ask: Ask,
     /// When to look again. `NEVER`: not at all, or a look is under way.
     at: Moment,
@@ -46,7 +46,7 @@ pub(crate) struct Overdue<'a> {
 }
 
 impl<'a> Overdue<'a> {
-    pub(crate) fn new(request: &'a Request<'a>, ask: Ask) -> Overdue<'a> {
+    pub(crate) fn new(request: &'a Single<'a>, ask: Ask) -> Overdue<'a> {
         let mut backoff = Backoff::new(FIRST, LONGEST);
         let at = match request.evict_overdue {
             true => request.client.runtime.clock().now() + backoff.pause(),

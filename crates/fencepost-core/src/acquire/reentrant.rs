@@ -1,29 +1,24 @@
 //! Requests of a [`Holder`], which may call itself.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::acquire::options::Request;
-use crate::acquire::{Acquire, Outcome, TryAcquire};
+use crate::acquire::options::{Options, Single};
+use crate::acquire::request::{Boxed, in_span};
+use crate::acquire::{Acquire, How, Outcome, What};
 use crate::backend::admission::Mode;
 use crate::error::{Error, Result};
 use crate::guard::holder::{Grants, Holder, ReentrantGuard};
 use crate::time::Moment;
 
-/// A request that waits, and that re-enters what its [`Holder`] has: see [`Acquire::reentrant`].
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct AcquireReentrant<'a>(pub(crate) Request<'a>);
+/// A request that enters a lock again that its [`Holder`] has: see [`Acquire::reentrant`].
+#[derive(Clone, Debug)]
+pub struct Reentrant<'a>(Single<'a>);
 
-/// A request that answers `None` when the lock is busy, and that re-enters what its [`Holder`] has: see [`TryAcquire::reentrant`].
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquireReentrant<'a>(pub(crate) Request<'a>);
-
-impl<'a> Acquire<'a> {
+impl<'a, H: How> Acquire<Single<'a>, H> {
     /// Enters the lock again if its [`Holder`] has it, without a request to the engine. Otherwise acquires it as a lock that can be
     /// entered again. The options of the first request count.
     ///
@@ -54,46 +49,28 @@ impl<'a> Acquire<'a> {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     #[doc(alias("RLock", "InterProcessMutex", "ReentrantLock", "reentrant_lock"))]
-    pub fn reentrant(self) -> AcquireReentrant<'a> {
-        AcquireReentrant(self.0)
+    pub fn reentrant(self) -> Acquire<Reentrant<'a>, H> {
+        Acquire::of(Reentrant(self.what))
     }
 }
 
-impl<'a> TryAcquire<'a> {
-    /// Enters the lock again if its [`Holder`] has it, as [`Acquire::reentrant`] does. Otherwise tries to acquire it.
-    ///
-    /// # Errors
-    /// Those of [`Acquire::reentrant`].
-    ///
-    /// # Cancel safety
-    /// As for [`Mutex::lock`](crate::Mutex::lock).
-    pub fn reentrant(self) -> TryAcquireReentrant<'a> {
-        TryAcquireReentrant(self.0)
+impl<'a> What for Reentrant<'a> {
+    type Granted = ReentrantGuard;
+    type Work = Boxed<'a, ReentrantGuard>;
+
+    fn options(&mut self) -> &mut Options {
+        &mut self.0.options
     }
-}
 
-impl<'a> IntoFuture for AcquireReentrant<'a> {
-    type Output = Result<ReentrantGuard>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.run_reentrant().await?.waited() })
-    }
-}
-
-impl<'a> IntoFuture for TryAcquireReentrant<'a> {
-    type Output = Result<Option<ReentrantGuard>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.run_reentrant().await?.tried() })
+    fn perform(self) -> Self::Work {
+        in_span(self.0.span(), self.0.run_reentrant())
     }
 }
 
 /// The right of one holder's request to ask for a lock.
 type Turn = OwnedMutexGuard<()>;
 
-impl Request<'_> {
+impl Single<'_> {
     /// Returns the holder that asks, if it is not a stranger.
     pub(super) fn asker(&self) -> Option<Holder> {
         self.by.clone().or_else(Holder::current)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::acquire::ask::Ask;
 use crate::acquire::blockers::Blockers;
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::acquire::outage::{Outage, unrenewed_error};
 use crate::acquire::overdue::Overdue;
 use crate::backend::{Attempt, Reply};
@@ -20,7 +20,7 @@ use crate::time::Moment;
 use crate::token::Token;
 use crate::validity::Validity;
 
-impl Request<'_> {
+impl Single<'_> {
     /// One claim from its first attempt to its end. The first attempt may last until `first`.
     pub(crate) async fn wait_for_grant(
         &self,
@@ -73,7 +73,7 @@ impl Request<'_> {
                     if ask == Ask::Grant {
                         owned.keep();
                     }
-                    if let Some(tell) = &self.queued {
+                    if let Some(tell) = &self.on_behalf.queued {
                         tell();
                     }
                     again.unwrap_or(Moment::NEVER)

@@ -4,7 +4,7 @@ pub(crate) mod holder;
 pub(crate) mod lease;
 pub(crate) mod multi;
 pub(crate) mod owned;
-mod run;
+pub(crate) mod run;
 mod undo;
 pub(crate) mod upgrade;
 pub(crate) mod view;

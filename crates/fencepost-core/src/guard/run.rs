@@ -4,24 +4,26 @@ use std::pin::pin;
 
 use futures_util::future::{Either, select};
 
-use crate::acquire::reentrant::{AcquireReentrant, TryAcquireReentrant};
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::{Acquire, How, Outcome, What};
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::holder::ReentrantGuard;
 use crate::guard::multi::MultiGuard;
 use crate::guard::view::GuardView;
-use crate::lock::{AcquireAll, TryAcquireAll};
 
-/// One lock that is held, or several.
-trait Held: Sized {
-    /// The argument of the work.
+/// One lock that is held, or several. Only this crate implements it.
+pub trait Held: Sized {
+    /// What work under the lock gets: a [`GuardView`], or one for each of several locks.
     type View;
 
+    #[doc(hidden)]
     fn view(&self) -> Self::View;
-    fn lost(&self) -> impl Future<Output = Error>;
+    #[doc(hidden)]
+    fn lost(&self) -> impl Future<Output = Error> + Send;
+    #[doc(hidden)]
     fn ensure_held(&self) -> Result<()>;
-    fn release(self) -> impl Future<Output = Result<()>>;
+    #[doc(hidden)]
+    fn release(self) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl Held for Guard {
@@ -86,12 +88,16 @@ impl Held for MultiGuard {
     }
 }
 
-impl Acquire<'_> {
-    /// Acquires the lock, runs `work`, releases the lock, and returns the result of `work`. This is the usual way to use a lock.
+impl<W: What<Granted: Held>, H: How> Acquire<W, H> {
+    /// Acquires the lock, runs `work`, releases the lock, and returns the result of `work`. This is the usual way to use a lock. A
+    /// request that [tries](crate::request::Try) returns `None` if the lock is busy.
     ///
     /// If the lock is lost first, `work` is dropped at its next await, and the answer is [`is_lost`](Error::is_lost). Work that
     /// blocks its thread has no await: it asks [`ensure_held`](GuardView::ensure_held). Tasks that `work` has spawned go on,
-    /// unless they end with what is dropped, as those of a `JoinSet` do. Work that returns a `Result` itself gives `.await??`.
+    /// unless they end with what is dropped, as those of a `JoinSet` do. If `work` returns a `Result`, use
+    /// [`run_result`](Acquire::run_result), so that there is one error to handle.
+    ///
+    /// Of several locks, the loss of one ends `work`.
     ///
     /// # Errors
     /// Those of [`Mutex::lock`](crate::Mutex::lock): `work` was not begun. [`is_lost`](Error::is_lost): `work` may have done a
@@ -114,10 +120,55 @@ impl Acquire<'_> {
     /// assert_eq!(sold.await?, 3);
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<W::Output> {
-        run_once(self.await?, work).await
+    pub async fn run<F: Future>(
+        self,
+        work: impl FnOnce(<W::Granted as Held>::View) -> F,
+    ) -> Result<H::Answer<F::Output>> {
+        let outcome = match self.what.perform().await? {
+            Outcome::Granted(held) => Outcome::Granted(run_once(held, work).await?),
+            Outcome::Busy => Outcome::Busy,
+            Outcome::Timeout(error) => Outcome::Timeout(error),
+        };
+        H::answer(outcome)
     }
 
+    /// [Runs](Acquire::run) work that has an error type of its own, to which the errors of the lock are converted. The lock is released
+    /// also if `work` fails.
+    ///
+    /// # Errors
+    /// Those of `work`, and those of [`run`](Acquire::run) as an `E`. If the lock was lost before `work` ended, the loss is the error.
+    ///
+    /// # Cancel safety
+    /// That of [`run`](Acquire::run).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::ClientBuilder::default().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// let stock = locks.mutex("stock/42")?;
+    /// let left: u32 = stock.lock().run_result(|_lock| async { Ok::<_, BoxError>("41".parse()?) }).await?;
+    /// assert_eq!(left, 41);
+    /// # Ok::<(), BoxError>(()) }).unwrap();
+    /// ```
+    pub async fn run_result<F, T, E>(
+        self,
+        work: impl FnOnce(<W::Granted as Held>::View) -> F,
+    ) -> std::result::Result<H::Answer<T>, E>
+    where
+        F: Future<Output = std::result::Result<T, E>>,
+        E: From<Error>,
+    {
+        let outcome = match self.what.perform().await? {
+            Outcome::Granted(held) => Outcome::Granted(run_once(held, work).await??),
+            Outcome::Busy => Outcome::Busy,
+            Outcome::Timeout(error) => Outcome::Timeout(error),
+        };
+        Ok(H::answer(outcome)?)
+    }
+}
+
+impl<W: What<Granted: Held> + Clone> Acquire<W> {
     /// Runs `work` again from its beginning after each loss of the lock, until one run had the lock from its beginning to its end.
     /// So `work` may run more than once, and may stop at any of its awaits.
     ///
@@ -125,6 +176,8 @@ impl Acquire<'_> {
     /// again at once and calls `work` again. A run that ends after the loss does not count, nor one whose release finds that
     /// the engine no longer knows the lock. The effects of `work` must allow repetition and be given the
     /// [`token`](GuardView::token). See [`run`](Acquire::run) for work that blocks its thread or spawns tasks.
+    ///
+    /// If one of several locks is lost, all are released and acquired again.
     ///
     /// The options apply to each acquisition: [`wait`](Acquire::wait) bounds each wait in the queue.
     ///
@@ -157,93 +210,21 @@ impl Acquire<'_> {
     /// assert_eq!(runs, 2);
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub async fn run_until_done<W: Future>(self, work: impl FnMut(GuardView) -> W) -> Result<W::Output> {
-        run_again(|| Acquire(self.0.clone()), work).await
-    }
-}
-
-impl TryAcquire<'_> {
-    /// Runs `work` if the lock is free, as [`Acquire::run`] does; `None` if it is busy.
-    ///
-    /// # Errors
-    /// Those of [`Mutex::try_lock`](crate::Mutex::try_lock) and of [`Acquire::run`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<Option<W::Output>> {
-        match self.await? {
-            Some(guard) => run_once(guard, work).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-impl AcquireReentrant<'_> {
-    /// Enters the lock, runs `work` and leaves the lock, as [`Acquire::run`] does.
-    ///
-    /// # Errors
-    /// Those of [`Acquire::reentrant`] and of [`Acquire::run`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<W::Output> {
-        run_once(self.await?, work).await
-    }
-}
-
-impl TryAcquireReentrant<'_> {
-    /// Runs `work` if the lock can be entered, as [`TryAcquire::run`] does; `None` if it is busy.
-    ///
-    /// # Errors
-    /// Those of [`Acquire::reentrant`] and of [`Acquire::run`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run<W: Future>(self, work: impl FnOnce(GuardView) -> W) -> Result<Option<W::Output>> {
-        match self.await? {
-            Some(guard) => run_once(guard, work).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-impl AcquireAll<'_> {
-    /// Acquires all locks, runs `work`, and releases them, as [`Acquire::run`] does. The loss of one ends `work`.
-    ///
-    /// # Errors
-    /// As for [`Acquire::run`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run<W: Future>(self, work: impl FnOnce(Vec<GuardView>) -> W) -> Result<W::Output> {
-        run_once(self.await?, work).await
-    }
-
-    /// Runs `work` again after each loss, as [`Acquire::run_until_done`] does. If one lock is lost, all are released and acquired
-    /// again.
-    ///
-    /// # Errors
-    /// As for [`Acquire::run_until_done`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run_until_done<W: Future>(self, work: impl FnMut(Vec<GuardView>) -> W) -> Result<W::Output> {
-        run_again(|| self.again(), work).await
-    }
-}
-
-impl TryAcquireAll<'_> {
-    /// Runs `work` if all locks are free, as [`Acquire::run`] does; `None` if one is busy.
-    ///
-    /// # Errors
-    /// As for [`TryAcquire::run`].
-    ///
-    /// # Cancel safety
-    /// That of [`Acquire::run`].
-    pub async fn run<W: Future>(self, work: impl FnOnce(Vec<GuardView>) -> W) -> Result<Option<W::Output>> {
-        match self.await? {
-            Some(guard) => run_once(guard, work).await.map(Some),
-            None => Ok(None),
+    pub async fn run_until_done<F: Future>(
+        self,
+        mut work: impl FnMut(<W::Granted as Held>::View) -> F,
+    ) -> Result<F::Output> {
+        loop {
+            let held = self.clone().await?;
+            match run_while_held(&held, work(held.view())).await {
+                // The guard is dropped after a loss: its rest at the engine is withdrawn in the background, because the engine may be away.
+                Err(_) => drop(held),
+                Ok(value) => {
+                    if release(held).await.is_ok() {
+                        return Ok(value);
+                    }
+                }
+            }
         }
     }
 }
@@ -275,24 +256,4 @@ async fn release<H: Held>(held: H) -> Result<()> {
 async fn run_once<H: Held, W: Future>(held: H, work: impl FnOnce(H::View) -> W) -> Result<W::Output> {
     let value = run_while_held(&held, work(held.view())).await?;
     release(held).await.map(|()| value)
-}
-
-async fn run_again<H, A, W>(acquire: impl Fn() -> A, mut work: impl FnMut(H::View) -> W) -> Result<W::Output>
-where
-    H: Held,
-    A: IntoFuture<Output = Result<H>>,
-    W: Future,
-{
-    loop {
-        let held = acquire().into_future().await?;
-        match run_while_held(&held, work(held.view())).await {
-            // The guard is dropped after a loss: its rest at the engine is withdrawn in the background, for the engine may be away.
-            Err(_) => drop(held),
-            Ok(value) => {
-                if release(held).await.is_ok() {
-                    return Ok(value);
-                }
-            }
-        }
-    }
 }

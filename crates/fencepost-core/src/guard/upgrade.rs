@@ -8,7 +8,7 @@ use futures_util::future::{Either, select};
 use tracing::Instrument;
 
 use crate::acquire::ask::Ask;
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::acquire::wait::Waited;
 use crate::backend::admission::Mode;
 use crate::error::{Error, ErrorKind, Result};
@@ -156,7 +156,7 @@ impl Guard {
         self.check_upgrade("way to upgrade a read lock")?;
         let client = Arc::clone(&self.owned.client);
         let (name, clock) = (self.name().clone(), client.runtime.clock());
-        let mut request = Request::new(&client, &name, Mode::Exclusive, join);
+        let mut request = Single::new(&client, &name, Mode::Exclusive, join);
         (request.options.wait, request.options.evict_overdue) = (wait, evict_overdue);
         let able = request.check_evict_overdue();
         able.map_err(|error| error.of(name.clone()).on(client.engine()))?;

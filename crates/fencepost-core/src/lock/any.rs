@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::lock::{AcquireAll, Kind, MultiLock, Mutex, RwLock, Semaphore, TryAcquireAll};
+use crate::acquire::{Acquire, Try};
+use crate::lock::multi::Several;
+use crate::lock::{Kind, MultiLock, Mutex, RwLock, Semaphore};
 use crate::name::Name;
 
 /// A lock of any kind: for functions that take whatever lock their caller chose. It has the guarantees of the lock inside.
@@ -53,13 +55,13 @@ impl AnyLock {
     }
 
     /// Waits until the lock is held. Errors and cancel safety are those of the lock inside.
-    pub fn lock(&self) -> AcquireAll<'_> {
-        AcquireAll::of(self.set())
+    pub fn lock(&self) -> Acquire<Several<'_>> {
+        Several::request(self.set())
     }
 
     /// The lock, or `None` if it is busy. Errors and cancel safety are those of the lock inside.
-    pub fn try_lock(&self) -> TryAcquireAll<'_> {
-        TryAcquireAll::of(self.set())
+    pub fn try_lock(&self) -> Acquire<Several<'_>, Try> {
+        Several::request(self.set())
     }
 
     /// Returns the lock as a multi-lock, which may have one name.

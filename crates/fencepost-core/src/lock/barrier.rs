@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::acquire::Outcome;
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
+use crate::acquire::{How, Outcome, Wait};
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
@@ -142,11 +142,11 @@ impl Barrier {
             return Err(self.closed());
         }
         let mode = Mode::Permits { n: 1, of: self.members };
-        let mut request = Request::new(&self.client, &self.inside, mode, true);
+        let mut request = Single::new(&self.client, &self.inside, mode, true);
         request.options.wait = Some(looks.left());
         request.history = None;
         // If the time ends, others are inside. All of them are members, or wait for some.
-        let guard = request.run().await?.waited()?;
+        let guard = Wait::answer(request.run().await?)?;
         // Dropped or failed below, the guard is given back.
         loop {
             guard.ensure_held()?;
@@ -175,7 +175,7 @@ impl Barrier {
     /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
     async fn mark_open(&self, last: Token) -> Result<bool> {
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
-        let mut request = Request::new(&self.client, &self.open, Mode::Exclusive, false);
+        let mut request = Single::new(&self.client, &self.open, Mode::Exclusive, false);
         request.options.fixed = true;
         request.options.reason = Some(last.get().to_string().into());
         request.history = None;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::Acquire;
+use crate::acquire::options::Single;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Tokens;
 use crate::client::handle::Handle;
@@ -69,7 +70,7 @@ impl Election {
     /// assert_eq!(election.leader().await?, None);
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub fn campaign(&self) -> Acquire<'_> {
+    pub fn campaign(&self) -> Acquire<Single<'_>> {
         Acquire::new(&self.client, &self.name, Mode::Exclusive)
     }
 

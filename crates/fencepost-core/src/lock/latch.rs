@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::Outcome;
-use crate::acquire::options::Request;
+use crate::acquire::options::Single;
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::error::{Error, ErrorKind, Result};
@@ -118,7 +118,7 @@ impl Latch {
         self.client.check_ttl(self.keep)?;
         let mode = Mode::Permits { n: 1, of: self.count };
         // It is not renewed: a place of a process that dies here ends with this lease.
-        let mut request = Request::new(&self.client, &self.counts, mode, false);
+        let mut request = Single::new(&self.client, &self.counts, mode, false);
         (request.options.fixed, request.history) = (true, None);
         let mut looks = Looks::new(&self.client, self.interval, self.client.ttl);
         loop {

@@ -1,12 +1,12 @@
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tracing::Instrument;
 
-use crate::acquire::Outcome;
-use crate::acquire::options::{Options, Request, options};
+use crate::acquire::options::{Options, Single};
+use crate::acquire::request::Boxed;
+use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -174,8 +174,8 @@ impl MultiLock {
     /// guard.release().await?;
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub fn lock(&self) -> AcquireAll<'_> {
-        AcquireAll::of(Cow::Borrowed(self))
+    pub fn lock(&self) -> Acquire<Several<'_>> {
+        Several::request(Cow::Borrowed(self))
     }
 
     /// Locks all names, or returns `None` if one is busy.
@@ -185,53 +185,45 @@ impl MultiLock {
     ///
     /// # Cancel safety
     /// Dropped at any await, the future releases what it was granted and withdraws its claims.
-    pub fn try_lock(&self) -> TryAcquireAll<'_> {
-        TryAcquireAll::of(Cow::Borrowed(self))
+    pub fn try_lock(&self) -> Acquire<Several<'_>, Try> {
+        Several::request(Cow::Borrowed(self))
     }
 }
 
 const NO_NAME: &str = "a multi-lock has at least one name";
 
-/// A request for several locks that waits: see [`MultiLock::lock`].
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct AcquireAll<'a>(Requests<'a>);
-
-/// A request for several locks that returns `None` if one is busy: see [`MultiLock::try_lock`].
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct TryAcquireAll<'a>(Requests<'a>);
-
-options!(
-    AcquireAll,
-    "an error that [`is_timeout`](crate::Error::is_timeout) and names who holds the one that was busy"
-);
-options!(TryAcquireAll, "`None`");
-
+/// A request for several locks, all or none: see [`MultiLock::lock`].
 #[derive(Clone, Debug)]
-struct Requests<'a> {
+pub struct Several<'a> {
     lock: Cow<'a, MultiLock>,
     options: Options,
 }
 
-impl<'a> AcquireAll<'a> {
-    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
-        AcquireAll(Requests { lock, options: Options { join: true, ..Options::default() } })
+impl<'a> Several<'a> {
+    pub(super) fn request<H: How>(lock: Cow<'a, MultiLock>) -> Acquire<Several<'a>, H> {
+        Acquire::of(Several { lock, options: Options { join: H::WAITS, ..Options::default() } })
     }
 }
 
-impl<'a> TryAcquireAll<'a> {
-    pub(super) fn of(lock: Cow<'a, MultiLock>) -> Self {
-        TryAcquireAll(Requests { lock, options: Options::default() })
+impl<'a> What for Several<'a> {
+    type Granted = MultiGuard;
+    type Work = Boxed<'a, MultiGuard>;
+
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    fn perform(self) -> Self::Work {
+        Box::pin(self.run())
     }
 }
 
-impl Requests<'_> {
+impl Several<'_> {
     async fn run(self) -> Result<Outcome<MultiGuard>> {
         // Each client may have a clock of its own. The waiting time begins now on each of them.
         let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
         for (number, began) in began.iter().enumerate() {
-            let request = self.request(number, *began, self.options.join);
+            let request = self.part(number, *began, self.options.join);
             request.named(request.check_evict_overdue())?;
         }
         loop {
@@ -282,20 +274,20 @@ impl Requests<'_> {
 
     /// Requests one of the names.
     async fn one(&self, number: usize, began: Moment, join: bool) -> Result<Outcome<Unfinished>> {
-        let request = self.request(number, began, join);
+        let request = self.part(number, began, join);
         let span = request.span();
         Ok(request.run().instrument(span).await?.map(|guard| Unfinished(Some(guard))))
     }
 
     /// Returns the request for one of the names.
-    fn request(&self, number: usize, began: Moment, join: bool) -> Request<'_> {
+    fn part(&self, number: usize, began: Moment, join: bool) -> Single<'_> {
         let Part { client, kind } = &self.lock.parts[number];
         let mut options = Options { join, ..self.options.clone() };
         // The tries of a request that waits do not wait themselves.
         options.evict_overdue &= join == self.options.join;
         let read_write = *kind == Kind::Write;
-        let request = Request::new(client, &self.lock.names[number], kind.mode(), join);
-        Request { options, began: Some(began), read_write, ..request }
+        let request = Single::new(client, &self.lock.names[number], kind.mode(), join);
+        Single { options, began: Some(began), read_write, ..request }
     }
 }
 
@@ -318,30 +310,5 @@ impl Drop for Unfinished {
         if let Some(guard) = self.0.take() {
             guard.withdraw();
         }
-    }
-}
-
-impl AcquireAll<'_> {
-    /// Returns a copy of the request.
-    pub(crate) fn again(&self) -> Self {
-        AcquireAll(self.0.clone())
-    }
-}
-
-impl<'a> IntoFuture for AcquireAll<'a> {
-    type Output = Result<MultiGuard>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.run().await?.waited() })
-    }
-}
-
-impl<'a> IntoFuture for TryAcquireAll<'a> {
-    type Output = Result<Option<MultiGuard>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.run().await?.tried() })
     }
 }

@@ -1,4 +1,5 @@
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::options::Single;
+use crate::acquire::{Acquire, Try};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::name::Name;
@@ -62,11 +63,11 @@ impl Mutex {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     #[doc(alias("acquire", "pg_advisory_lock"))]
-    pub fn lock(&self) -> Acquire<'_> {
+    pub fn lock(&self) -> Acquire<Single<'_>> {
         Acquire::new(&self.client, &self.name, Mode::Exclusive)
     }
 
-    /// The lock, or `None` if it is busy, at once or after [`wait`](TryAcquire::wait).
+    /// The lock, or `None` if it is busy, at once or after [`wait`](Acquire::wait).
     ///
     /// # Errors
     /// Errors of the engine.
@@ -74,7 +75,7 @@ impl Mutex {
     /// # Cancel safety
     /// As for [`lock`](Mutex::lock).
     #[doc(alias("tryLock", "SchedulerLock", "lockAtMostFor", "SETNX", "GET_LOCK", "pg_try_advisory_lock"))]
-    pub fn try_lock(&self) -> TryAcquire<'_> {
-        TryAcquire::new(&self.client, &self.name, Mode::Exclusive)
+    pub fn try_lock(&self) -> Acquire<Single<'_>, Try> {
+        Acquire::new(&self.client, &self.name, Mode::Exclusive)
     }
 }

@@ -1,11 +1,10 @@
 //! A firing that runs once, although several hosts start it.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use crate::acquire::Outcome;
-use crate::acquire::on_behalf::on_behalf;
-use crate::acquire::options::{Request, options};
+use crate::acquire::options::{OnBehalf, Options, Single};
+use crate::acquire::request::{Boxed, OneClaim};
+use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
@@ -31,7 +30,7 @@ const DECISION: &str = "#once";
 /// # What is guaranteed
 /// - At most one run of a firing, as long as the engine keeps its promises and the record of the last run.
 /// - With [`retry`](Once::retry): a firing whose run failed, or whose host died, runs again when another start asks.
-/// - A start that [waits](Begin::wait) is judged by the time at which it asked, however long it waited.
+/// - A start that [waits](Acquire::wait) is judged by the time at which it asked, however long it waited.
 ///
 /// # What is not
 /// - Without `retry`, a firing whose host dies runs no second time. It may have done a part of its work, or nothing.
@@ -58,8 +57,6 @@ pub enum Firing {
     First(Guard),
     /// It has run already.
     Already(Run),
-    /// The lock is busy: a run of this firing, or of the one before, is at work.
-    Busy,
 }
 
 impl Once {
@@ -91,14 +88,26 @@ impl Once {
         self
     }
 
-    /// Begins a firing, unless it has begun before. By default the answer is [`Firing::Busy`] at once if the lock is busy.
+    /// Begins a firing, unless it has begun before. While a run of this firing, or of the one before, is at work, the request waits;
+    /// set a limit with [`wait`](Acquire::wait).
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). A firing whose run the engine cannot record does not begin, and its lock is
+    /// As for [`Mutex::lock`](crate::Mutex::lock). A firing whose run the engine cannot record does not begin, and its lock is
     /// released: the error says why. [`is_lost`](Error::is_lost) if the lock under which a start decides was lost meanwhile.
     ///
     /// # Cancel safety
     /// Dropped at any await it leaves no lock behind. Dropped just after the grant, it may leave a run without an end.
+    pub fn begin(&self) -> Acquire<Start<'_>> {
+        self.request()
+    }
+
+    /// Begins a firing, unless it has begun before. `None` while a run of this firing, or of the one before, is at work.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Once::begin).
+    ///
+    /// # Cancel safety
+    /// That of [`begin`](Once::begin).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -107,66 +116,78 @@ impl Once {
     /// use std::time::Duration;
     ///
     /// let report = locks.once("nightly report", Duration::from_secs(24 * 3600))?;
-    /// if let Firing::First(guard) = report.begin().await? {
+    /// if let Some(Firing::First(guard)) = report.try_begin().await? {
     ///     // … the work …
     ///     guard.report(0);
     ///     guard.release().await?;
     /// }
     /// // Another host starts it, too.
-    /// assert!(matches!(report.begin().await?, Firing::Already(run) if run.is_good()));
+    /// assert!(matches!(report.try_begin().await?, Some(Firing::Already(run)) if run.is_good()));
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub fn begin(&self) -> Begin<'_> {
-        let mut request = Request::new(&self.client, &self.name, Mode::Exclusive, false);
+    pub fn try_begin(&self) -> Acquire<Start<'_>, Try> {
+        self.request()
+    }
+
+    fn request<H: How>(&self) -> Acquire<Start<'_>, H> {
+        let mut job = Single::new(&self.client, &self.name, Mode::Exclusive, H::WAITS);
         let keep = self.window.saturating_mul(4).max(KEEP);
-        request.history = Some(self.client.history.unwrap_or_default().max(keep));
-        request.needs_run = true;
-        Begin(request, self)
+        job.history = Some(self.client.history.unwrap_or_default().max(keep));
+        job.needs_run = true;
+        Acquire::of(Start { job, once: self })
     }
 }
 
-/// A start of a firing: await it, or set options first. See [`Once::begin`].
-#[derive(Debug)]
-#[must_use = "nothing is asked for until it is awaited"]
-pub struct Begin<'a>(Request<'a>, &'a Once);
+/// A request to begin a firing: see [`Once::begin`].
+#[derive(Clone, Debug)]
+pub struct Start<'a> {
+    /// The claim of the run.
+    job: Single<'a>,
+    once: &'a Once,
+}
 
-options!(Begin, "[`Firing::Busy`]");
-on_behalf!(Begin);
+impl<'a> What for Start<'a> {
+    type Granted = Firing;
+    type Work = Boxed<'a, Firing>;
 
-impl<'a> IntoFuture for Begin<'a> {
-    type Output = Result<Firing>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<Firing>> + Send + 'a>>;
+    fn options(&mut self) -> &mut Options {
+        &mut self.job.options
+    }
 
-    fn into_future(self) -> Self::IntoFuture {
+    fn perform(self) -> Self::Work {
         Box::pin(self.run())
     }
 }
 
-impl Begin<'_> {
-    /// Waits for as long as the lock is busy, instead of answering [`Firing::Busy`].
-    pub fn wait_until_free(mut self) -> Self {
-        (self.0.options.wait, self.0.options.join) = (None, true);
-        self
+impl OneClaim for Start<'_> {
+    fn on_behalf(&mut self) -> &mut OnBehalf {
+        &mut self.job.on_behalf
     }
+}
 
+impl Start<'_> {
     /// Users do not know the lock under which a start decides: an error names theirs.
-    async fn run(self) -> Result<Firing> {
-        let once = self.1;
-        self.decide().await.map_err(|error| error.renamed(once.name.clone()))
+    async fn run(self) -> Result<Outcome<Firing>> {
+        let renamed = |error: Error| error.renamed(self.once.name.clone());
+        match self.decide().await {
+            Ok(Outcome::Timeout(error)) => Ok(Outcome::Timeout(renamed(error))),
+            outcome => outcome.map_err(renamed),
+        }
     }
 
-    async fn decide(self) -> Result<Firing> {
-        let Begin(request, once) = self;
+    async fn decide(&self) -> Result<Outcome<Firing>> {
+        let (request, once) = (&self.job, self.once);
         request.named(request.check_evict_overdue())?;
         let clock = request.client.runtime.clock();
         let began = clock.now();
         let bound = request.wait.map(|wait| wait.max(request.client.attempt_timeout));
         let until = bound.map_or(Moment::NEVER, |bound| began + bound);
-        let job = Request { began: Some(began), ..request };
+        let job = Single { began: Some(began), ..request.clone() };
         // Locks that only serve the decision are held no longer than that.
-        let mut brief = Request { history: None, needs_run: false, id: None, ..job.clone() };
+        let mut brief = Single { history: None, needs_run: false, ..job.clone() };
+        brief.on_behalf.id = None;
         (brief.options.at_least, brief.options.max_hold) = (None, None);
-        let brief = |name| Request { name, ..brief.clone() };
+        let brief = |name| Single { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let at_first = once.runs().await?;
         let asked = at_first.now_micros;
@@ -176,22 +197,22 @@ impl Begin<'_> {
             // The decision is made under a lock of its own. The engine keeps no run of that, so a start that is late leaves no trace.
             let decision = match brief(&once.decision).run().await? {
                 Outcome::Granted(guard) => guard,
-                other => return busy(other),
+                other => return Ok(other.without_guard()),
             };
             let no_look = planted!(NoLookBeforeRun) && at_first.running.is_none();
             let runs = if no_look { at_first.clone() } else { once.runs().await? };
             if let Some(run) = once.same_firing(&runs, asked) {
                 released(decision).await;
-                return Ok(Firing::Already(run));
+                return Ok(Outcome::Granted(Firing::Already(run)));
             }
             if !runs.running.is_some_and(|run| once.is_same(&run, asked, runs.now_micros)) {
                 // Runs that lock the name by other means are waited for here.
                 let guard = match job.clone().run().await? {
                     Outcome::Granted(guard) => guard,
-                    other => return busy(other),
+                    other => return Ok(other.without_guard()),
                 };
                 return match decision.ensure_held() {
-                    Ok(()) => Ok(Firing::First(guard)),
+                    Ok(()) => Ok(Outcome::Granted(Firing::First(guard))),
                     // Another start may have decided meanwhile.
                     Err(error) => {
                         guard.withdraw();
@@ -204,7 +225,7 @@ impl Begin<'_> {
             // The firing is at work: its end tells whether it has to run again.
             match brief(&once.name).run().await? {
                 Outcome::Granted(guard) => released(guard).await,
-                other => return busy(other),
+                other => return Ok(other.without_guard()),
             }
         }
     }
@@ -230,8 +251,4 @@ impl Once {
         let any = || runs.last.as_ref().filter(is_same).filter(|_| !self.retry);
         good.or_else(any).cloned()
     }
-}
-
-fn busy(outcome: Outcome) -> Result<Firing> {
-    outcome.tried().map(|_| Firing::Busy)
 }

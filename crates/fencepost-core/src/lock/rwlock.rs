@@ -1,4 +1,5 @@
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::options::Single;
+use crate::acquire::{Acquire, Try};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::name::Name;
@@ -39,7 +40,7 @@ impl RwLock {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     #[doc(alias("readLock", "pg_advisory_lock_shared"))]
-    pub fn read(&self) -> Acquire<'_> {
+    pub fn read(&self) -> Acquire<Single<'_>> {
         Acquire::new(&self.client, &self.name, Mode::Shared)
     }
 
@@ -49,21 +50,21 @@ impl RwLock {
     /// It excludes the holders of a [`Mutex`](crate::Mutex) of the same name, too. For other libraries on ZooKeeper the two are different
     /// locks: use this one where they use a read-write lock.
     #[doc(alias("writeLock"))]
-    pub fn write(&self) -> Acquire<'_> {
+    pub fn write(&self) -> Acquire<Single<'_>> {
         let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.read_write = true;
+        asked.what.read_write = true;
         asked
     }
 
     /// May it be read now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
-    pub fn try_read(&self) -> TryAcquire<'_> {
-        TryAcquire::new(&self.client, &self.name, Mode::Shared)
+    pub fn try_read(&self) -> Acquire<Single<'_>, Try> {
+        Acquire::new(&self.client, &self.name, Mode::Shared)
     }
 
     /// May it be written now? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
-    pub fn try_write(&self) -> TryAcquire<'_> {
-        let mut asked = TryAcquire::new(&self.client, &self.name, Mode::Exclusive);
-        asked.0.read_write = true;
+    pub fn try_write(&self) -> Acquire<Single<'_>, Try> {
+        let mut asked = Acquire::new(&self.client, &self.name, Mode::Exclusive);
+        asked.what.read_write = true;
         asked
     }
 }

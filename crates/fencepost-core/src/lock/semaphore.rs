@@ -1,4 +1,5 @@
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::options::Single;
+use crate::acquire::{Acquire, Try};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::error::Result;
@@ -98,24 +99,24 @@ impl Semaphore {
     /// # drop((one, rest));
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
-    pub fn acquire(&self) -> Acquire<'_> {
+    pub fn acquire(&self) -> Acquire<Single<'_>> {
         self.acquire_many(1)
     }
 
     /// Waits for `n` permits, all or none; claims behind it wait too, so that it does not starve. Errors and cancel safety are
     /// those of [`Mutex::lock`](crate::Mutex::lock); an `n` that can never be granted [`is_invalid`](crate::Error::is_invalid).
-    pub fn acquire_many(&self, n: u32) -> Acquire<'_> {
+    pub fn acquire_many(&self, n: u32) -> Acquire<Single<'_>> {
         Acquire::new(&self.client, &self.name, Mode::Permits { n, of: self.permits })
     }
 
     /// Is a permit free? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
     #[doc(alias("tryAcquire"))]
-    pub fn try_acquire(&self) -> TryAcquire<'_> {
+    pub fn try_acquire(&self) -> Acquire<Single<'_>, Try> {
         self.try_acquire_many(1)
     }
 
     /// Are `n` permits free? Errors and cancel safety are those of [`Mutex::try_lock`](crate::Mutex::try_lock).
-    pub fn try_acquire_many(&self, n: u32) -> TryAcquire<'_> {
-        TryAcquire::new(&self.client, &self.name, Mode::Permits { n, of: self.permits })
+    pub fn try_acquire_many(&self, n: u32) -> Acquire<Single<'_>, Try> {
+        Acquire::new(&self.client, &self.name, Mode::Permits { n, of: self.permits })
     }
 }

@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::acquire::Acquire;
+use crate::acquire::options::Single;
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::client::Client;
 use crate::error::{ErrorKind, Result};
@@ -127,9 +128,9 @@ impl Client {
         }
         let kept = async {
             let lock = self.mutex(NAME)?;
-            let Acquire(mut request) = self.asked(&lock);
-            (request.history, request.needs_run) = (Some(KEPT), true);
-            Acquire(request).await?.release().await
+            let mut request = self.asked(&lock);
+            (request.what.history, request.what.needs_run) = (Some(KEPT), true);
+            request.await?.release().await
         };
         match kept.await {
             Ok(()) => Finding::ok("runs", "the run of a lock was kept"),
@@ -137,7 +138,7 @@ impl Client {
         }
     }
 
-    fn asked<'a>(&self, lock: &'a Mutex) -> Acquire<'a> {
+    fn asked<'a>(&self, lock: &'a Mutex) -> Acquire<Single<'a>> {
         let ttl = PATIENCE.clamp(self.client.capabilities.min_ttl, self.client.capabilities.max_ttl);
         lock.lock().wait(PATIENCE).ttl(ttl).reason("doctor")
     }

@@ -157,7 +157,7 @@ async fn a_request_that_does_not_wait_is_refused() {
     let error = locks.multi(["a", "lock"]).unwrap().try_lock().evict_overdue().await.unwrap_err();
     assert!(error.is_invalid() && error.resource() == Some("a"), "{error}");
     let once = locks.once("lock", secs(60)).unwrap();
-    let error = once.begin().evict_overdue().await.unwrap_err();
+    let error = once.try_begin().evict_overdue().await.unwrap_err();
     assert!(error.is_invalid(), "{error}");
     assert_eq!(stage.looks(Moment::ZERO), [0; 0]);
 }

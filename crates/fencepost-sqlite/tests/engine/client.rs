@@ -238,7 +238,7 @@ async fn a_run_that_cannot_be_recorded_costs_a_firing_and_no_lock() {
     guard.release().await.expect("it was held");
     waiting.await.unwrap().expect("it is its turn").release().await.expect("it was held");
     let once = locks.once("job", day).unwrap();
-    let error = once.begin().await.expect_err("there is no room for its record");
+    let error = once.try_begin().await.expect_err("there is no room for its record");
     let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
     assert!(said.contains("no room"), "the error says why: {said}");
     // It has left no lock.

@@ -7,6 +7,7 @@ use crate::chaos::{Chaos, Odds};
 use crate::faults::Faults;
 use crate::history::{Key, Mode, Patience, Recorder, What, boottime};
 use crate::witness::{Witness, on_behalf};
+use fencepost_core::request::Single;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Acquire, Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
@@ -321,7 +322,7 @@ async fn acquire(locks: &Client, name: &str, mode: Mode, unfair: bool) -> Result
     }
 }
 
-fn fitted(request: Acquire<'_>, unfair: bool) -> Acquire<'_> {
+fn fitted(request: Acquire<Single<'_>>, unfair: bool) -> Acquire<Single<'_>> {
     if unfair { request.unfair() } else { request }
 }
 

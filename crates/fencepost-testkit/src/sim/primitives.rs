@@ -257,9 +257,12 @@ impl User {
         for firing in 0..ROUNDS {
             self.clock.sleep_until(start + PERIOD * firing).await;
             self.pause(SPREAD).await;
-            let begun =
-                if self.rng.chance(500) { once.begin().wait(WINDOW).await } else { once.begin().await };
-            let Ok(Firing::First(guard)) = begun else { continue };
+            let begun = if self.rng.chance(500) {
+                once.try_begin().wait(WINDOW).await
+            } else {
+                once.try_begin().await
+            };
+            let Ok(Some(Firing::First(guard))) = begun else { continue };
             self.note(What::RunBegan { job: job.clone(), firing });
             self.pause(LONGEST_LEASE / 4).await;
             let good = self.rng.chance(700);

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fencepost_core::request::Single;
 use fencepost_core::{Acquire, Client, Guard, Registry};
 use fencepost_testkit::conformance::{Elsewhere, Holder, hold_elsewhere as hold};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
@@ -90,7 +91,7 @@ impl Street {
     }
 
     /// They hold and we wait in the queue and are woken; we hold and they wait.
-    async fn both_ways<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
+    async fn both_ways<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<Single<'a>>) {
         let other = self.neighbour(theirs);
         other.held();
         let holders: Vec<_> = self.locks.inspect(NAME).await.expect("it can look").claims;
@@ -113,7 +114,7 @@ impl Street {
     }
 
     /// Their process is killed while it holds, and while it waits. The test lasts until two sessions have ended.
-    async fn theirs_is_killed<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<'a>) {
+    async fn theirs_is_killed<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<Single<'a>>) {
         let other = self.neighbour(theirs);
         other.held();
         let guard = self.after(ours(), || other.kill()).await;
@@ -125,7 +126,7 @@ impl Street {
     }
 
     /// The guard that comes once `then` was done, and not before.
-    async fn after(&self, asked: Acquire<'_>, then: impl FnOnce()) -> Guard {
+    async fn after(&self, asked: Acquire<Single<'_>>, then: impl FnOnce()) -> Guard {
         let mut asked = std::pin::pin!(asked.into_future());
         let early = tokio::time::timeout(Duration::from_millis(200), asked.as_mut()).await;
         assert!(early.is_err(), "two hold it");

@@ -40,7 +40,6 @@ pub(super) async fn a_firing_runs_once(stage: Stage) {
                     Ok(token)
                 }
                 Firing::Already(run) => Err(run.token),
-                Firing::Busy => panic!("each waits for the run"),
             }
         }));
     }
@@ -58,12 +57,15 @@ pub(super) async fn a_firing_runs_once(stage: Stage) {
     assert_eq!(runs.last.map(|run| run.token), Some(ran[0]), "a skipped start is no run");
     // The next firing: all of the last window is over.
     let next = client.once("job", Duration::from_micros(1)).expect("a good name");
-    let guard = first(next.begin().await.expect("the engine answers"));
+    let guard = first(next.try_begin().await.expect("the engine answers").expect("it is free"));
     let other = stage.client().await.once("job", WINDOW).expect("a good name");
-    assert!(!matches!(other.begin().await.expect("busy is no error"), Firing::First(_)), "two run it");
+    assert!(
+        !matches!(other.try_begin().await.expect("busy is no error"), Some(Firing::First(_))),
+        "two run it"
+    );
     guard.report(0);
     guard.release().await.expect("it was held");
-    already(other.begin().await.expect("the engine answers"));
+    already(other.try_begin().await.expect("the engine answers").expect("it is free"));
     let error = client.once("job", Duration::ZERO).expect_err("a window of nothing");
     assert!(error.is_invalid(), "{error}");
 }
@@ -81,13 +83,20 @@ pub(super) async fn a_failed_firing_runs_again_where_that_is_asked_for(stage: St
         let run = already(once.begin().wait(SOON).await.expect("the engine answers"));
         assert_eq!((run.is_good(), run.exit_code), (report == Some(0), report), "{run:?}");
     }
-    already(once.clone().retry().begin().await.expect("the engine answers"));
+    already(once.clone().retry().try_begin().await.expect("the engine answers").expect("it is free"));
 }
 
 /// The run is longer than the window. The start that waited for it is still one of its firing.
 pub(super) async fn a_start_counts_from_when_it_asked(stage: Stage) {
     let (one, two) = (stage.client().await, stage.keeper("second").await);
-    let guard = first(one.once("job", 2 * SHORT).expect("a good name").begin().await.expect("it answers"));
+    let guard = first(
+        one.once("job", 2 * SHORT)
+            .expect("a good name")
+            .try_begin()
+            .await
+            .expect("it answers")
+            .expect("it is free"),
+    );
     let waiting = two.clone();
     let waiting =
         tokio::spawn(

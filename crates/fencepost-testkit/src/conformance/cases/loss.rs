@@ -5,6 +5,7 @@ use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::forked::in_child;
 use crate::history::Mode;
 use fencepost_core::{Eviction, Loss};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -85,7 +86,7 @@ pub(super) async fn a_forked_child_releases_nothing(stage: Stage) {
         drop(guard.take());
         let mutex = client.mutex("another").expect("a good name");
         let mut asked = mutex.try_lock().into_future();
-        let answer = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let answer = Pin::new(&mut asked).poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(answer, Poll::Ready(Err(error)) if error.is_closed()), "a child has no client");
     });
     let guard = guard.expect("the child has another one");
