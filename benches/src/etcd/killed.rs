@@ -36,7 +36,7 @@ pub(crate) fn leaders() -> Measured {
             held.push(lock.lock().ttl(Duration::from_secs(10)).await.expect("nobody else wants it"));
         }
         let lock = locks.mutex(NAME).expect("a good name");
-        let mut last = held.iter().map(fencepost::Guard::token).max().expect("some are held");
+        let mut last = held.iter().map(|guard| guard.token()).max().expect("some are held");
         for turn in 0..TIMES {
             let killed = Instant::now();
             cluster.kill().expect("a leader that can be killed");

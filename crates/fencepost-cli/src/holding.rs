@@ -138,7 +138,7 @@ impl Holding {
             }
         }
         // While one was extended another may have been lost.
-        self.0.iter().try_for_each(Guard::ensure_held)
+        self.0.iter().try_for_each(|guard| guard.ensure_held())
     }
 
     /// Returns the descriptor that the program inherits. There is one for all names, because one client holds them.
@@ -181,7 +181,7 @@ impl Holding {
             Degraded::LocalOnly => 1,
             _ => 0,
         };
-        self.0.iter().filter_map(Guard::degraded).min_by_key(worth)
+        self.0.iter().filter_map(|guard| guard.degraded()).min_by_key(worth)
     }
 
     pub(crate) fn into_guards(self) -> Vec<Guard> {
@@ -207,7 +207,7 @@ impl Holding {
 
     /// How long all of it is valid without another renewal.
     pub(crate) fn remaining(&self) -> Duration {
-        self.0.iter().map(Guard::remaining).min().unwrap_or_default()
+        self.0.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
     }
 
     /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then.
@@ -273,6 +273,6 @@ impl Holding {
 
     /// Returns why it could not be renewed, if that is so.
     pub(crate) fn last_renewal_error(&self) -> Option<String> {
-        self.0.iter().find_map(Guard::last_renewal_error).map(|trouble| show::visible(&trouble))
+        self.0.iter().find_map(|guard| guard.last_renewal_error()).map(|trouble| show::visible(&trouble))
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! # What is not
 //! - No lock can stop a process that is paused past its lease from going on when it wakes: let the resource check the token.
-//! - Work that does not ask [`ensure_held`](Guard::ensure_held) or run under [`Guard::run`] goes on after a loss.
+//! - Work that does not ask [`ensure_held`](GuardView::ensure_held) or run under [`Guard::run`] goes on after a loss.
 //!
 //! Most programs use the crate `fencepost`, which adds the engines. To write an engine, start with the [`backend`] module.
 

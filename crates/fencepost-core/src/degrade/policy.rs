@@ -11,7 +11,7 @@ use std::time::Duration;
 /// # What is guaranteed
 /// - A call returns after the longer of its waiting time and the
 ///   [attempt limit](crate::ClientBuilder::attempt_timeout), also while the primary hangs.
-/// - [`Guard::degraded`](crate::Guard::degraded) says what a guard is worth.
+/// - [`Guard::degraded`](crate::GuardView::degraded) says what a guard is worth.
 /// - With [`fallback`](Degrade::fallback): no two hold the lock, and tokens grow, as long as the primary is down or up *for all* clients
 ///   and stays so for at least one probe interval. All clients need the same fallback, longest lease and probe interval.
 ///

@@ -10,6 +10,7 @@ pub(crate) mod upgrade;
 pub(crate) mod view;
 
 use std::fmt;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +19,23 @@ use futures_util::future::{Either, select};
 use tracing::Instrument as _;
 
 use crate::backend::claim::Claim;
-use crate::backend::degraded::Degraded;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
 use crate::error::{Effect, Error, Result};
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::guard::view::GuardView;
-use crate::name::Name;
 use crate::operator::run::RunEnd;
 use crate::runtime::finish::Finish;
 use crate::telemetry;
-use crate::time::{Clock, Moment};
 use crate::token::Token;
 use crate::validity::{Loss, State};
 
-/// A lock that is held, or was: see [`state`](Guard::state).
+/// A lock that is held, or was: see [`state`](GuardView::state).
 ///
 /// Its lease is renewed in the background until it is released or dropped (unless it was acquired with a fixed lease). Mutual
 /// exclusion holds as long as the guard is not lost; a process cannot prevent being paused past its lease, so give
-/// [`token`](Guard::token) to what the lock protects, and stop the work when [`lost`](Guard::lost) says so.
+/// [`token`](GuardView::token) to what the lock protects, and stop the work when [`lost`](GuardView::lost) says so.
 ///
 /// # Drop
 /// Releases in the background: the request is sent at once where the engine allows it, and the rest is done by the client's own
@@ -46,17 +44,27 @@ use crate::validity::{Loss, State};
 /// # Fork
 /// A guard belongs to the process that acquired it. In a process that was forked off that one without `exec`, its drop does
 /// nothing, and its other calls fail ([`is_closed`](Error::is_closed)). The lock is [lost](Loss::Forked) there, and
-/// [`remaining`](Guard::remaining) is zero. The same is true of views and of the client.
+/// [`remaining`](GuardView::remaining) is zero. The same is true of views and of the client.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     owned: Owned,
-    token: Token,
+    view: GuardView,
+}
+
+/// How the lock stands is asked of its view.
+impl Deref for Guard {
+    type Target = GuardView;
+
+    fn deref(&self) -> &GuardView {
+        &self.view
+    }
 }
 
 impl Guard {
     pub(crate) fn new(mut owned: Owned, token: Token) -> Guard {
         owned.become_granted(token);
-        Guard { owned, token }
+        let view = GuardView::new(Arc::clone(&owned.claim), token, owned.client.engine());
+        Guard { owned, view }
     }
 
     /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
@@ -67,103 +75,9 @@ impl Guard {
         Ok(Some(Guard::new(Owned::attached(client, claim, entry), token)))
     }
 
-    /// The resource.
-    pub fn name(&self) -> &Name {
-        &self.owned.claim.want().name
-    }
-
-    /// The fencing token of this grant: greater than that of every earlier grant of the resource. An [upgrade](Guard::upgrade) gives a
-    /// new one.
-    pub fn token(&self) -> Token {
-        self.token
-    }
-
-    /// Returns what this grant is worth, if it was made while the engine was away: see [`Degrade`](crate::Degrade). `None`: the engine
-    /// granted it, or has confirmed it since.
-    pub fn degraded(&self) -> Option<Degraded> {
-        self.owned.claim.degraded.get()
-    }
-
-    /// How the lock stands now. Never says `Held` after it has once said `Lost`.
-    pub fn state(&self) -> State {
-        self.owned.claim.validity.seen(self.clock())
-    }
-
-    /// How long the lock is still valid if no renewal gets through. Zero: it is lost.
-    pub fn remaining(&self) -> Duration {
-        self.owned.claim.validity.remaining(self.clock())
-    }
-
-    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told;
-    /// [`Moment::ZERO`]: it is lost). Grows with each renewal.
-    pub fn valid_until(&self) -> Moment {
-        self.owned.claim.validity.valid_until(self.clock())
-    }
-
-    /// Fails if the lock is lost: ask before each step that must not run without it. No I/O.
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost), with the reason.
-    #[doc(alias("isHeldByCurrentThread", "isAcquiredInThisProcess", "assertLocked"))]
-    pub fn ensure_held(&self) -> Result<()> {
-        match self.state() {
-            State::Held | State::Suspect => Ok(()),
-            State::Lost(why) => Err(self.lost_error(why)),
-        }
-    }
-
-    /// Fails if the lock is lost, or valid for less than `needed`: see [`GuardView::ensure_held_for`].
-    ///
-    /// # Errors
-    /// [`is_lost`](Error::is_lost) or [`is_timeout`](Error::is_timeout).
-    pub fn ensure_held_for(&self, needed: Duration) -> Result<()> {
-        self.view().ensure_held_for(needed)
-    }
-
-    /// Completes when the lock is lost, with the reason: before anybody else can be granted it, as long as this process runs.
-    ///
-    /// # Cancel safety
-    /// Safe; it only looks.
-    pub async fn lost(&self) -> Loss {
-        self.owned.claim.validity.lost(self.clock()).await
-    }
-
-    /// Completes when the lock is in doubt or lost, with its state: the warning before [`lost`](Guard::lost). A lock is in doubt after a
-    /// renewal has failed, or when half of its lease has passed without one. A later renewal may confirm it again.
-    ///
-    /// # Cancel safety
-    /// Safe; it only looks.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
-    /// use fencepost_core::State;
-    /// use std::time::Duration;
-    ///
-    /// let stock = locks.mutex("stock/42")?;
-    /// let guard = stock.lock().ttl(Duration::from_millis(400)).no_renewal().await?;
-    /// assert_eq!(guard.suspect().await, State::Suspect); // finish, or extend it
-    /// guard.release().await?;
-    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
-    /// ```
-    pub async fn suspect(&self) -> State {
-        self.owned.claim.validity.suspect(self.clock()).await
-    }
-
-    /// Returns the error of the last renewal, unless a later renewal was confirmed. For a guard that is Suspect or lost it is most
-    /// likely the cause.
-    pub fn last_renewal_error(&self) -> Option<Arc<str>> {
-        self.owned.claim.validity.trouble()
-    }
-
-    /// Returns what the engine knows of the loss beside its kind: which key is gone, or who evicted and why.
-    pub fn loss_detail(&self) -> Option<Arc<str>> {
-        self.owned.claim.validity.detail()
-    }
-
     /// Returns a view for work that does not own the guard.
     pub fn view(&self) -> GuardView {
-        GuardView::new(Arc::clone(&self.owned.claim), self.token, self.owned.client.engine())
+        self.view.clone()
     }
 
     /// Runs `work`, and drops it unfinished if the lock is lost first.
@@ -239,7 +153,7 @@ impl Guard {
     /// [`release_timeout`](crate::ClientBuilder::release_timeout) at most, and no longer than the lease still lasts.
     ///
     /// A program that must answer at once, such as a request handler, drops the guard instead: the request is sent by the drop,
-    /// and nothing waits for the engine. Such a program calls [`ensure_held`](Guard::ensure_held) before the drop, to learn of a loss.
+    /// and nothing waits for the engine. Such a program calls [`ensure_held`](GuardView::ensure_held) before the drop, to learn of a loss.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the guard was lost before, for whatever [reason](Error::loss), or the engine knows the grant no more:
@@ -294,7 +208,7 @@ impl Guard {
     /// [`is_unsupported`](Error::is_unsupported) where the engine has no [detached leases](crate::Capabilities::detach).
     pub fn to_lease(&self) -> Result<DetachedLease> {
         self.owned.client.require_detach()?;
-        Ok(DetachedLease::new(&self.owned.claim, self.token))
+        Ok(DetachedLease::new(&self.owned.claim, self.token()))
     }
 
     /// Cuts the lock loose from this process: it is held by the lease that this returns, and ends with it unless that is extended.
@@ -321,7 +235,8 @@ impl Guard {
             return Err(Error::invalid(message).of(self.name().clone()));
         }
         self.settle(self.valid_until()).await?;
-        let Guard { mut owned, token, .. } = self;
+        let token = self.token();
+        let Guard { mut owned, .. } = self;
         owned.client.renewer.forget(&owned.claim);
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
         let detached = entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()));
@@ -358,14 +273,6 @@ impl Guard {
         if !self.owned.client.is_forked() {
             self.owned.become_withdrawn();
         }
-    }
-
-    fn clock(&self) -> &Clock {
-        self.owned.client.runtime.clock()
-    }
-
-    fn lost_error(&self, why: Loss) -> Error {
-        self.owned.claim.lost_error(why).on(self.owned.client.engine())
     }
 }
 

@@ -41,17 +41,17 @@ impl MultiGuard {
 
     /// The fencing tokens, in the order of the names.
     pub fn tokens(&self) -> impl Iterator<Item = Token> + '_ {
-        self.guards.iter().map(Guard::token)
+        self.guards.iter().map(|guard| guard.token())
     }
 
     /// How long all of them are still valid if no renewal gets through.
     pub fn remaining(&self) -> Duration {
-        self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
+        self.guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
     }
 
     /// Until when all of them are valid if no renewal gets through, on the clock of their clients.
     pub fn valid_until(&self) -> Moment {
-        self.guards.iter().map(Guard::valid_until).min().unwrap_or(Moment::ZERO)
+        self.guards.iter().map(|guard| guard.valid_until()).min().unwrap_or(Moment::ZERO)
     }
 
     /// Fails if one of them is lost. No I/O.
@@ -59,7 +59,7 @@ impl MultiGuard {
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost), of the first that is.
     pub fn ensure_held(&self) -> Result<()> {
-        self.guards.iter().try_for_each(Guard::ensure_held)
+        self.guards.iter().try_for_each(|guard| guard.ensure_held())
     }
 
     /// Completes when one of them is lost.

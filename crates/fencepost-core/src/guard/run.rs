@@ -17,74 +17,74 @@ pub trait Held: Sized {
     type View;
 
     #[doc(hidden)]
-    fn view(&self) -> Self::View;
+    fn views(&self) -> Self::View;
     #[doc(hidden)]
-    fn lost(&self) -> impl Future<Output = Error> + Send;
+    fn loss(&self) -> impl Future<Output = Error> + Send;
     #[doc(hidden)]
-    fn ensure_held(&self) -> Result<()>;
+    fn check(&self) -> Result<()>;
     #[doc(hidden)]
-    fn release(self) -> impl Future<Output = Result<()>> + Send;
+    fn end(self) -> impl Future<Output = Result<()>> + Send;
 }
 
 impl Held for Guard {
     type View = GuardView;
 
-    fn view(&self) -> GuardView {
+    fn views(&self) -> GuardView {
         self.view()
     }
 
-    async fn lost(&self) -> Error {
-        let why = Guard::lost(self).await;
+    async fn loss(&self) -> Error {
+        let why = self.lost().await;
         self.lost_error(why)
     }
 
-    fn ensure_held(&self) -> Result<()> {
-        Guard::ensure_held(self)
+    fn check(&self) -> Result<()> {
+        self.ensure_held()
     }
 
-    async fn release(self) -> Result<()> {
-        Guard::release(self).await
+    async fn end(self) -> Result<()> {
+        self.release().await
     }
 }
 
 impl Held for ReentrantGuard {
     type View = GuardView;
 
-    fn view(&self) -> GuardView {
-        Guard::view(self)
+    fn views(&self) -> GuardView {
+        self.view()
     }
 
-    async fn lost(&self) -> Error {
-        Held::lost(&**self).await
+    async fn loss(&self) -> Error {
+        Guard::loss(self).await
     }
 
-    fn ensure_held(&self) -> Result<()> {
-        Guard::ensure_held(self)
+    fn check(&self) -> Result<()> {
+        self.ensure_held()
     }
 
-    async fn release(self) -> Result<()> {
-        ReentrantGuard::release(self).await
+    async fn end(self) -> Result<()> {
+        self.release().await
     }
 }
 
 impl Held for MultiGuard {
     type View = Vec<GuardView>;
 
-    fn view(&self) -> Vec<GuardView> {
+    fn views(&self) -> Vec<GuardView> {
         self.guards().iter().map(Guard::view).collect()
     }
 
-    async fn lost(&self) -> Error {
+    async fn loss(&self) -> Error {
         let (guard, why) = self.lost_one().await;
         guard.lost_error(why)
     }
 
-    fn ensure_held(&self) -> Result<()> {
-        MultiGuard::ensure_held(self)
+    fn check(&self) -> Result<()> {
+        self.ensure_held()
     }
 
-    async fn release(self) -> Result<()> {
-        MultiGuard::release(self).await
+    async fn end(self) -> Result<()> {
+        self.release().await
     }
 }
 
@@ -216,7 +216,7 @@ impl<W: What<Granted: Held> + Clone> Acquire<W> {
     ) -> Result<F::Output> {
         loop {
             let held = self.clone().await?;
-            match run_while_held(&held, work(held.view())).await {
+            match run_while_held(&held, work(held.views())).await {
                 // The guard is dropped after a loss: its rest at the engine is withdrawn in the background, because the engine may be away.
                 Err(_) => drop(held),
                 Ok(value) => {
@@ -232,18 +232,18 @@ impl<W: What<Granted: Held> + Clone> Acquire<W> {
 /// Runs `work` to its end, or drops it when the lock is lost.
 async fn run_while_held<H: Held, W: Future>(held: &H, work: W) -> Result<W::Output> {
     // Dropped here, `work` goes before the guard.
-    let value = match select(pin!(held.lost()), pin!(work)).await {
+    let value = match select(pin!(held.loss()), pin!(work)).await {
         Either::Left((error, _)) => return Err(error),
         Either::Right((value, _)) => value,
     };
     // The process may have been paused during the last step of `work`.
-    held.ensure_held().map(|()| value)
+    held.check().map(|()| value)
 }
 
 /// Releases the lock after the work. A release that finds the lock lost is an error, since the work may have run beside another
 /// holder's. A release that is not confirmed is none.
 async fn release<H: Held>(held: H) -> Result<()> {
-    match held.release().await {
+    match held.end().await {
         Err(error) if error.is_lost() => Err(error),
         Err(error) => {
             tracing::debug!(%error, "the work is done; its lock ends with the lease");
@@ -254,6 +254,6 @@ async fn release<H: Held>(held: H) -> Result<()> {
 }
 
 async fn run_once<H: Held, W: Future>(held: H, work: impl FnOnce(H::View) -> W) -> Result<W::Output> {
-    let value = run_while_held(&held, work(held.view())).await?;
+    let value = run_while_held(&held, work(held.views())).await?;
     release(held).await.map(|()| value)
 }

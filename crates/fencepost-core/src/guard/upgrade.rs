@@ -43,7 +43,7 @@ impl Guard {
     ///
     /// # Guarantees
     /// The lock is held all the time, by the same lease, and a loss is told by this guard. With a success it has a new
-    /// [`token`](Guard::token), greater than all before. With a failure, or if the future is dropped, it is a read lock as before,
+    /// [`token`](crate::GuardView::token), greater than all before. With a failure, or if the future is dropped, it is a read lock as before,
     /// with its old token, and other readers are admitted again.
     ///
     /// # What is not guaranteed
@@ -97,7 +97,7 @@ impl Guard {
     }
 
     /// Makes a write lock a read lock, without giving it up. Readers that wait at the head of the queue are admitted beside it. A read lock
-    /// stays as it is. The [`token`](Guard::token) stays, and each later writer has a greater one.
+    /// stays as it is. The [`token`](crate::GuardView::token) stays, and each later writer has a greater one.
     ///
     /// Waits for the engine's confirmation, for the client's [`release_timeout`](crate::ClientBuilder::release_timeout) at most.
     ///
@@ -114,7 +114,7 @@ impl Guard {
         self.settle(until).await?;
         // Others may read from now on.
         self.owned.claim.turn(false);
-        let mut answer = self.owned.undo_upgrade(self.token);
+        let mut answer = self.owned.undo_upgrade(self.token());
         if answer.is_ok() {
             answer = self.settle(until).await;
         }
@@ -123,7 +123,7 @@ impl Guard {
             answer => answer?,
         }
         self.ensure_held()?;
-        telemetry::turned(self.owned.client.engine(), self.name(), self.token, "lock downgraded");
+        telemetry::turned(self.owned.client.engine(), self.name(), self.token(), "lock downgraded");
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Guard {
             return Ok(true);
         }
         let validity = Arc::clone(&self.owned.claim.validity);
-        let from = self.token;
+        let from = self.token();
         let mut undo = Undo(Some(self));
         // Taken back for as long as this lasts: the client ends a lock at the end of its longest time only while it has the entry.
         if undo.guard().owned.slot().is_none() {
@@ -183,7 +183,7 @@ impl Guard {
             Waited::Granted(token) => {
                 let guard = undo.done();
                 guard.owned.claim.turn(true);
-                guard.token = token;
+                guard.view.set_token(token);
                 guard.owned.become_upgraded(token);
                 telemetry::turned(client.engine(), &name, token, "lock upgraded");
                 return Ok(true);
@@ -210,7 +210,7 @@ impl Guard {
 
     /// Makes the error of a waiting time that is over.
     fn still_shared(&self, wait: Option<Duration>, mut holders: Vec<ClaimInfo>) -> Error {
-        holders.retain(|claim| claim.token != Some(self.token));
+        holders.retain(|claim| claim.token != Some(self.token()));
         let wait = wait.unwrap_or_default();
         let message = format!(
             "others still read after {wait:?}, so it is a read lock as before; wait longer, or release it"
@@ -239,7 +239,7 @@ impl Drop for Undo<'_> {
             && !guard.owned.client.is_forked()
         {
             // The next call, or a renewal, tells of a loss.
-            let _ = guard.owned.undo_upgrade(guard.token);
+            let _ = guard.owned.undo_upgrade(guard.token());
         }
     }
 }

@@ -27,6 +27,11 @@ impl GuardView {
         GuardView { claim, token, engine }
     }
 
+    /// The guard has been upgraded.
+    pub(super) fn set_token(&mut self, token: Token) {
+        self.token = token;
+    }
+
     fn clock(&self) -> &Clock {
         self.claim.runtime.clock()
     }
@@ -36,12 +41,14 @@ impl GuardView {
         &self.claim.want().name
     }
 
-    /// The fencing token of the grant: give it to what the lock protects.
+    /// The fencing token of this grant: greater than that of every earlier grant of the resource. Give it to what the lock protects. An
+    /// [upgrade](crate::Guard::upgrade) gives the guard a new one.
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// Returns the worth of a grant that was made while the engine was away: see [`Guard::degraded`](crate::Guard::degraded).
+    /// Returns what this grant is worth, if it was made while the engine was away: see [`Degrade`](crate::Degrade). `None`: the engine
+    /// granted it, or has confirmed it since.
     pub fn degraded(&self) -> Option<Degraded> {
         self.claim.degraded.get()
     }
@@ -56,7 +63,8 @@ impl GuardView {
         self.claim.validity.remaining(self.clock())
     }
 
-    /// Until when the lock is valid if no renewal gets through: see [`Guard::valid_until`](crate::Guard::valid_until).
+    /// Until when the lock is valid if no renewal gets through, on the client's clock ([`Moment::NEVER`]: until it is told;
+    /// [`Moment::ZERO`]: it is lost). Grows with each renewal.
     pub fn valid_until(&self) -> Moment {
         self.claim.validity.valid_until(self.clock())
     }
@@ -65,11 +73,16 @@ impl GuardView {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost), with the reason.
+    #[doc(alias("isHeldByCurrentThread", "isAcquiredInThisProcess", "assertLocked"))]
     pub fn ensure_held(&self) -> Result<()> {
         match self.state() {
             State::Held | State::Suspect => Ok(()),
-            State::Lost(why) => Err(self.claim.lost_error(why).on(self.engine)),
+            State::Lost(why) => Err(self.lost_error(why)),
         }
+    }
+
+    pub(super) fn lost_error(&self, why: Loss) -> Error {
+        self.claim.lost_error(why).on(self.engine)
     }
 
     /// Fails if the lock is lost, or valid for less than `needed`: ask before a write that takes this long. No I/O.
@@ -88,25 +101,40 @@ impl GuardView {
         Err(Error::new(ErrorKind::Timeout, message).transient(true).of(self.name().clone()).on(self.engine))
     }
 
-    /// Returns the error of the last renewal, unless a later renewal was confirmed.
+    /// Returns the error of the last renewal, unless a later renewal was confirmed. For a lock that is Suspect or lost it is most likely
+    /// the cause.
     pub fn last_renewal_error(&self) -> Option<Arc<str>> {
         self.claim.validity.trouble()
     }
 
-    /// Returns what the engine knows of the loss beside its kind: see [`Guard::loss_detail`](crate::Guard::loss_detail).
+    /// Returns what the engine knows of the loss beside its kind: which key is gone, or who evicted and why.
     pub fn loss_detail(&self) -> Option<Arc<str>> {
         self.claim.validity.detail()
     }
 
-    /// Completes when the lock is in doubt or lost: see [`Guard::suspect`](crate::Guard::suspect).
+    /// Completes when the lock is in doubt or lost, with its state: the warning before [`lost`](GuardView::lost). A lock is in doubt after a
+    /// renewal has failed, or when half of its lease has passed without one. A later renewal may confirm it again.
     ///
     /// # Cancel safety
     /// Safe; it only looks.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
+    /// use fencepost_core::State;
+    /// use std::time::Duration;
+    ///
+    /// let stock = locks.mutex("stock/42")?;
+    /// let guard = stock.lock().ttl(Duration::from_millis(400)).no_renewal().await?;
+    /// assert_eq!(guard.suspect().await, State::Suspect); // finish, or extend it
+    /// guard.release().await?;
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
+    /// ```
     pub async fn suspect(&self) -> State {
         self.claim.validity.suspect(self.clock()).await
     }
 
-    /// Completes when the lock is lost, with the reason.
+    /// Completes when the lock is lost, with the reason: before anybody else can be granted it, as long as this process runs.
     ///
     /// # Cancel safety
     /// Safe; it only looks.

@@ -112,7 +112,7 @@ mod tests {
         ];
         for (lock, twice) in all {
             let first = lock.lock().ttl(Duration::from_secs(9)).reason("test").await.unwrap();
-            assert!(first.guards().iter().map(crate::Guard::name).eq(lock.names()));
+            assert!(first.guards().iter().map(|guard| guard.name()).eq(lock.names()));
             assert_eq!(lock.try_lock().await.unwrap().is_some(), twice, "{lock:?}");
             let waited = lock.lock().wait(Duration::from_millis(1)).await;
             assert_eq!(waited.err().map(|error| error.is_timeout()), (!twice).then_some(true));

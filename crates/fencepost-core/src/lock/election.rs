@@ -56,7 +56,7 @@ impl Election {
         &self.name
     }
 
-    /// Campaigns: waits until this candidate leads. The [token](crate::Guard::token) of the guard is the term, its release resigns, and
+    /// Campaigns: waits until this candidate leads. The [token](crate::GuardView::token) of the guard is the term, its release resigns, and
     /// [`reason`](Acquire::reason) publishes a value. Errors and cancel safety are those of [`Mutex::lock`](crate::Mutex::lock).
     ///
     /// ```

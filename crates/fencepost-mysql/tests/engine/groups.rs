@@ -176,7 +176,7 @@ async fn a_lost_reply_gives_no_token_twice() {
     let all = ask(&client, false).await;
     server.mend().expect("it can be mended");
     let guards = granted(all).await;
-    let last = guards.iter().map(Guard::token).max().expect("there are some");
+    let last = guards.iter().map(|guard| guard.token()).max().expect("there are some");
     release(guards).await;
     // The second statement waits at the server until the gate is open.
     let trigger = "CREATE TRIGGER gate BEFORE INSERT ON fencepost_token FOR EACH ROW \

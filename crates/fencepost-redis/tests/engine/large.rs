@@ -32,7 +32,7 @@ async fn all_holders_are_listed_and_each_can_be_evicted() {
     let guards = readers(&locks, LONG).await;
     let info = locks.inspect("book").await.unwrap();
     let mut tokens: Vec<_> = info.claims.iter().filter_map(|claim| claim.token).collect();
-    let mut held: Vec<_> = guards.iter().map(Guard::token).collect();
+    let mut held: Vec<_> = guards.iter().map(|guard| guard.token()).collect();
     tokens.sort_unstable();
     held.sort_unstable();
     assert_eq!(tokens, held);
@@ -73,7 +73,7 @@ async fn more_readers_than_one_call_renews_are_all_renewed() {
     let book = locks.rwlock("book").expect("a name");
     let guards = join_all((0..300).map(|_| book.read().into_future())).await;
     let guards: Vec<Guard> = guards.into_iter().map(|guard| guard.expect("nobody writes")).collect();
-    let first: Vec<_> = guards.iter().map(Guard::valid_until).collect();
+    let first: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
     eventually("each is renewed", async || {
         guards.iter().zip(&first).all(|(guard, first)| guard.valid_until() > *first)
     })

@@ -1,7 +1,6 @@
 //! Processes that stop or die while they wait or hold.
 
 use crate::kit::{LONG, Other, SOON, connect, eventually, granted, line_of, lock, wait, within};
-use fencepost_core::Guard;
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis};
 use std::time::{Duration, Instant};
@@ -134,7 +133,7 @@ async fn thousands_of_short_leases_on_one_lock_are_renewed() {
     for reader in readers {
         guards.push(reader.await.expect("no panic").expect("nobody writes"));
     }
-    let granted = guards.iter().map(Guard::valid_until).max().expect("there are some");
+    let granted = guards.iter().map(|guard| guard.valid_until()).max().expect("there are some");
     // Each was renewed when each is valid for longer than any was at first.
     eventually("all are renewed", async || guards.iter().all(|guard| guard.valid_until() > granted)).await;
     guards.iter().for_each(|guard| guard.ensure_held().expect("it was renewed in time"));
