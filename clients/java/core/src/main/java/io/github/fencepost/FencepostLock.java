@@ -55,7 +55,16 @@ public final class FencepostLock implements Lock, AutoCloseable {
 
     /** Waits for the lock without a limit, does the work, and releases. A loss is thrown, or suppressed if the work itself fails. */
     public <T, E extends Exception> T call(Work<T, E> work) throws E, InterruptedException {
-        lockInterruptibly();
+        return call(null, work);
+    }
+
+    /**
+     * The same with a limit for the wait; zero is a try, and null is none.
+     *
+     * @throws FencepostException.Busy if somebody else has the lock
+     */
+    public <T, E extends Exception> T call(Duration wait, Work<T, E> work) throws E, InterruptedException {
+        client.enter(request, wait, true);
         try (this) {
             return work.with(held());
         }
