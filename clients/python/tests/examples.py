@@ -1,6 +1,6 @@
 """Runs the examples of docs/clients/python.md: each is a program of its own that ends with 0.
 
-It needs FENCEPOST, the program, and for the example with PostgreSQL DATABASE_URL and psycopg. Without these that example is skipped.
+It needs FENCEPOST, the program, and for the example with PostgreSQL DATABASE_URL. An example whose package is missing is skipped.
 """
 
 import importlib.util
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+# What examples import beside the client.
+PACKAGES = ["apscheduler", "celery", "psycopg"]
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
@@ -29,9 +31,13 @@ def main():
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     failed = skipped = 0
     for block in blocks:
-        if "psycopg" in block and not (importlib.util.find_spec("psycopg") and "DATABASE_URL" in os.environ):
+        missing = [package for package in PACKAGES if f"import {package}" in block or f"from {package}" in block]
+        missing = [package for package in missing if not importlib.util.find_spec(package)]
+        if "DATABASE_URL" in block and "DATABASE_URL" not in os.environ:
+            missing.append("DATABASE_URL")
+        if missing:
             skipped += 1
-            print("skipped: the example with PostgreSQL, because psycopg or DATABASE_URL is missing")
+            print(f"skipped: an example of the page for Python, because there is no {missing[0]}")
             continue
         with tempfile.TemporaryDirectory() as folder:
             command = [os.environ["FENCEPOST"], "serve", "-b", f"sqlite:{folder}/locks.db", "--listen", "127.0.0.1:0"]
