@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The programs that a test starts and a bare system may lack, by name, by the path of a file or by a module of
 /// Python, and their Debian packages.
-const NEEDED: [(&str, &str); 27] = [
+const NEEDED: [(&str, &str); 28] = [
     ("chrt", "util-linux"),
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
@@ -35,6 +35,7 @@ const NEEDED: [(&str, &str); 27] = [
     ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     ("/usr/share/java/slf4j-simple.jar", "libslf4j-java"),
     ("/usr/share/java/curator-recipes.jar", "libcurator-recipes-java"),
+    ("/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java"),
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/sbin/apache2", "apache2"),
     ("chromium", "chromium"),

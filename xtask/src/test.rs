@@ -4,7 +4,7 @@ use crate::process::{FOLDER, Program};
 use crate::runner::{Done, Runner, Work, counted, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
-use crate::{dist, drivers, features, layout, manifests, packages, readme, tree};
+use crate::{dist, drivers, features, layout, manifests, packages, python, readme, tree};
 use nix::sys::statvfs::statvfs;
 use std::fs::{File, TryLockError};
 use std::num::NonZeroUsize;
@@ -147,8 +147,14 @@ fn tests(workspace: &Workspace, programs: Vec<TestProgram>) -> Result<Done, Stri
     }
     let skips = Skips::new(workspace)?;
     let memory = memory();
+    // It has the packages of the examples in Python. Without a network these examples are skipped.
+    let python = python::program(workspace, "python3").ok();
     let text = test_programs::run(workspace, programs, LANES, |program| {
         let tests = skips.told_to(threads(program));
+        let tests = match &python {
+            Some(python) => tests.env("FENCEPOST_PYTHON", python),
+            None => tests,
+        };
         match &memory {
             Some(memory) => tests.env("TMPDIR", &memory.path().to_string_lossy()),
             None => tests,

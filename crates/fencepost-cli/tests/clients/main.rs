@@ -1,5 +1,6 @@
-//! The clients in other languages: each passes the cases of `clients/behaviour.json`, and the examples of its page run.
+//! The clients in other languages: each passes the cases of `clients/behaviour.json` and its own tests, and the examples of its page run.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -14,7 +15,8 @@ const MISSING: i32 = 77;
 
 /// Runs a program of `clients/` with Python.
 fn run(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut python = Command::new("python3");
+    // `cargo xtask test` has one with the packages of the examples.
+    let mut python = Command::new(std::env::var("FENCEPOST_PYTHON").unwrap_or("python3".to_owned()));
     python.arg(Path::new(ROOT).join("clients").join(program)).args(arguments);
     python.env("FENCEPOST", env!("CARGO_BIN_EXE_fencepost")).envs(variables.iter().copied());
     python.output().expect("python3 is there")
@@ -57,14 +59,79 @@ fn python_asyncio() {
     behaves("python asyncio");
 }
 
+/// Runs the own tests of a client in its folder. What their output says of skipped tests is noted. A tool that is missing skips all.
+fn tests_of(client: &str, command: &mut Command) {
+    command.current_dir(Path::new(ROOT).join("clients").join(client));
+    let output = command.env("FENCEPOST", env!("CARGO_BIN_EXE_fencepost")).output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let tool = command.get_program().to_string_lossy();
+            eprintln!("skipped: the tests of the client for {client}, because there is no {tool}");
+            return skip(&tool);
+        }
+        output => output.expect("it starts"),
+    };
+    passed(client, &output);
+}
+
+/// Takes the output of tests, which say `skipped: ` and why if some of them were not run.
+fn passed(what: &str, output: &Output) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_skip = |line: &&str| line.contains("skipped: ") || line.contains("# SKIP ");
+    let mut why = said.lines().filter(is_skip).collect::<Vec<_>>().join("; ");
+    if output.status.code() == Some(MISSING) && why.is_empty() {
+        said.trim().clone_into(&mut why);
+    }
+    if !why.is_empty() {
+        eprintln!("skipped: {what}: {why}");
+        skip(what);
+    }
+    let is_good = output.status.success() || output.status.code() == Some(MISSING);
+    assert!(is_good, "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn tests_of_the_client_for_go() {
+    tests_of("go", &mut Command::new("./test"));
+}
+
+#[test]
+fn tests_of_the_client_for_node() {
+    tests_of("node", Command::new("npm").args(["test", "--silent"]));
+}
+
+/// Maven is told not to ask its servers, unless something was never loaded.
+#[test]
+fn tests_of_the_client_for_java() {
+    let verify = |options: &[&str]| {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode"]).args(options).arg("verify");
+        maven
+    };
+    let is_loaded =
+        verify(&["--offline", "-DskipTests"]).current_dir(Path::new(ROOT).join("clients/java")).output();
+    let is_loaded = is_loaded.is_ok_and(|output| output.status.success());
+    tests_of("java", &mut verify(if is_loaded { &["--offline"] } else { &[] }));
+}
+
+#[test]
+fn examples_of_the_page_for_java_run() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    // Debian's libpostgresql-jdbc-java.
+    let driver = "/usr/share/java/postgresql.jar";
+    let mut variables = vec![("DATABASE_URL", server.url())];
+    if Path::new(driver).exists() {
+        variables.push(("PGJDBC", driver.to_owned()));
+    }
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    passed("examples for java", &run("java/examples/run.py", &[], &variables));
+}
+
 #[test]
 fn examples_of_the_page_for_python_run() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    let output = run("python/tests/examples.py", &[], &[("DATABASE_URL", &server.url())]);
-    let said = String::from_utf8_lossy(&output.stdout);
-    if said.contains("skipped: ") {
-        skip("psycopg");
-    }
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let url = server.url();
+    passed("examples for python", &run("python/tests/examples.py", &[], &[("DATABASE_URL", &url)]));
 }
