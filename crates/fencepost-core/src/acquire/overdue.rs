@@ -1,7 +1,5 @@
 //! Holders that a waiting claim evicts because they are overdue.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::acquire::ask::Ask;
@@ -28,65 +26,30 @@ const SPREAD: Duration = Duration::from_millis(500);
 /// 1.9 s after a handoff.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A look at the holders. Returns when the next one of them is overdue, if that is known.
-type Looking<'a> = Pin<Box<dyn Future<Output = (Seen, Result<Option<Duration>>)> + Send + 'a>>;
-
 /// When this claim first saw each holder that has a longest time.
 type Seen = Vec<(Token, Moment)>;
 
-/// Looks at the holders while a claim waits, and evicts those that are overdue. A failure does not end the wait.
-pub(crate) struct Overdue<'a> {
-    request: &'a Single<'a>,
-    ask: Ask,
-    /// When to look again. `NEVER`: not at all, or a look is under way.
-    at: Moment,
-    backoff: Backoff,
-    seen: Seen,
-    looking: Option<Looking<'a>>,
-}
-
-impl<'a> Overdue<'a> {
-    pub(crate) fn new(request: &'a Single<'a>, ask: Ask) -> Overdue<'a> {
-        let mut backoff = Backoff::new(FIRST, LONGEST);
-        let at = match request.evict_overdue {
-            true => request.client.runtime.clock().now() + backoff.pause(),
-            false => Moment::NEVER,
-        };
-        Overdue { request, ask, at, backoff, seen: Vec::new(), looking: None }
-    }
-
-    pub(crate) fn next(&self) -> Moment {
-        self.at
-    }
-
-    /// Begins a look if it is due.
-    pub(crate) fn look(&mut self, now: Moment) {
-        if now >= self.at {
-            self.at = Moment::NEVER;
-            let mut seen = std::mem::take(&mut self.seen);
-            let (client, name, ask) = (self.request.client, self.request.name, self.ask);
-            self.looking = Some(Box::pin(async move {
-                let due = look(client, name, ask, &mut seen).await;
-                (seen, due)
-            }));
+impl Single<'_> {
+    /// Looks at the holders again and again, and evicts those that are overdue. It never ends, because a failure does not end the wait
+    /// either.
+    ///
+    /// # Cancel safety
+    /// Dropped at any await, it leaves the holders as they are, or evicted.
+    pub(super) async fn evict_overdue_holders(&self, ask: Ask) {
+        let clock = self.client.runtime.clock();
+        let (mut backoff, mut seen) = (Backoff::new(FIRST, LONGEST), Seen::new());
+        let mut pause = backoff.pause();
+        loop {
+            clock.sleep_until(clock.now() + pause).await;
+            let due = look(self.client, self.name, ask, &mut seen).await.unwrap_or_else(|error| {
+                tracing::debug!(lock = %self.name, %error, "cannot look for holders that are overdue");
+                None
+            });
+            pause = backoff.pause();
+            // Of many claims that wait, those that look later see the eviction of the first.
+            let seed = self.client.runtime.client() ^ u64::from(backoff.count());
+            pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause) + SPREAD - jitter(SPREAD, seed));
         }
-    }
-
-    /// Returns whether a look has ended, so that the time of the next one is known.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> bool {
-        let looked = self.looking.as_mut().map(|looking| looking.as_mut().poll(cx));
-        let Some(Poll::Ready((seen, due))) = looked else { return false };
-        (self.looking, self.seen) = (None, seen);
-        let due = due.unwrap_or_else(|error| {
-            tracing::debug!(lock = %self.request.name, %error, "cannot look for holders that are overdue");
-            None
-        });
-        let pause = self.backoff.pause();
-        // Of many claims that wait, those that look later see the eviction of the first.
-        let seed = self.request.client.runtime.client() ^ u64::from(self.backoff.count());
-        let pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause) + SPREAD - jitter(SPREAD, seed));
-        self.at = self.request.client.runtime.clock().now() + pause;
-        true
     }
 }
 

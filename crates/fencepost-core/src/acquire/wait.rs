@@ -11,7 +11,6 @@ use crate::acquire::ask::Ask;
 use crate::acquire::blockers::Blockers;
 use crate::acquire::options::Single;
 use crate::acquire::outage::{Outage, unrenewed_error};
-use crate::acquire::overdue::Overdue;
 use crate::backend::{Attempt, Reply};
 use crate::error::{Error, Result};
 use crate::guard::owned::Owned;
@@ -35,7 +34,9 @@ impl Single<'_> {
         }
         let mut outage = Outage::default();
         let mut blockers = Blockers::new(self, deadline, first);
-        let mut overdue = Overdue::new(self, ask);
+        // Boxed, because few claims have it, and it is large.
+        let mut overdue: Option<Beside<'_>> =
+            self.evict_overdue.then(|| Box::pin(self.evict_overdue_holders(ask)) as Beside<'_>);
         let (mut until, mut is_first, mut silent) = (first, true, true);
         loop {
             let mut asked = Moment::ZERO;
@@ -143,7 +144,7 @@ impl Single<'_> {
         again: Moment,
         failing: bool,
         blockers: &mut Blockers<'_>,
-        overdue: &mut Overdue<'_>,
+        overdue: &mut Option<Beside<'_>>,
     ) {
         let clock = self.client.runtime.clock();
         let claim = Arc::clone(owned.claim());
@@ -158,12 +159,13 @@ impl Single<'_> {
             let stranded = claim.validity.unrenewed_since();
             // After an error its pause counts alone.
             let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
-            let until = again.min(patience).min(blockers.next()).min(overdue.next());
+            let until = again.min(patience).min(blockers.next());
             let mut sleep = clock.sleep_until(until);
             let woken = poll_fn(|cx| {
                 blockers.poll(cx);
-                if overdue.poll(cx) {
-                    return Poll::Ready(Woken::Time);
+                if let Some(overdue) = overdue {
+                    // It has no end.
+                    let _ = overdue.as_mut().poll(cx);
                 }
                 // After an error nothing is attempted during the pause.
                 if !failing && owned.entry().poll_wait(cx).is_ready() {
@@ -184,7 +186,6 @@ impl Single<'_> {
             .await;
             let now = clock.now();
             blockers.look(now);
-            overdue.look(now);
             match woken {
                 Woken::Engine | Woken::Close => return,
                 Woken::Time if now >= again.min(patience) => return,
@@ -219,6 +220,9 @@ impl Single<'_> {
 
 /// An engine that has not answered for so long is taken to have failed.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// Work beside the wait, which goes on only while the claim rests in the queue.
+type Beside<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// By what a rest in the queue was ended.
 enum Woken {
