@@ -85,6 +85,8 @@ class Proxy:
     def pump(self, source, target, pair):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if self.state == "swallow" and source is pair[1]:
+                    break  # the request was served, and its answer is lost
                 # What is sent while the network is silent is lost, as the connection is when it is mended.
                 if self.state != "silence":
                     target.sendall(data)
@@ -98,8 +100,8 @@ class Proxy:
             end.close()
 
     def set(self, state):
-        was, self.state = self.state, state
-        if state == "cut" or was == "silence":
+        was, self.state = self.state, "mend" if state == "reset" else state
+        if state in ("cut", "reset") or was == "silence":
             for pair in list(self.pairs):
                 self.end(pair)
 
@@ -113,8 +115,8 @@ class Proxy:
 class Copy:
     """A copy of the service."""
 
-    def __init__(self, binary, folder, options):
-        self.command = [binary, "serve", "-b", f"sqlite:{folder}/locks.db", *options]
+    def __init__(self, binary, folder, options, engine=None):
+        self.command = [binary, "serve", "-b", engine or f"sqlite:{folder}/locks.db", *options]
         self.folder, self.port, self.process = folder, 0, None
         self.start()
 
@@ -319,7 +321,7 @@ class Case:
     def send(self, step, verb):
         command = {field: value for field, value in step.items() if field not in ("expect", verb)}
         command = {"do": step[verb], **command}
-        if step[verb] in ("lock", "once", "run", "elect"):
+        if step[verb] in ("lock", "once", "check_job", "run", "elect"):
             command.setdefault("client", "client")
         return self.driver.send(command)
 
@@ -448,6 +450,28 @@ def folder_of(client):
     return HERE / name, arguments
 
 
+def built(client):
+    """Returns the command of a driver, after it has built what has to be built. Without its language it ends this program."""
+    folder, arguments = folder_of(client)
+    command = [str(folder / "driver"), *arguments]
+    if not os.access(command[0], os.X_OK):
+        print(f"{client}: there is no client yet")
+        sys.exit(MISSING)
+    ready = subprocess.run([*command, "--check"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if ready.returncode != 0:
+        print(f"{client}: {ready.stdout}{ready.stderr}".strip())
+        sys.exit(ready.returncode)
+    return command
+
+
+def binary(parser):
+    """Returns the path of the program fencepost."""
+    found = os.environ.get("FENCEPOST") or shutil.which("fencepost")
+    if not found:
+        parser.error("set FENCEPOST to the program fencepost")
+    return os.path.abspath(found)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Runs the cases of behaviour.json with the driver of a client.")
     parser.add_argument("client", help="folder of the client, and arguments of its driver, as in \"python asyncio\"")
@@ -455,20 +479,8 @@ def main():
     parser.add_argument("--say", action="store_true", help="print what is sent and answered")
     parser.add_argument("--jobs", type=int, default=4, help="cases that run at a time")
     args = parser.parse_args()
-    args.binary = os.environ.get("FENCEPOST") or shutil.which("fencepost")
-    if not args.binary:
-        parser.error("set FENCEPOST to the program fencepost")
-    args.binary = os.path.abspath(args.binary)
-    folder, arguments = folder_of(args.client)
-    command = [str(folder / "driver"), *arguments]
-    if not os.access(command[0], os.X_OK):
-        print(f"{args.client}: there is no client yet")
-        return MISSING
-    # It builds what has to be built.
-    ready = subprocess.run([*command, "--check"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if ready.returncode != 0:
-        print(f"{args.client}: {ready.stdout}{ready.stderr}".strip())
-        return ready.returncode
+    args.binary = binary(parser)
+    command = built(args.client)
     cases = json.loads((HERE / "behaviour.json").read_text())["cases"]
     cases = [case for case in cases if args.case is None or args.case in case["case"]]
     passed = failed = skipped = 0

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -177,7 +178,7 @@ func lossOf(a *answer) string {
 	return a.Loss
 }
 
-// open sends one request to the current address, and returns an answer of 2xx, or the error. If it may be repeated, the next address
+// open sends one request to the current address, a GET if it has no body, and returns an answer of 2xx, or the error. If it may be repeated, the next address
 // is the current one.
 func (c *Client) open(ctx context.Context, path, key string, body any) (*http.Response, error) {
 	current := c.current.Load()
@@ -195,16 +196,22 @@ func (c *Client) open(ctx context.Context, path, key string, body any) (*http.Re
 }
 
 func (c *Client) send(ctx context.Context, current uint64, path, key string, body any) (*http.Response, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, &Error{kind: ErrInvalid, Detail: err.Error()}
+	method, content := http.MethodGet, []byte(nil)
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, &Error{kind: ErrInvalid, Detail: err.Error()}
+		}
+		method, content = http.MethodPost, text
 	}
 	url := c.urls[current%uint64(len(c.urls))]
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(ctx, method, url+path, bytes.NewReader(content))
 	if err != nil {
 		return nil, &Error{kind: ErrInvalid, Detail: err.Error()}
 	}
-	request.Header.Set("Content-Type", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	if key != "" {
 		request.Header.Set("Idempotency-Key", key)
 	}
@@ -215,6 +222,11 @@ func (c *Client) send(ctx context.Context, current uint64, path, key string, bod
 		request.Header.Set("Authorization", "Bearer "+string(token))
 	}
 	response, err := c.http.Do(request)
+	repeated := broke(err) && ctx.Err() == nil
+	if repeated {
+		request.Body = io.NopCloser(bytes.NewReader(content))
+		response, err = c.http.Do(request)
+	}
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
@@ -233,7 +245,15 @@ func (c *Client) send(ctx context.Context, current uint64, path, key string, bod
 			return nil, errReplaced
 		}
 	}
-	return nil, answer.problem()
+	problem := answer.problem()
+	problem.repeated = repeated
+	return nil, problem
+}
+
+// broke says that a connection ended before the answer came. It may have been idle for too long, and the place in the queue is kept at the
+// same address.
+func broke(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // read reads an answer. One that breaks off is to be repeated. One that is no JSON was written by a proxy, and has no code.

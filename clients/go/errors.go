@@ -45,6 +45,8 @@ type Error struct {
 
 	kind error
 	run  *Run
+	// repeated says that an earlier request may have had its effect.
+	repeated bool
 }
 
 // Holder is somebody who holds a lock.

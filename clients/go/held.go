@@ -132,7 +132,7 @@ func (h *Held) release(exitCode *int) error {
 		return nil
 	case ctx.Err() != nil:
 		return &Error{Name: h.name, kind: ErrUnreachable, Detail: "it was not released before its lease ended"}
-	case errors.As(err, &failed) && sends > 1 && (failed.Loss == "released" || failed.Loss == "deleted"):
+	case errors.As(err, &failed) && (sends > 1 || failed.repeated) && (failed.Loss == "released" || failed.Loss == "deleted"):
 		return nil // by a request whose answer was lost
 	case failed != nil:
 		failed.Name = h.name

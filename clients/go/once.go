@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/url"
 	"time"
 )
 
@@ -64,6 +66,57 @@ func (c *Client) Once(ctx context.Context, name string, window time.Duration, bo
 	code := exitCode(err)
 	held.unlock.Do(func() { held.failed = held.release(&code) })
 	return run, errors.Join(err, held.failed)
+}
+
+// Check tells whether a job of [Client.Once] has succeeded lately.
+type Check struct {
+	// Status is "ok", "warning" if the lock is held for too long, "critical" if no run has succeeded lately or the last one failed, or
+	// "unknown". Message is a sentence for people, and Code the exit code of monitoring plugins.
+	Status, Message string
+	Code            int
+	// GoodAgeMS is how long ago the last good run ended. It is nil if there was none.
+	GoodAgeMS *int64 `json:"good_age_ms"`
+	HeldMS    *int64 `json:"held_ms"`
+	Runs      *struct{ Running, Last, Good *Run }
+}
+
+// Check asks whether a run of the job has succeeded within maxAge, and whether its lock is held for no longer than maxHeld. A limit of 0 is
+// not checked.
+func (c *Client) Check(ctx context.Context, name string, maxAge, maxHeld time.Duration) (*Check, error) {
+	query := url.Values{"name": {name}}
+	for field, limit := range map[string]time.Duration{"max_age": maxAge, "max_held": maxHeld} {
+		if limit > 0 {
+			query.Set(field, text(limit))
+		}
+	}
+	var patience patience
+	for {
+		check, err := c.check(ctx, "/v1/check?"+query.Encode())
+		switch {
+		case err == nil:
+			return check, nil
+		case ctx.Err() != nil:
+			return nil, &Error{Name: name, kind: ctx.Err()}
+		}
+		if err := patience.wait(ctx, c, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) check(ctx context.Context, path string) (*Check, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	response, err := c.open(ctx, path, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	check := &Check{}
+	if err := json.NewDecoder(io.LimitReader(response.Body, answerLimit)).Decode(check); err != nil {
+		return nil, &Error{kind: errAgain, Detail: err.Error()}
+	}
+	return check, nil
 }
 
 func exitCode(err error) int {

@@ -188,11 +188,12 @@ class Service {
       const url = this.#urls[at] + path;
       const { protocol } = new URL(url);
       const content = JSON.stringify(body);
-      const headers = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(content) };
+      const headers = !body ? {} : { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(content) };
+      const method = body ? 'POST' : 'GET';
       if (key) headers['Idempotency-Key'] = key;
       if (token) headers.Authorization = `Bearer ${token}`;
       const send = protocol === 'https:' ? https.request : http.request;
-      const request = send(url, { method: 'POST', headers, signal, agent: this.#agents[protocol] });
+      const request = send(url, { method, headers, signal, agent: this.#agents[protocol] });
       const timer = setTimeout(() => request.destroy(new Error(`no answer within ${limit} ms`)), limit);
       request.on('close', () => clearTimeout(timer));
       request.on('error', reject);
@@ -211,13 +212,14 @@ class Service {
       const sent = moment(), token = this.#token;
       let error;
       try {
-        const { response, stillAlive } = await this.#send(at, path, body(), { key, token, limit, signal });
+        const time = typeof limit === 'function' ? limit() : limit;
+        const { response, stillAlive } = await this.#send(at, path, body(), { key, token, limit: time, signal });
         const status = response.statusCode;
         if (events && status === 200) return { response, stillAlive, sent };
         const answer = await json(response);
         if (status === 204 || (status < 300 && answer)) {
           this.#at = at;
-          return { ...answer, status, sent, at };
+          return { ...answer, answer, status, sent, at };
         }
         if (status === 401 && this.#hasNewToken(token)) continue;
         error = errorOf(status, answer, name);
@@ -341,7 +343,8 @@ class Lease {
         await pause(next, this.#stop.signal);
         if (!this.isHeld()) return;
         if (next > LONGEST) continue;
-        const limit = Math.min(5000, Math.max(500, this.#valid / 3));
+        // Half of what is left, so that there is time for another address.
+        const limit = () => Math.min(5000, Math.max(100, this.#left() / 2));
         const signal = this.#stop.signal;
         const grant = await this.#service.call('/v1/leases/extend', body, { limit, signal, isFinal, onFailure, name: this.name, patience: Infinity });
         this.#failure = undefined;
@@ -486,6 +489,14 @@ class Client {
       throw error;
     }
     return { ran: true, result: await this.#within(lock, body, (exit_code) => lock.release({ exit_code })) };
+  }
+
+  /** Tells whether a job has succeeded lately. */
+  async check(name, { maxAge, maxHeld, signal } = {}) {
+    const limits = { max_age: text(maxAge), max_held: text(maxHeld) };
+    const given = Object.entries({ name, ...limits }).filter(([, value]) => value !== undefined);
+    const { answer } = await this.#service.call(`/v1/check?${new URLSearchParams(given)}`, () => undefined, { name, signal });
+    return answer;
   }
 
   /** Leads again and again, until the signal is aborted. */

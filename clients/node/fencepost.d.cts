@@ -56,6 +56,21 @@ export interface Run {
   token: number;
 }
 
+/** A verdict for monitoring. */
+export interface Check {
+  name: string;
+  /** `warning`: the lock is held for too long. `critical`: no run has succeeded lately, or the last one failed. */
+  status: 'ok' | 'warning' | 'critical' | 'unknown';
+  /** The exit code of monitoring plugins: 0 for `ok`. */
+  code: number;
+  message: string;
+  /** How long ago the last good run ended. */
+  good_age_ms: number | null;
+  /** How long the lock has been held; 0 if it is free. */
+  held_ms: number | null;
+  runs: { running: Run | null; last: Run | null; good: Run | null; now_micros: number } | null;
+}
+
 export type Once<T> = { ran: true; result: T; run?: undefined } | { ran: false; run: Run; result?: undefined };
 
 /** A lock that was granted. */
@@ -93,6 +108,9 @@ export class Client implements AsyncDisposable {
 
   /** Runs a job once for each firing, although several hosts start it. Its run is good unless `body` throws. */
   once<T>(name: string, options: OnceOptions, body: (lock: Lock) => T | Promise<T>): Promise<Once<T>>;
+
+  /** Tells whether a job of `once` has succeeded within `maxAge`, and its lock is not held for longer than `maxHeld`. */
+  check(name: string, limits: { maxAge?: Duration; maxHeld?: Duration; signal?: AbortSignal }): Promise<Check>;
 
   /**
    * Waits to be the leader, and calls `lead` whenever it is, again and again until `options.signal` is aborted. `lead` returns soon after

@@ -84,6 +84,7 @@ const COMMANDS = {
     const { ran, run } = await clients.get(client).once(name, { window, retry, wait: 0 }, (lock) => body(lock, kind));
     return { ran, exit_code: run?.exit_code };
   },
+  check_job: ({ client, name, max_age: maxAge, max_held: maxHeld }) => clients.get(client).check(name, { maxAge, maxHeld }),
   elect({ client, as, name, ttl }) {
     const resign = new AbortController();
     const lead = async (lock, signal) => {

@@ -286,6 +286,13 @@ class Client:
         """Waits to be the leader in the background, and calls `lead` whenever it is."""
         return Elector(self.lock(name, owner=object(), **options), lead)
 
+    def check(self, name: str, *, max_age: Any = None, max_held: Any = None) -> "dict[str, Any]":
+        """Tells whether a job of `once` has succeeded within `max_age`, and its lock is not held for longer than `max_held`.
+
+        `status` is "ok", "warning", "critical" or "unknown", and `message` a sentence for people."""
+        checked: "dict[str, Any]" = _Call(self._aio().check(name, max_age=max_age, max_held=max_held)).result()
+        return checked
+
     def close(self) -> None:
         """Waits for what is done in the background, for at most 2 s."""
         if self._pid == os.getpid():

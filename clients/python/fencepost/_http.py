@@ -72,20 +72,22 @@ class Response:
 
 @contextlib.asynccontextmanager
 async def request(
-    url: str, path: str, body: dict[str, Any], headers: dict[str, str], context: Optional[ssl.SSLContext]
+    url: str, path: str, body: Optional[dict[str, Any]], headers: dict[str, str], context: Optional[ssl.SSLContext]
 ) -> AsyncIterator[Response]:
-    """Sends a request, and gives the response while the connection is open."""
+    """Sends a request, and gives the response while the connection is open. Without a body it is a GET."""
     base = urlsplit(url)
     secure = base.scheme == "https"
     port = base.port or (443 if secure else 80)
     opened = asyncio.open_connection(base.hostname, port, ssl=context if secure else None)
     reader, writer = await asyncio.wait_for(opened, CONNECT)
     try:
-        data = json.dumps({field: value for field, value in body.items() if value is not None}).encode()
+        fields = body and {field: value for field, value in body.items() if value is not None}
+        data = b"" if body is None else json.dumps(fields).encode()
+        method = "GET" if body is None else "POST"
         headers = {
             "Host": base.netloc, "Content-Type": "application/json", "Content-Length": str(len(data)), "Connection": "close", **headers,
         }
-        lines = [f"POST {base.path.rstrip('/')}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        lines = [f"{method} {base.path.rstrip('/')}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         writer.write("\r\n".join([*lines, "", ""]).encode() + data)
         await writer.drain()
         response = Response(0, {}, reader)

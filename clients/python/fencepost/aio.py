@@ -19,6 +19,7 @@ import socket
 import ssl
 import uuid
 from typing import Any, Awaitable, Callable, Optional, Union
+from urllib.parse import urlencode
 
 from ._http import clocks, request, since
 from .errors import AlreadyRun, Busy, Denied, FencepostError, Invalid, Lost, Unreachable, Untrusted, WaitTimeout, of_problem
@@ -330,6 +331,17 @@ class Client:
                     await lead(held)
             await asyncio.sleep(0.1)
 
+    async def check(
+        self, name: str, *, max_age: Union[Seconds, str, None] = None, max_held: Union[Seconds, str, None] = None
+    ) -> dict[str, Any]:
+        """Tells whether a job of `once` has succeeded within `max_age`, and its lock is not held for longer than `max_held`.
+
+        `status` is "ok", "warning", "critical" or "unknown", and `message` a sentence for people."""
+        limits = {"max_age": max_age, "max_held": max_held}
+        query = {"name": name, **{limit: _duration(value) for limit, value in limits.items() if value is not None}}
+        _, _, answer = await self._ask(f"/v1/check?{urlencode(query)}", None, {}, 0)
+        return answer  # type: ignore[no-any-return]
+
     async def close(self) -> None:
         """Waits for what is done in the background, for at most 2 s."""
         if self._tasks:
@@ -365,14 +377,20 @@ class Client:
         before, self._token = self._token, None if self._file else self._token
         return self._headers({}).get("Authorization") != (f"Bearer {before}" if before else None)
 
-    async def _once(self, path: str, body: dict[str, Any], headers: dict[str, str], limit: float) -> tuple[int, Any]:
+    async def _once(self, path: str, body: Optional[dict[str, Any]], headers: dict[str, str], limit: float) -> tuple[int, Any]:
         """Sends a request once, twice with a new access token. Raises what the service says, or `Unreachable`."""
         async def send() -> tuple[int, Any]:
             async with request(self._urls[self._at], path, body, self._headers(headers), self._context) as response:
                 return response.status, await response.json()
 
+        broke = False
         try:
-            status, answer = await asyncio.wait_for(send(), limit)
+            try:
+                status, answer = await asyncio.wait_for(send(), limit)
+            except (ConnectionResetError, BrokenPipeError, EOFError):
+                # The place in the queue is kept at this address.
+                broke = True
+                status, answer = await asyncio.wait_for(send(), limit)
             if status == 401 and self._has_new_token():
                 status, answer = await asyncio.wait_for(send(), limit)
         except ssl.SSLCertVerificationError as error:
@@ -389,10 +407,13 @@ class Client:
         if answer["code"] in AGAIN:
             self._at = (self._at + 1) % len(self._urls)
             raise Unreachable(f"{answer['code']}: {answer['detail']}", answer)
-        raise of_problem(answer)
+        error = of_problem(answer)
+        # An earlier request may have had its effect.
+        error.repeated = broke
+        raise error
 
     async def _ask(
-        self, path: str, body: dict[str, Any], headers: dict[str, str], waits: float, patience: Optional[float] = None
+        self, path: str, body: Optional[dict[str, Any]], headers: dict[str, str], waits: float, patience: Optional[float] = None
     ) -> tuple[tuple[float, ...], int, Any]:
         """Sends a request until an answer decides. Returns when that one was sent, the status and the answer."""
         began, pause, failed = clocks(), 0.0, 0
@@ -435,13 +456,15 @@ class Client:
                 await asyncio.wait([self._spawn(self._withdraw(want, key))], timeout=2)
 
     async def _release(self, body: dict[str, Any], patience: float) -> None:
-        with contextlib.suppress(Unreachable):
-            return await self._once("/v1/leases/release", body, {}, min(ANSWER, patience)) and None
+        repeated = False
         try:
+            with contextlib.suppress(Unreachable):
+                return await self._once("/v1/leases/release", body, {}, min(ANSWER, patience)) and None
+            repeated = True
             await self._ask("/v1/leases/release", body, {}, 0, patience)
         except FencepostError as error:
             # The first release may have taken effect, and only its answer was lost.
-            if error.code != "lease-ended":
+            if error.code != "lease-ended" or not (repeated or error.repeated):
                 raise
 
     async def _withdraw(self, want: dict[str, Any], key: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ class FencepostError(Exception):
     def __init__(self, message: str, problem: Optional[dict[str, Any]] = None) -> None:
         super().__init__(message)
         self.problem: dict[str, Any] = problem or {}
+        self.repeated = False
 
     @property
     def code(self) -> str:

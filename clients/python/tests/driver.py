@@ -126,6 +126,10 @@ class Sync:
                 raise BodyFailed("the body fails")
         return {"ran": True} if run.first else {"ran": False, "exit_code": run.run["exit_code"]}
 
+    def check_job(self, command):
+        client = clients[command["client"]]
+        return client.check(command["name"], max_age=command.get("max_age"), max_held=command.get("max_held"))
+
     def elect(self, command):
         name = command["as"]
 
@@ -178,6 +182,10 @@ class Async:
             if run.first and command["body"] == "fail":
                 raise BodyFailed("the body fails")
         return {"ran": True} if run.first else {"ran": False, "exit_code": run.run["exit_code"]}
+
+    async def check_job(self, command):
+        client = clients[command["client"]]
+        return await client.check(command["name"], max_age=command.get("max_age"), max_held=command.get("max_held"))
 
     async def elect(self, command):
         name = command["as"]

@@ -36,6 +36,7 @@ type command struct {
 	Candidate string   `json:"candidate"`
 	Body      string   `json:"body"`
 	Window    string   `json:"window"`
+	MaxAge    string   `json:"max_age"`
 	Retry     bool     `json:"retry"`
 }
 
@@ -122,6 +123,12 @@ func (d *driver) obey(ctx context.Context, c *command) (fields, error) {
 		})
 	case "once":
 		return d.once(ctx, c)
+	case "check_job":
+		check, err := get(d, d.clients, c.Client).Check(ctx, c.Name, duration(c.MaxAge), 0)
+		if err != nil {
+			return nil, err
+		}
+		return fields{"status": check.Status, "code": check.Code}, nil
 	case "elect":
 		d.elect(ctx, c)
 		return fields{}, nil

@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.net.URI;
+import java.net.URLEncoder;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -95,6 +96,26 @@ public final class Fencepost implements AutoCloseable {
     /** A job that several hosts start, and that runs once in each period, such as {@code Duration.ofHours(24)}. */
     public Once once(String name, Duration period) {
         return new Once(this, request(name, Request.EXCLUSIVE, null).withOnce(new Once.Window(period, false)));
+    }
+
+    /**
+     * Whether a run of a {@link #once} job has succeeded within {@code maxAge}, and its lock is not held for longer than {@code maxHeld}.
+     * A limit that is null is not checked.
+     */
+    public Check check(String name, Duration maxAge, Duration maxHeld) throws InterruptedException {
+        StringBuilder path = new StringBuilder("/v1/check?name=").append(URLEncoder.encode(name, StandardCharsets.UTF_8));
+        if (maxAge != null) {
+            path.append("&max_age=").append(Request.text(maxAge));
+        }
+        if (maxHeld != null) {
+            path.append("&max_held=").append(Request.text(maxHeld));
+        }
+        Service.Call call = new Service.Call(path.toString(), null, () -> null);
+        Service.Answer answer = service.repeat(call, Service.NO_WAIT, Service.PATIENCE, true, service.new Tries());
+        if (answer.status() != 200) {
+            throw FencepostException.of(name, answer.status(), answer.body());
+        }
+        return Check.of(answer.body());
     }
 
     /** Begins a candidacy for the leadership of this name, which ends with {@link Elector#close}. */

@@ -2,10 +2,12 @@ package io.github.fencepost;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -71,7 +73,7 @@ final class Service {
         }
     }
 
-    /** A request: its path, its key or null, and its body, which may be another one at each try. */
+    /** A request: its path, its key or null, and its body, which may be another one at each try. Without a body it is a GET. */
     record Call(String path, String key, Supplier<Map<String, Object>> body) {
         static Call of(String path, Map<String, Object> body) {
             return new Call(path, null, () -> body);
@@ -102,6 +104,7 @@ final class Service {
         try {
             while (true) {
                 long wait = waits.getAsLong();
+                cause = null;
                 try {
                     try {
                         long left = patience - (failed == null ? 0 : failed.elapsed());
@@ -127,7 +130,11 @@ final class Service {
                     if (failed.elapsed() > patience) {
                         throw new FencepostException.Unreachable("the lock service is unreachable: " + last, cause);
                     }
-                    tries.address = (tries.address + 1) % addresses.size();
+                    // A connection that broke may have been idle for too long, and the place in the queue is kept at the same address.
+                    boolean broke = cause != null && !(cause instanceof ConnectException) && !(cause instanceof HttpTimeoutException);
+                    if (!broke || pause > 0) {
+                        tries.address = (tries.address + 1) % addresses.size();
+                    }
                     Thread.sleep(pause);
                     pause = pause == 0 ? SHORTEST_PAUSE : Math.min(2 * pause, LONGEST_PAUSE);
                 } catch (InterruptedException e) {
@@ -197,8 +204,10 @@ final class Service {
     private static HttpRequest request(URI address, String path, Map<String, Object> body, String key, long limit, String token) {
         HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(address + path))
                 .timeout(Duration.ofMillis(limit))
-                .header("Content-Type", "application/json")
-                .POST(HttpRequest.BodyPublishers.ofString(Json.write(body)));
+                .GET();
+        if (body != null) {
+            request.header("Content-Type", "application/json").POST(HttpRequest.BodyPublishers.ofString(Json.write(body)));
+        }
         if (token != null && !token.isEmpty()) {
             request.header("Authorization", "Bearer " + token);
         }

@@ -172,6 +172,10 @@ final class Driver {
                 ok.put("exit_code", outcome instanceof Once.Outcome.AlreadyRun run ? run.exitCode() : null);
                 return ok;
             }
+            case "check_job" -> {
+                Check check = client(command).check(text(command, "name"), duration(text(command, "max_age")), null);
+                return Map.of("status", check.status(), "code", check.code());
+            }
             case "elect" -> {
                 String as = text(command, "as");
                 electors.put(as, client(command).elect(text(command, "name"), duration(text(command, "ttl")), new Elector.Candidate() {
