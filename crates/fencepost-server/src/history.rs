@@ -10,10 +10,11 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Token};
 
+use crate::hour::Hour;
 use crate::seen::{Callers, Seen, now_micros};
 
 /// The most grants of one lock.
-const OF_LOCK: usize = 100;
+const OF_LOCK: usize = 1_000;
 /// The most grants of all locks.
 const OF_ALL: usize = 10_000;
 /// Over how many microseconds the handoffs of a lock are counted.
@@ -35,6 +36,7 @@ struct State {
     /// The last look.
     seen: Option<Arc<Seen>>,
     since_micros: Option<u64>,
+    hour: Hour,
 }
 
 /// A grant.
@@ -60,6 +62,8 @@ pub(crate) struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) at_micros: u64,
+    /// The last time at which it is known to have held the lock. It ended between then and `at_micros`.
+    pub(crate) after_micros: u64,
     pub(crate) how: How,
     /// It ended at this time, and not before it.
     pub(crate) is_exact: bool,
@@ -150,8 +154,9 @@ impl History {
 
     /// Notes the end of a grant.
     pub(crate) fn ended(&self, name: &Name, token: Token, how: How) {
-        if let Some(grant) = self.0.lock().grant(name, token) {
-            grant.end(End { at_micros: now_micros(), how, is_exact: true });
+        let mut state = self.0.lock();
+        if let Some(key) = state.key(name, token) {
+            state.end(key, End::now(how));
         }
     }
 
@@ -168,8 +173,8 @@ impl History {
         let is_it = |grant: &Grant| grant.lease.as_ref().is_some_and(|own| own.is_of_same_grant(lease));
         let keys = state.of_lock.get(lease.name()).into_iter().flat_map(BTreeMap::values).rev();
         let found = keys.copied().find(|key| state.grants.get(key).is_some_and(is_it));
-        if let Some(grant) = found.and_then(|key| state.grants.get_mut(&key)) {
-            grant.end(End { at_micros: now_micros(), how: How::Released, is_exact: true });
+        if let Some(key) = found {
+            state.end(key, End::now(How::Released));
         }
     }
 
@@ -180,6 +185,16 @@ impl History {
             state.compare(&before, now);
         }
         state.end_unseen(now);
+        let waiters = now.locks.values().map(|info| info.waiters().count()).sum::<usize>();
+        if let Some(minute) = state.hour.at(now.at_micros) {
+            minute.locks = minute.locks.max(u32::try_from(now.locks.len()).unwrap_or(u32::MAX));
+            minute.waiters = minute.waiters.max(u32::try_from(waiters).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Returns the numbers of the last hour, of all locks.
+    pub(crate) fn hour(&self) -> Hour {
+        self.0.lock().hour.clone()
     }
 
     /// Returns since when this copy of the service looks, in microseconds since 1970.
@@ -188,7 +203,7 @@ impl History {
     }
 
     /// Returns the last grants that are shown, the latest first.
-    pub(crate) fn recent(&self, limit: usize, is_shown: impl Fn(&Grant) -> bool) -> Vec<Grant> {
+    pub(crate) fn recent(&self, limit: usize, mut is_shown: impl FnMut(&Grant) -> bool) -> Vec<Grant> {
         let state = self.0.lock();
         state.grants.values().rev().filter(|grant| is_shown(grant)).take(limit).cloned().collect()
     }
@@ -214,7 +229,7 @@ impl History {
 
 impl Grant {
     /// The grant of a holder that a look has seen.
-    fn of(name: &Name, claim: &ClaimInfo, token: Token, at_micros: u64) -> Grant {
+    pub(crate) fn of(name: &Name, claim: &ClaimInfo, token: Token, at_micros: u64) -> Grant {
         let age = if claim.from_arrival { 0 } else { micros(claim.age) };
         Grant {
             name: name.clone(),
@@ -231,11 +246,27 @@ impl Grant {
     }
 
     /// Notes its end. The first exact news counts, or else the first news.
-    fn end(&mut self, end: End) {
+    fn end(&mut self, end: End, hour: &mut Hour) {
         let how = if self.is_evicted { How::Evicted } else { end.how };
+        let is_news = self.end.is_none();
         if self.end.is_none_or(|known| end.is_exact && !known.is_exact) {
             self.end = Some(End { how, ..end });
         }
+        if let Some(minute) = hour.at(end.at_micros).filter(|_| is_news) {
+            match how {
+                How::Released => {}
+                How::Expired | How::Lost => minute.losses += 1,
+                How::Evicted => minute.evictions += 1,
+            }
+        }
+    }
+}
+
+impl End {
+    /// An end that is known exactly.
+    fn now(how: How) -> End {
+        let now = now_micros();
+        End { at_micros: now, after_micros: now, how, is_exact: true }
     }
 }
 
@@ -245,6 +276,11 @@ impl State {
         let keys = self.of_lock.entry(grant.name.clone()).or_default();
         let Entry::Vacant(key) = keys.entry(grant.token) else { return };
         key.insert(self.next);
+        if self.since_micros.is_none_or(|since| grant.since_micros >= since)
+            && let Some(minute) = self.hour.at(grant.since_micros)
+        {
+            minute.grants += 1;
+        }
         self.grants.insert(self.next, grant);
         self.next += 1;
         let oldest = if keys.len() > OF_LOCK { keys.values().next().copied() } else { None };
@@ -266,14 +302,15 @@ impl State {
             for (claim, token) in holders(info) {
                 if later.is_none_or(|later| holder_of(later, token).is_none()) {
                     self.add(Grant::of(&info.name, claim, token, before.at_micros));
-                    let Some(grant) = self.grant(&info.name, token) else { continue };
+                    let Some(key) = self.key(&info.name, token) else { continue };
                     let passed = Duration::from_micros(now.at_micros.saturating_sub(before.at_micros));
                     let how = match claim.expires_in {
                         _ if claim.evicted => How::Evicted,
                         Some(left) if left <= passed => How::Expired,
                         _ => How::Released,
                     };
-                    grant.end(End { at_micros: now.at_micros, how, is_exact: false });
+                    let (at_micros, after_micros) = (now.at_micros, before.at_micros);
+                    self.end(key, End { at_micros, after_micros, how, is_exact: false });
                 }
             }
         }
@@ -295,7 +332,8 @@ impl State {
 
     /// Ends the grants of this copy that no look has seen: they were made before this look began, and it does not find them.
     fn end_unseen(&mut self, now: &Seen) {
-        let open = self.grants.values_mut().filter(|grant| grant.end.is_none());
+        let State { grants, hour, .. } = self;
+        let open = grants.values_mut().filter(|grant| grant.end.is_none());
         for grant in open.filter(|grant| grant.since_micros < now.began_micros) {
             let info = now.locks.get(grant.name.as_str());
             if info.is_some_and(|info| holder_of(info, grant.token).is_some()) {
@@ -304,13 +342,24 @@ impl State {
             let ttl = grant.lease.as_ref().map_or(Duration::ZERO, DetachedLease::ttl);
             let is_expired = grant.since_micros.saturating_add(micros(ttl)) <= now.at_micros;
             let how = if is_expired { How::Expired } else { How::Released };
-            grant.end(End { at_micros: now.at_micros, how, is_exact: false });
+            let (at_micros, after_micros) = (now.at_micros, grant.since_micros);
+            grant.end(End { at_micros, after_micros, how, is_exact: false }, hour);
         }
     }
 
+    fn end(&mut self, key: u64, end: End) {
+        if let Some(grant) = self.grants.get_mut(&key) {
+            grant.end(end, &mut self.hour);
+        }
+    }
+
+    fn key(&self, name: &Name, token: Token) -> Option<u64> {
+        self.of_lock.get(name)?.get(&token).copied()
+    }
+
     fn grant(&mut self, name: &Name, token: Token) -> Option<&mut Grant> {
-        let key = self.of_lock.get(name)?.get(&token)?;
-        self.grants.get_mut(key)
+        let key = self.key(name, token)?;
+        self.grants.get_mut(&key)
     }
 
     /// `None`: it had fewer than two grants lately.

@@ -34,6 +34,7 @@ mod health;
 mod held;
 mod history;
 mod hold;
+mod hour;
 mod keyed;
 mod leases;
 mod listen;

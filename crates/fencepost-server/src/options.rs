@@ -33,6 +33,9 @@ pub struct Options {
     pub proxies: Arc<[Network]>,
     /// The streams that hold locks.
     pub streams: Streams,
+    /// The address of the engine without credentials. The page shows it to callers with the right to read all names, so that they know
+    /// staging from production.
+    pub address: Option<Arc<str>>,
 }
 
 /// Reads the certificate of the service and its key, and the authorities of its clients' certificates. With these, each client needs a

@@ -66,6 +66,8 @@ pub(crate) struct Parts {
     pub(crate) audit: Audit,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) streams: Streams,
+    /// The address of the engine, for the page.
+    pub(crate) address: Option<Arc<str>>,
     /// Callers reach it by TLS.
     pub(crate) is_secure: bool,
 }
@@ -96,6 +98,7 @@ impl Service {
             audit: options.audit.clone(),
             metrics: options.metrics.clone(),
             streams: options.streams.clone(),
+            address: options.address.clone(),
             is_secure: options.certificates.is_some(),
         })))
     }

@@ -12,9 +12,10 @@ use fencepost_server::{
 use sd_notify::NotifyState;
 
 use crate::args::count;
-use crate::connect::{CLEANUP, Options, close, connect};
+use crate::connect::{CLEANUP, Options, choose, close, connect};
 use crate::duration;
 use crate::exit::{Failure, OWN};
+use crate::reach::redacted;
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
@@ -171,7 +172,8 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
         }
     }
     let traces = Traces::set_up()?;
-    let options = options(&args)?;
+    let mut options = options(&args)?;
+    options.address = Some(redacted(&choose(settings)?.url).into());
     let listener = fencepost_server::bind(args.listen, &options)?;
     let admin = args.admin_listen.map(fencepost_server::bind_admin).transpose()?;
     let address = shown(listener.local_addr()?);
@@ -261,5 +263,6 @@ fn options(args: &Args) -> Result<Service, Error> {
         is_direct: args.direct,
         proxies: args.trusted_proxy.as_slice().into(),
         streams: Streams::default(),
+        address: None,
     })
 }

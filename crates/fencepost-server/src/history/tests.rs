@@ -8,18 +8,19 @@ fn grant(name: &str, token: u64) -> Grant {
 #[test]
 fn the_oldest_grants_go() {
     let history = History::default();
-    for token in 0..500 {
+    assert_eq!((OF_LOCK, OF_ALL), (1_000, 10_000), "the page of the service promises these");
+    for token in 0..1_500 {
         history.granted(grant("hot", token));
     }
     let hot = Name::new("hot").unwrap();
-    assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
+    assert_eq!(history.of_lock(&hot, 2_000).len(), OF_LOCK);
     for lock in 0..OF_ALL - OF_LOCK {
         history.granted(grant(&format!("lock/{lock}"), 1));
     }
-    assert_eq!(history.of_lock(&hot, 1000).len(), OF_LOCK);
+    assert_eq!(history.of_lock(&hot, 2_000).len(), OF_LOCK);
     history.granted(grant("one/more", 1));
-    let left = history.of_lock(&hot, 1000);
-    assert_eq!((left.len(), left[0].token), (OF_LOCK - 1, Token::new(499)));
+    let left = history.of_lock(&hot, 2_000);
+    assert_eq!((left.len(), left[0].token), (OF_LOCK - 1, Token::new(1_499)));
     let state = history.0.lock();
     assert_eq!(state.grants.len(), state.of_lock.values().map(BTreeMap::len).sum::<usize>());
 }
@@ -123,6 +124,15 @@ fn looks_are_compared() {
     look(6, vec![]);
     let grants = history.of_lock(&name, 9);
     let how: Vec<_> = grants.iter().map(|grant| (grant.token.get(), grant.end.unwrap().how)).collect();
+    let second = |micros: u64| (micros - start) / 1_000_000;
+    let end = grants[0].end.unwrap();
+    assert_eq!([second(end.after_micros), second(end.at_micros)], [5, 6], "it ended between two looks");
+    let hour = history.hour().until(now_micros());
+    let sum = |of: fn(&crate::hour::Minute) -> u32| hour.iter().flatten().map(of).sum::<u32>();
+    assert_eq!(
+        [sum(|minute| minute.grants), sum(|minute| minute.losses), sum(|minute| minute.evictions)],
+        [3, 1, 1]
+    );
     assert_eq!(how, [(3, How::Evicted), (2, How::Expired), (1, How::Released)]);
     assert_eq!(grants[1].waited, Some(Duration::from_secs(3)));
     let hot = history.hot(9, |_| true);

@@ -7,8 +7,8 @@ use axum::response::{Html, Redirect};
 use serde::Deserialize;
 
 use crate::operator::{Evict, evict_holder};
-use crate::page::frame;
-use crate::page::html::{encoded, escaped, holder, text};
+use crate::page::html::{encoded, escaped, text, who};
+use crate::page::{BRAND, frame};
 use crate::problem::{Answer, Problem};
 use crate::request::lock_name;
 use crate::rights::caller::Caller;
@@ -40,15 +40,16 @@ pub(crate) async fn ask(
         let claim = info.holders().find(|claim| claim.token.is_some_and(|token| token.get() == chosen.token));
         held_by = claim.map_or_else(
             || "<p>It is no longer held with this token.</p>".to_owned(),
-            |claim| format!("<p>Held by {}</p>", holder(&claim.into(), None)),
+            |claim| format!("<p>Held by {}</p>", who(&claim.into(), None, true)),
         );
     }
     let body = format!(
-        "<header><h1>Evict the holder of <bdi>{name}</bdi>?</h1></header><main id=\"main\">{held_by}<p>Token {token}. The holder is \
-         told with its next renewal, and then the next waiter gets the lock.</p><form method=\"post\" action=\"evict\"><input \
-         type=\"hidden\" name=\"name\" value=\"{value}\"><input type=\"hidden\" name=\"token\" value=\"{token}\"><label>Reason \
-         <input name=\"reason\" maxlength=\"200\" required autofocus></label> <button>Evict</button> <a \
-         href=\"./\">Cancel</a></form></main>",
+        "<header><div class=\"top\">{BRAND}</div></header><main id=\"main\" class=\"ask\"><h1>Evict the holder of <bdi>{name}</bdi>?</h1>{held_by}\
+         <p>Token <code>{token}</code></p><p>The holder is told with its next renewal. The next waiter gets the lock when the holder has \
+         stopped, or when its lease has ended.</p><form method=\"post\" \
+         action=\"evict\"><input type=\"hidden\" name=\"name\" value=\"{value}\"><input type=\"hidden\" name=\"token\" \
+         value=\"{token}\"><label>Reason <input name=\"reason\" maxlength=\"200\" placeholder=\"hangs since 02:00, deploy\" required \
+         autofocus></label><p><button class=\"evict\">Evict</button> <a href=\"./\">Cancel</a></p></form></main>",
         name = text(name.as_str()),
         value = escaped(name.as_str()),
         token = chosen.token,

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use fencepost_core::visible;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::view::Claim;
+use crate::process::BY_SERVICE;
+use crate::view::{self, Claim};
 
 /// Returns an untrusted text for HTML. Characters that hide or turn text are shown as such.
 pub(crate) fn text(text: &str) -> String {
@@ -41,14 +42,28 @@ pub(crate) fn encoded(part: &str) -> impl Display {
 
 /// Returns a link to the page of a lock.
 pub(crate) fn link(name: &str) -> String {
-    format!("<a href=\"./?name={}\" data-key=\"name\"><bdi>{}</bdi></a>", encoded(name), text(name))
+    format!("<a href=\"./?name={}\"><bdi>{}</bdi></a>", encoded(name), text(name))
 }
 
-/// Returns a holder or waiter. `caller`: the caller that is shown beside it.
-pub(crate) fn holder(claim: &Claim, caller: Option<&str>) -> String {
-    let how = if claim.detached { "lease" } else { "process" };
+/// Returns a holder or waiter: its label, and apart from it the process, the host and the mode. `caller`: the caller that is shown beside
+/// it. A lock is exclusive unless its mode is shown, so lists leave that out.
+pub(crate) fn who(claim: &Claim, caller: Option<&str>, with_mode: bool) -> String {
+    let lease = if claim.detached { "lease of " } else { "" };
     let (label, host) = (text(own_label(&claim.holder, caller)), text(&claim.host));
-    format!("<bdi>{label}</bdi> <small>{how} of pid {} on <bdi>{host}</bdi></small>", claim.pid)
+    let mode = match (claim.mode, claim.permits.zip(claim.permits_of)) {
+        (_, Some((n, of))) => format!(" · {n} of {of} permits"),
+        ("exclusive", None) if !with_mode => String::new(),
+        (mode, None) => format!(" · {mode}"),
+    };
+    format!(
+        "<bdi>{label}</bdi><small class=\"id\">{lease}pid {} · <bdi>{host}</bdi>{mode}</small>",
+        claim.pid
+    )
+}
+
+/// Returns the name of the host of a holder, without the mark of a process whose lease the service extends.
+pub(crate) fn host_of(host: &str) -> &str {
+    host.strip_suffix(BY_SERVICE).unwrap_or(host)
 }
 
 /// Returns the label without its caller, which `Caller::label` put before it.
@@ -59,18 +74,15 @@ pub(crate) fn own_label<'a>(label: &'a str, caller: Option<&str>) -> &'a str {
 
 /// Returns a time that passes, for the script to count on.
 pub(crate) fn passing(at_micros: u64, age: Duration) -> String {
-    let since = (at_micros / 1000).saturating_sub(millis(age));
+    let since = (at_micros / 1000).saturating_sub(view::millis(age));
     format!("<span data-since=\"{since}\">{}</span>", shown(age))
 }
 
 /// Returns the time that is left of a lease. The script shows a bar that runs down.
 pub(crate) fn left(at_micros: u64, left: Duration, token: Option<u64>) -> String {
-    let until = at_micros / 1000 + millis(left);
+    let until = at_micros / 1000 + view::millis(left);
     let token = token.unwrap_or_default();
-    format!(
-        "<span data-until=\"{until}\">{}</span><progress data-token=\"{token}\" aria-hidden=\"true\" hidden></progress>",
-        shown(left)
-    )
+    format!("<span data-until=\"{until}\" data-token=\"{token}\">{}</span>", shown(left))
 }
 
 /// Returns a duration for people. The script does the same.
@@ -84,7 +96,12 @@ pub(crate) fn shown(time: Duration) -> String {
     }
 }
 
-/// Returns a time of the wall clock.
+/// Returns a duration that can be short.
+pub(crate) fn millis(time: Duration) -> String {
+    if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { shown(time) }
+}
+
+/// Returns a time of the wall clock. The script shows it in the zone of the reader.
 pub(crate) fn clock(micros: u64) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
     let time = humantime::format_rfc3339_seconds(time).to_string();
@@ -106,10 +123,6 @@ pub(crate) fn table(caption: &str, columns: &[&str], rows: impl Iterator<Item = 
     }
     let head: String = columns.iter().map(|column| format!("<th scope=\"col\">{column}</th>")).collect();
     format!("<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-}
-
-fn millis(time: Duration) -> u64 {
-    crate::view::millis(time)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The page: all locks of the engine, readable without JavaScript and live with it.
 
+mod charts;
 pub(crate) mod confirm;
 mod html;
 pub(crate) mod live;
 mod parts;
 mod rows;
+mod timeline;
 pub(crate) mod views;
 
 use std::fmt::Write as _;
@@ -88,23 +90,47 @@ pub(crate) async fn style() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("page.css"))
 }
 
+/// The name of the program, with its sign.
+const BRAND: &str = "<a class=\"brand\" href=\"./\"><svg viewBox=\"0 0 16 16\" aria-hidden=\"true\"><path d=\"M2 4l1.5-3L5 4v11H2zM6.5 4L8 \
+                     1l1.5 3v11h-3zM11 4l1.5-3L14 4v11h-3zM0 6h16v2H0zM0 11h16v2H0z\"/></svg>fencepost</a>";
+
+/// Returns the head of the page. The address of the engine is for a caller that may read all names.
+fn top(service: &Service, caller: &Caller) -> String {
+    let engine = text(service.locks.capabilities().engine);
+    let address = service.address.as_deref().filter(|_| may_examine(caller));
+    let address = address.map_or_else(String::new, |address| format!(" <code>{}</code>", text(address)));
+    format!(
+        "<header><div class=\"top\">{BRAND}<span class=\"where\">{} <b>on {engine}</b>{address}</span><span id=\"live\" \
+         role=\"status\">Reload the page to see changes.</span></div>",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
 /// Returns the page, as a browser without JavaScript shows it.
 fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts: &Parts<'_>) -> String {
-    let (title, search) = match &asked.name {
+    let mut main = top(service, caller);
+    main.push_str("<div class=\"title\">");
+    match &asked.name {
         Some(name) => {
-            (format!("Lock <bdi>{}</bdi>", text(name)), "<p><a href=\"./\">All locks</a></p>".to_owned())
+            let _ = write!(
+                main,
+                "<p><a href=\"./\">← All locks</a></p><h1><span class=\"hidden\">Lock </span><bdi>{}</bdi></h1>",
+                text(name)
+            );
         }
-        None => ("Locks".to_owned(), form(asked)),
-    };
-    let engine = text(service.locks.capabilities().engine);
-    let mut main = format!(
-        "<header><h1>{title}</h1><p>on {engine}</p>{search}<p id=\"live\" role=\"status\">Reload the page to see changes.</p>\
-         </header><main id=\"main\" tabindex=\"-1\">"
-    );
+        None => {
+            main.push_str("<h1>Locks</h1>");
+            main.push_str(&form(asked));
+        }
+    }
+    main.push_str("</div></header><main id=\"main\" tabindex=\"-1\">");
     sections(&mut main, &parts.above);
     let head = head(caller);
-    let _ =
-        write!(main, "<table id=\"locks\"><caption class=\"hidden\">Locks and their holders</caption>{head}");
+    let _ = write!(
+        main,
+        "<table id=\"locks\"{}><caption class=\"hidden\">Locks and their holders</caption>{head}",
+        if asked.name.is_some() { " class=\"one\"" } else { "" }
+    );
     for info in &parts.locks {
         main.push_str(&rows(caller, info, seen, parts.waiters));
     }
@@ -115,7 +141,11 @@ fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts:
         "<script src=\"page.js\" defer></script><meta name=\"now\" content=\"{}\">",
         seen.at_micros / 1000
     );
-    frame("fencepost", &head, &main)
+    let title = asked
+        .name
+        .as_deref()
+        .map_or_else(|| "fencepost".to_owned(), |name| format!("{} · fencepost", text(name)));
+    frame(&title, &head, &main)
 }
 
 /// Returns the page for a caller that may read none of the names that it asks for. It tells nothing of them.
@@ -126,7 +156,8 @@ fn refused(caller: &Caller, asked: &Asked) -> String {
         false => (" for names that begin like this", form(asked)),
     };
     let main = format!(
-        "<header><h1>Locks</h1>{search}</header><main id=\"main\" tabindex=\"-1\"><p>This access token does not have the right \
+        "<header><div class=\"top\">{BRAND}</div><div class=\"title\"><h1>Locks</h1>{search}</div></header><main id=\"main\" \
+         tabindex=\"-1\"><p>This access token does not have the right \
          <code>read</code>{rest}.</p></main>"
     );
     frame("fencepost: no right to read", "", &main)
@@ -145,18 +176,23 @@ fn in_section(id: &str, section: &str) -> String {
 
 fn form(asked: &Asked) -> String {
     format!(
-        "<form role=\"search\"><label>Begins with <input type=\"search\" name=\"prefix\" value=\"{}\"></label> <label>Contains \
-         <input type=\"search\" name=\"search\" value=\"{}\"></label> <button>Show</button></form>",
+        "<form role=\"search\"><label>Begins with <input type=\"search\" name=\"prefix\" placeholder=\"stock/\" \
+         value=\"{}\"></label> <label>Contains <input type=\"search\" name=\"search\" placeholder=\"name, holder, host or reason\" \
+         value=\"{}\"></label> <button>Show</button></form>",
         escaped(&asked.prefix),
         escaped(&asked.search)
     )
 }
 
+/// The sign of the program for the tab of a browser.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%230d8074' d='M2 \
+                    4l1.5-3L5 4v11H2zM6.5 4L8 1l1.5 3v11h-3zM11 4l1.5-3L14 4v11h-3zM0 6h16v2H0zM0 11h16v2H0z'/%3E%3C/svg%3E";
+
 /// Returns a whole page. `head` and `body` are HTML.
 fn frame(title: &str, head: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><link \
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><link rel=\"icon\" href=\"{ICON}\"><link \
          rel=\"stylesheet\" href=\"page.css\">{head}</head><body><a class=\"skip\" href=\"#main\">Skip to the locks</a>{body}\
          </body></html>"
     )

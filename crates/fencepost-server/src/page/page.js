@@ -5,6 +5,8 @@ const table = document.getElementById("locks");
 // By how many milliseconds the clock of this browser is ahead of the service.
 let ahead = Date.now() - Number(document.querySelector("meta[name=now]").content);
 let events;
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const day = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" });
 
 function made(html) {
   const template = document.createElement("template");
@@ -12,16 +14,25 @@ function made(html) {
   return template.content.firstElementChild;
 }
 
+// Finds an element in the part that takes the place of its own.
+function same(element) {
+  const { key } = element.dataset;
+  return key ? `[data-key="${CSS.escape(key)}"]` : `[href="${CSS.escape(element.getAttribute("href") ?? "")}"]`;
+}
+
 // Puts a part in the place of another. The keyboard's focus, open lists and the lengths of bars stay.
 function swap(before, after) {
-  const focused = before.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  if (before.querySelector("details[open]")) after.querySelector("details")?.setAttribute("open", "");
-  for (const bar of after.querySelectorAll("progress")) {
-    const same = before.querySelector(`progress[data-token="${bar.dataset.token}"]`);
-    if (same) bar.max = same.max;
+  const focused = before.contains(document.activeElement) ? same(document.activeElement) : undefined;
+  for (const open of before.querySelectorAll("details[open]")) {
+    after.querySelector(`details[data-key="${CSS.escape(open.dataset.key)}"]`)?.setAttribute("open", "");
   }
+  for (const lease of after.querySelectorAll("[data-until]")) {
+    const bar = before.querySelector(`[data-token="${lease.dataset.token}"] + progress`);
+    if (bar) lease.after(bar);
+  }
+  local(after);
   before.replaceWith(after);
-  if (focused) after.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  if (focused) after.querySelector(focused)?.focus();
 }
 
 function apply(patch) {
@@ -39,6 +50,7 @@ function apply(patch) {
     if (Object.hasOwn(patch.rows, name)) {
       const changed = made(patch.rows[name]);
       if (rows) swap(rows, changed);
+      else local(changed);
       rows = changed;
     }
     if (!rows) continue;
@@ -46,6 +58,16 @@ function apply(patch) {
     last = rows;
   }
   count();
+}
+
+// Shows times in the zone of the reader. The service knows UTC alone.
+function local(part) {
+  for (const time of part.querySelectorAll("time")) {
+    const at = new Date(time.dateTime);
+    const today = at.toDateString() === new Date().toDateString();
+    time.title = time.textContent;
+    time.textContent = (today ? "" : day.format(at) + " ") + clock.format(at);
+  }
 }
 
 // The same as the service writes.
@@ -65,16 +87,22 @@ function count() {
   for (const lease of document.querySelectorAll("[data-until]")) {
     const left = Math.max(0, Number(lease.dataset.until) - now);
     lease.textContent = time(left);
-    const bar = lease.nextElementSibling;
+    let bar = lease.nextElementSibling;
+    if (!bar) {
+      bar = document.createElement("progress");
+      bar.max = 1;
+      bar.setAttribute("aria-hidden", "true");
+      lease.after(bar);
+    }
     // The longest time that was left is the length of the lease, as far as this page knows.
     bar.max = Math.max(bar.max, left);
     bar.value = left;
-    bar.hidden = false;
   }
 }
 
 function say(text, away) {
   if (live.textContent !== text) live.textContent = text;
+  live.classList.toggle("on", !away);
   document.body.classList.toggle("away", away);
 }
 
@@ -104,6 +132,13 @@ form?.addEventListener("input", () => {
     connect();
   }, 200);
 });
+// The key / leads to the search, as on many pages.
+addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+  event.preventDefault();
+  form?.elements.search.focus();
+});
 connect();
+local(document);
 count();
 setInterval(count, 250);

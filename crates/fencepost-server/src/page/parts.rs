@@ -1,17 +1,21 @@
 //! The parts of the page: what a caller may see, of one look at the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Info, Name, Run, Runs};
+use fencepost_core::{HolderInfo, Info, Name, Run, Runs};
 use serde::Deserialize;
 
 use crate::history::Grant;
-use crate::page::html::{clock, encoded, link, named, own_label, shown, table, text};
-use crate::page::rows::overdue;
+use crate::hour::{Hour, Minute};
+use crate::page::charts::columns;
+use crate::page::html::{clock, encoded, link, millis, named, own_label, table, text};
+use crate::page::rows::attention;
+use crate::page::timeline::{self, count, held, most, queue, situation, timeline, waited, with_holders};
 use crate::rights::caller::Caller;
+use crate::rights::entry::Verb;
 use crate::seen::Seen;
 use crate::service::Service;
 
@@ -19,10 +23,22 @@ use crate::service::Service;
 const LOCKS: usize = 100;
 /// The most groups, overdue holders and grants on a page.
 const SHORT: usize = 20;
+/// The most recent grants among all locks.
+const RECENT: usize = 60;
+/// The most recent grants of one lock, and the most locks with such grants.
+const RECENT_OF_LOCK: usize = 10;
+const RECENT_LOCKS: usize = 6;
+/// The most grants of a lock on its own page: all that are kept.
+const OF_LOCK: usize = 1_000;
 /// The most hot locks.
 const HOT: usize = 10;
-/// The most waiters of a lock: among all locks, and on its own page.
-const WAITERS: [usize; 2] = [10, 100];
+/// The most waiters of a lock among all locks, and on its own page.
+const WAITERS: usize = 3;
+const QUEUE: usize = 100;
+
+/// What a reader without a lock can do next.
+const EMPTY: &str = "<div class=\"empty\"><p><strong class=\"plain\">Nothing is held or waited for.</strong></p><p>Take a lock, and it \
+                     appears here:</p><pre tabindex=\"0\"><code>fencepost run hello -- sleep 60</code></pre></div>";
 
 /// The query of the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
@@ -46,8 +62,8 @@ pub(crate) struct Parts<'a> {
     /// The sections before the table of locks.
     pub(crate) above: Vec<Section>,
     pub(crate) locks: Vec<&'a Info>,
-    /// The most waiters of a lock that are shown.
-    pub(crate) waiters: usize,
+    /// The most waiters of a lock that are shown in its row. `None`: a section shows them.
+    pub(crate) waiters: Option<usize>,
     /// The sections after it.
     pub(crate) below: Vec<Section>,
 }
@@ -75,24 +91,68 @@ fn of_lock<'a>(
     runs: Option<&Runs>,
 ) -> Parts<'a> {
     let info = name.as_ref().and_then(|name| seen.locks.get(name.as_str()));
-    let summary = match info {
-        None => "<p>It is free.</p>".to_owned(),
-        Some(info) => {
-            let (holders, waiting) = (info.holders().count(), info.waiters().count());
-            format!("<p>{holders} {}, {waiting} waiting</p>", if holders == 1 { "holder" } else { "holders" })
-        }
-    };
-    let grants = name.as_ref().map(|name| service.history.of_lock(name, SHORT)).unwrap_or_default();
+    let mut grants = Vec::new();
+    if let Some(name) = &name {
+        grants = with_holders(service.history.of_lock(name, OF_LOCK), name, info, seen);
+    }
+    let may_evict = name.as_ref().is_some_and(|name| caller.may(Verb::Evict, name));
+    let since = service.history.since_micros();
     Parts {
-        above: vec![("summary", summary)],
+        above: vec![("summary", situation(info, &grants, seen.at_micros, may_evict))],
         locks: info.into_iter().collect(),
-        waiters: WAITERS[1],
+        waiters: None,
         below: vec![
-            ("recent", recent(caller, &grants, false)),
+            ("queue", info.map(|info| queue(info, seen.at_micros, QUEUE)).unwrap_or_default()),
+            ("timeline", timeline(&grants, seen.at_micros, since)),
+            ("waited", waited(&grants)),
+            ("most", most(&grants)),
+            ("recent", timeline::recent(caller, &grants, seen.at_micros)),
             ("runs", runs.map(kept).unwrap_or_default()),
             ("about", about(service)),
         ],
     }
+}
+
+/// Returns the numbers at the head of the page. Those of the last hour count all locks, so only a reader who may read all names sees them.
+fn numbers<'a>(
+    service: &Service,
+    reader: &Caller,
+    seen: &Seen,
+    locks: impl Iterator<Item = &'a Info>,
+) -> String {
+    let (mut count, mut waiting) = (0, 0);
+    for info in locks {
+        count += 1;
+        waiting += info.waiters().count();
+    }
+    let hour = may_examine(reader).then(|| service.history.hour());
+    let tile = |class: &str, number: String, word: &str, of: fn(&Minute) -> u32| {
+        let chart = hour.as_ref().map(|hour| columns(class, &values(hour, seen.at_micros, of)));
+        format!("<li class=\"{class}\"><b>{number}</b> <span>{word}</span>{}</li>", chart.unwrap_or_default())
+    };
+    let mut tiles =
+        tile("locks", count.to_string(), if count == 1 { "lock" } else { "locks" }, |minute| minute.locks);
+    tiles += &tile("waits", waiting.to_string(), "waiting", |minute| minute.waiters);
+    if let Some(hour) = &hour {
+        let since = service.history.since_micros().unwrap_or(seen.at_micros);
+        let rate = hour.grants_a_second(since, seen.at_micros);
+        tiles += &tile("grants", format!("{rate:.1}"), "grants a second", |minute| minute.grants);
+        let sum = |of: fn(&Minute) -> u32| {
+            let known = hour.until(seen.at_micros);
+            known.iter().flatten().map(of).sum::<u32>().to_string()
+        };
+        tiles += &tile("losses", sum(|minute| minute.losses), "lost or expired in the last hour", |minute| {
+            minute.losses
+        });
+        tiles += &tile("evictions", sum(|minute| minute.evictions), "evicted in the last hour", |minute| {
+            minute.evictions
+        });
+    }
+    format!("<ul class=\"tiles\" aria-label=\"Numbers, with charts of the last hour\">{tiles}</ul>")
+}
+
+fn values(hour: &Hour, now_micros: u64, of: fn(&Minute) -> u32) -> Vec<Option<u32>> {
+    hour.until(now_micros).iter().map(|minute| minute.as_ref().map(of)).collect()
 }
 
 fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<Seen>) -> Parts<'a> {
@@ -116,8 +176,15 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     };
     let has = |text: &str| sought.is_empty() || text.to_lowercase().contains(&sought);
     let hot = service.history.hot(HOT, |name| is_shown(name) && has(name.as_str()));
-    let recents = service.history.recent(SHORT, |grant| {
-        is_shown(&grant.name) && (has(grant.name.as_str()) || has(&grant.holder.label))
+    let mut taken: HashMap<Name, usize> = HashMap::new();
+    let recents = service.history.recent(RECENT, |grant| {
+        let is_sought = is_shown(&grant.name) && (has(grant.name.as_str()) || has(&grant.holder.label));
+        // A hot lock leaves room for others.
+        is_sought && (taken.len() < RECENT_LOCKS || taken.contains_key(&grant.name)) && {
+            let taken = taken.entry(grant.name.clone()).or_default();
+            *taken += 1;
+            *taken <= RECENT_OF_LOCK
+        }
     });
     let more = match locks.last().filter(|_| has_more) {
         Some(last) => next_page(asked, last.name.as_str()),
@@ -125,16 +192,17 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     };
     Parts {
         above: vec![
-            ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
+            ("numbers", numbers(service, caller, seen, all())),
+            ("overdue", attention(caller, all(), seen.at_micros, SHORT)),
             ("groups", groups(all(), &asked.prefix)),
-            ("overdue", overdue(all(), seen.at_micros, SHORT)),
-            ("hot", hot_locks(&hot)),
+            ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
         ],
         locks,
-        waiters: WAITERS[0],
+        waiters: Some(WAITERS),
         below: vec![
             ("more", more),
-            ("recent", recent(caller, &recents, true)),
+            ("hot", hot_locks(&hot)),
+            ("recent", recent(caller, &recents)),
             ("doctor", doctor(service, caller)),
             ("about", about(service)),
         ],
@@ -158,8 +226,9 @@ fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
     }
     let locks = if found == 1 { "lock" } else { "locks" };
     match (all, found) {
-        (0, _) => "<p>Nothing is held or waited for.</p>".to_owned(),
-        (_, 0) => "<p>No lock matches the search.</p>".to_owned(),
+        (0, _) => EMPTY.to_owned(),
+        (_, 0) => "<div class=\"empty\"><p>No lock matches the search.</p><p>A free lock is in no list. <a href=\"./\">Show all locks</a></p></div>"
+            .to_owned(),
         _ if shown < found => format!("<p>{shown} of {found} {locks}</p>"),
         _ => format!("<p>{found} {locks}</p>"),
     }
@@ -179,13 +248,13 @@ fn groups<'a>(locks: impl Iterator<Item = &'a Info>, prefix: &str) -> String {
     }
     let mut groups = "<nav aria-label=\"Groups of names\"><ul>".to_owned();
     if !prefix.is_empty() {
-        groups.push_str("<li><a href=\"./\" data-key=\"all\">all names</a></li>");
+        groups.push_str("<li><a href=\"./\">all names</a></li>");
     }
     for (group, count) in counts.iter().take(SHORT) {
         let label = text(group);
         let _ = write!(
             groups,
-            "<li><a href=\"./?prefix={}\" data-key=\"{label}\"><bdi>{label}</bdi></a> {count}</li>",
+            "<li><a href=\"./?prefix={}\"><bdi>{label}</bdi></a> {count}</li>",
             encoded(group)
         );
     }
@@ -198,9 +267,7 @@ fn groups<'a>(locks: impl Iterator<Item = &'a Info>, prefix: &str) -> String {
 
 fn next_page(asked: &Asked, last: &str) -> String {
     let (prefix, search, after) = (encoded(&asked.prefix), encoded(&asked.search), encoded(last));
-    format!(
-        "<p><a href=\"./?prefix={prefix}&amp;search={search}&amp;after={after}\" data-key=\"next\">Next page</a></p>"
-    )
+    format!("<p><a href=\"./?prefix={prefix}&amp;search={search}&amp;after={after}\">Next page</a></p>")
 }
 
 fn hot_locks(hot: &[crate::history::Hot]) -> String {
@@ -212,42 +279,53 @@ fn hot_locks(hot: &[crate::history::Hot]) -> String {
     table("Hot locks of the last minute", &columns, rows)
 }
 
-/// Returns a duration that can be short.
-fn millis(time: Duration) -> String {
-    if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { shown(time) }
+/// Returns the recent grants for this reader, grouped by lock and folded. `grants`: the latest first.
+fn recent(reader: &Caller, grants: &[Grant]) -> String {
+    let mut locks: Vec<(&Name, Vec<&Grant>)> = Vec::new();
+    for grant in grants {
+        match locks.iter_mut().find(|(name, _)| **name == grant.name) {
+            Some((_, grants)) => grants.push(grant),
+            None => locks.push((&grant.name, vec![grant])),
+        }
+    }
+    if locks.is_empty() {
+        return String::new();
+    }
+    let mut section = "<h2>Recent grants</h2>".to_owned();
+    for (name, grants) in locks {
+        let label = text(name.as_str());
+        let last = grants.first().map_or_else(String::new, |grant| clock(grant.since_micros));
+        let _ = write!(
+            section,
+            "<details data-key=\"of-{label}\"><summary data-key=\"open-{label}\"><bdi>{label}</bdi> <small>{}, last {last}</small>\
+             </summary>{}</details>",
+            count(grants.len(), "grant"),
+            grants_of(reader, &grants)
+        );
+    }
+    section
 }
 
-/// Returns the grants for this reader: with the names of their locks, unless all are of one lock.
-fn recent(reader: &Caller, grants: &[Grant], with_name: bool) -> String {
-    let is_shown = |column: &str| match column {
-        "Lock" => with_name,
-        "Caller" => reader.is_named(),
-        _ => true,
-    };
-    let all = ["Lock", "Token", "Caller", "Holder", "Reason", "Granted", "Waited", "Held for", "End"];
+fn grants_of(reader: &Caller, grants: &[&Grant]) -> String {
+    let is_shown = |column: &str| column != "Caller" || reader.is_named();
+    let all = ["Granted", "Caller", "Holder", "Waited", "Held for", "End"];
     let columns: Vec<&str> = all.into_iter().filter(|column| is_shown(column)).collect();
     let rows = grants.iter().map(|grant| {
-        let held = |end: u64| millis(Duration::from_micros(end.saturating_sub(grant.since_micros)));
-        let (held, how) = match &grant.end {
-            None => ("–".to_owned(), "holds"),
-            Some(end) if end.is_exact => (held(end.at_micros), end.how.as_str()),
-            Some(end) => (format!("up to {}", held(end.at_micros)), end.how.as_str()),
-        };
+        let end = grant.end.map_or("holds", |end| end.how.as_str());
         let caller = grant.caller.as_deref();
         let cells = [
-            link(grant.name.as_str()),
-            grant.token.to_string(),
+            clock(grant.since_micros),
             caller.map(named).unwrap_or_default(),
             named(own_label(&grant.holder.label, caller)),
-            grant.reason.as_deref().map(named).unwrap_or_default(),
-            clock(grant.since_micros),
             grant.waited.map_or_else(|| "–".to_owned(), millis),
-            held,
-            how.to_owned(),
+            held(grant),
+            format!("<span class=\"end {end}\">{end}</span>"),
         ];
         all.iter().zip(cells).filter(|(column, _)| is_shown(column)).map(|(_, cell)| cell).collect()
     });
-    table("Recent grants", &columns, rows)
+    let caption =
+        grants.first().map_or_else(String::new, |grant| format!("Grants of {}", text(grant.name.as_str())));
+    table(&caption, &columns, rows)
 }
 
 /// Returns the runs that the engine keeps.
@@ -295,8 +373,8 @@ fn doctor(service: &Service, caller: &Caller) -> String {
         doctor.push_str("</ul>");
     }
     doctor.push_str(
-        "<form method=\"post\" action=\"doctor\"><button data-key=\"examine\">Examine the engine</button> It takes the lock \
-         fencepost/doctor for a moment.</form>",
+        "<form method=\"post\" action=\"doctor\"><button data-key=\"examine\">Examine the engine</button> <small>It takes the lock \
+         fencepost/doctor for a moment.</small></form>",
     );
     doctor
 }
@@ -308,9 +386,14 @@ pub(crate) fn may_examine(caller: &Caller) -> bool {
 
 fn about(service: &Service) -> String {
     let since = service.history.since_micros().map(clock).unwrap_or_default();
+    let own = HolderInfo::this_process();
     format!(
-        "<p><small>Recent grants and hot locks are those that this copy of the service has seen since {since}. It looks at the \
-         engine every 0.5 s while a page is open, else every 20 s. It misses shorter grants, unless they were made through this copy. \
-         A grant that ended before its lease counts as released, also if its process died.</small></p>"
+        "<p><small>What this page shows of the past is what this copy of the service (pid {} on <bdi>{}</bdi>) has seen since {since}: at \
+         most 1,000 grants of a lock and 10,000 in all, in memory. It looks at the engine every 0.5 s while a page is open, else every 20 \
+         s. It misses shorter grants, unless they were made through this copy. Where the end of a grant was not seen, its bar ends when it \
+         was seen last, and both limits are given. A grant that ended before its lease counts as released, also if its process \
+         died.</small></p>",
+        own.pid,
+        text(&own.host)
     )
 }

@@ -1,23 +1,25 @@
 //! The rows of the table of locks.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Info, Mode};
+use fencepost_core::{ClaimInfo, Info};
 
 use crate::changes::differ;
-use crate::page::html::{encoded, escaped, holder, left, link, named, passing, shown, table, text};
+use crate::page::html::{encoded, escaped, left, link, named, passing, shown, text, who};
+use crate::page::timeline::advice;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::seen::Seen;
 use crate::view::Claim;
 
 /// The columns of a holder.
-const HOLDER: [&str; 6] = ["Caller", "Holder", "Held for", "Lease left", "Token", "Reason"];
+const HOLDER: [&str; 4] = ["Caller", "Holder", "Held for", "Lease left"];
 /// By how much the end of a lease moves when it is renewed, at least.
 const RENEWED: u64 = 250_000;
 /// The most holders of a lock that are shown.
 const HOLDERS: usize = 20;
+/// From how many waiters on a queue is shown before all locks.
+const LONG_QUEUE: usize = 5;
 
 /// Returns whether the rows of a lock are different, apart from times that pass: a renewed lease is different.
 pub(crate) fn is_changed(before: (&Info, &Seen), now: (&Info, &Seen)) -> bool {
@@ -32,12 +34,17 @@ pub(crate) fn is_changed(before: (&Info, &Seen), now: (&Info, &Seen)) -> bool {
             (earlier, later) => earlier.is_some() != later.is_some(),
         };
         is_renewed
-            || before_claim.is_overdue() != claim.is_overdue()
+            || is_overdue(before_claim) != is_overdue(claim)
             || before_claim.reason != claim.reason
             || before_claim.detached != claim.detached
             || caller(before, before_claim) != caller(now, claim)
     };
     differ(before.0, now.0) || before.0.claims.iter().zip(&now.0.claims).any(is_moved)
+}
+
+/// Returns whether a holder is overdue: a process, also one that extends its lease through the service.
+fn is_overdue(claim: &ClaimInfo) -> bool {
+    Claim::from(claim).overdue
 }
 
 /// Returns the columns of a holder that this reader sees.
@@ -52,16 +59,20 @@ pub(crate) fn head(reader: &Caller) -> String {
     format!("<thead><tr>{columns}<th scope=\"col\"><span class=\"hidden\">Actions</span></th></tr></thead>")
 }
 
-/// Returns the rows of a lock: one for each holder, or one if it is only waited for. `queue`: the most waiters that are shown.
-pub(crate) fn rows(reader: &Caller, info: &Info, seen: &Seen, queue: usize) -> String {
+/// Returns the rows of a lock: one for each holder, or one if it is only waited for. `queue`: the most waiters that are shown. Without
+/// `queue` the lock has a page of its own, which shows more: the queue, tokens and modes.
+pub(crate) fn rows(reader: &Caller, info: &Info, seen: &Seen, queue: Option<usize>) -> String {
     let at_micros = seen.at_micros;
     let holders: Vec<&ClaimInfo> = info.holders().collect();
     let name = info.name.as_str();
-    let span = holders.len().clamp(1, HOLDERS);
+    let span = match holders.len().clamp(1, HOLDERS) {
+        1 => String::new(),
+        span => format!(" rowspan=\"{span}\""),
+    };
     let mut rows = format!("<tbody data-lock=\"{}\">", escaped(name));
-    let head = format!("<th scope=\"rowgroup\" rowspan=\"{span}\">{}</th>", link(name));
+    let head = format!("<th scope=\"rowgroup\"{span}>{}</th>", link(name));
     let waiting = format!(
-        "<td data-label=\"Queue\" rowspan=\"{span}\">{}{}</td>",
+        "<td data-label=\"Queue\"{span}>{}{}</td>",
         waiters(info, at_micros, queue),
         match holders.len().saturating_sub(HOLDERS) {
             0 => String::new(),
@@ -69,10 +80,10 @@ pub(crate) fn rows(reader: &Caller, info: &Info, seen: &Seen, queue: usize) -> S
         }
     );
     if holders.is_empty() {
-        let span = columns(reader).len();
+        let columns = columns(reader).len();
         let _ = write!(
             rows,
-            "<tr>{head}<td colspan=\"{span}\" data-label=\"Holder\">–</td>{waiting}<td></td></tr>"
+            "<tr>{head}<td colspan=\"{columns}\" data-label=\"Holder\">–</td>{waiting}<td></td></tr>"
         );
     }
     let may_evict = reader.may(Verb::Evict, &info.name);
@@ -82,58 +93,66 @@ pub(crate) fn rows(reader: &Caller, info: &Info, seen: &Seen, queue: usize) -> S
         let _ = write!(
             rows,
             "<tr{}>{head}{}{waiting}<td>{action}</td></tr>",
-            if claim.is_overdue() { " class=\"overdue\"" } else { "" },
-            cells(reader, claim, seen.caller(&info.name, claim.token), at_micros)
+            if is_overdue(claim) { " class=\"overdue\"" } else { "" },
+            cells(reader, claim, seen.caller(&info.name, claim.token), at_micros, queue.is_none())
         );
     }
     rows.push_str("</tbody>");
     rows
 }
 
-fn cells(reader: &Caller, claim: &ClaimInfo, caller: Option<&str>, at_micros: u64) -> String {
+fn cells(
+    reader: &Caller,
+    claim: &ClaimInfo,
+    caller: Option<&str>,
+    at_micros: u64,
+    with_token: bool,
+) -> String {
     let mut held = passing(at_micros, claim.age);
     if claim.from_arrival {
         held.insert_str(0, "up to ");
     }
-    let badge = |held: &mut String, word: &str| {
+    let seen = Claim::from(claim);
+    for (_, word) in [(seen.overdue, "overdue"), (seen.evicted, "evicted")].iter().filter(|(is_it, _)| *is_it)
+    {
         let _ = write!(held, " <strong>{word}</strong>");
-    };
-    if claim.is_overdue() {
-        badge(&mut held, "overdue");
-    }
-    if claim.evicted {
-        badge(&mut held, "evicted");
     }
     if let Some(limit) = claim.max_hold {
-        let _ = write!(held, " <small>limit {}</small>", shown(limit));
+        let _ = write!(held, "<small>limit {}</small>", shown(limit));
     }
-    let seen = Claim::from(claim);
-    let mode = match claim.mode {
-        Mode::Exclusive => String::new(),
-        mode => format!(" <small>{mode}</small>"),
-    };
+    let mut holder = who(&seen, caller, with_token);
+    if let Some(reason) = &claim.reason {
+        let _ = write!(holder, "<small class=\"why\">{}</small>", named(reason));
+    }
+    if let Some(token) = seen.token.filter(|_| with_token) {
+        let _ = write!(holder, "<small>token <code>{token}</code></small>");
+    }
     let cells = [
         caller.map(named).unwrap_or_default(),
-        format!("{}{mode}", holder(&seen, caller)),
+        holder,
         held,
         claim.expires_in.map_or_else(|| "–".to_owned(), |time| left(at_micros, time, seen.token)),
-        seen.token.map_or_else(|| "–".to_owned(), |token| token.to_string()),
-        claim.reason.as_deref().map(named).unwrap_or_default(),
     ];
     let columns = columns(reader);
     let cells = cells.iter().skip(HOLDER.len() - columns.len()).zip(columns);
     cells.map(|(cell, column)| format!("<td data-label=\"{column}\">{cell}</td>")).collect()
 }
 
-fn waiters(info: &Info, at_micros: u64, shown: usize) -> String {
+fn waiters(info: &Info, at_micros: u64, shown: Option<usize>) -> String {
     let count = info.waiters().count();
     if count == 0 {
         return "–".to_owned();
     }
-    let mut queue = format!("<details><summary data-key=\"queue\">{count} waiting</summary><ol>");
+    let Some(shown) = shown else { return format!("<b>{count} waiting</b>") };
+    let mut queue =
+        format!("<details data-key=\"waiters\"><summary data-key=\"queue\">{count} waiting</summary><ol>");
     for claim in info.waiters().take(shown) {
         let waits = passing(at_micros, claim.age);
-        let _ = write!(queue, "<li>{} for {waits}</li>", holder(&Claim::from(claim), None));
+        let _ = write!(
+            queue,
+            "<li>{} <span class=\"num\">{waits}</span></li>",
+            who(&Claim::from(claim), None, false)
+        );
     }
     queue.push_str("</ol>");
     if count > shown {
@@ -148,20 +167,57 @@ fn action(info: &Info, claim: &ClaimInfo) -> String {
     let Some(token) = claim.token.filter(|_| !claim.evicted) else { return String::new() };
     let name = info.name.as_str();
     format!(
-        "<a href=\"evict?name={}&amp;token={token}\" data-key=\"evict-{token}\" aria-label=\"evict from {}\">evict</a>",
+        "<a class=\"evict\" href=\"evict?name={}&amp;token={token}\" aria-label=\"evict from {}\">Evict</a>",
         encoded(name),
         text(name)
     )
 }
 
-/// Returns the overdue holders of the locks that are shown.
-pub(crate) fn overdue<'a>(locks: impl Iterator<Item = &'a Info>, at_micros: u64, limit: usize) -> String {
-    let overdue = locks.flat_map(|info| info.holders().map(move |claim| (info, claim)));
-    let overdue = overdue.filter(|(_, claim)| claim.is_overdue()).take(limit);
-    let rows = overdue.map(|(info, claim)| {
-        let limit = claim.max_hold.unwrap_or(Duration::ZERO);
-        let held = passing(at_micros, claim.age);
-        vec![link(info.name.as_str()), holder(&Claim::from(claim), None), held, shown(limit)]
-    });
-    table("Overdue holders", &["Lock", "Holder", "Held for", "Limit"], rows)
+/// Returns the overdue holders and the long queues of the locks that are shown, with what to do about each.
+pub(crate) fn attention<'a>(
+    reader: &Caller,
+    locks: impl Iterator<Item = &'a Info> + Clone,
+    at_micros: u64,
+    limit: usize,
+) -> String {
+    let holders = locks.clone().flat_map(|info| info.holders().map(move |claim| (info, claim)));
+    let overdue: Vec<_> = holders.filter(|(_, claim)| is_overdue(claim)).collect();
+    let mut queues: Vec<(usize, &Info)> = locks.map(|info| (info.waiters().count(), info)).collect();
+    queues.retain(|(waiting, _)| *waiting >= LONG_QUEUE);
+    queues.sort_by_key(|(waiting, _)| std::cmp::Reverse(*waiting));
+    if overdue.is_empty() && queues.is_empty() {
+        return String::new();
+    }
+    let mut section = "<h2>Needs attention</h2><ul class=\"attention\">".to_owned();
+    for (info, claim) in overdue.iter().take(limit) {
+        let may_evict = reader.may(Verb::Evict, &info.name);
+        let waiting = match info.waiters().count() {
+            0 => String::new(),
+            waiting => format!("<span class=\"num\">{waiting} waiting</span>"),
+        };
+        let _ = write!(
+            section,
+            "<li class=\"bad\"><div>{}<span>{}</span>{waiting}{}</div>{}</li>",
+            link(info.name.as_str()),
+            who(&Claim::from(*claim), None, false),
+            if may_evict { action(info, claim) } else { String::new() },
+            advice(claim, at_micros, may_evict),
+        );
+    }
+    for (waiting, info) in queues.iter().take(limit) {
+        let _ = write!(section, "<li class=\"long\"><div>{}", link(info.name.as_str()));
+        let _ = write!(section, "<strong class=\"num\">{waiting} waiting</strong>");
+        if let Some(claim) = info.holders().next() {
+            let _ = write!(section, "<span>held by {}</span>", who(&Claim::from(claim), None, false));
+        }
+        section.push_str("</div></li>");
+    }
+    section.push_str("</ul>");
+    match (overdue.len() + queues.len()).saturating_sub(overdue.len().min(limit) + queues.len().min(limit)) {
+        0 => {}
+        more => {
+            let _ = write!(section, "<p>and {more} more</p>");
+        }
+    }
+    section
 }

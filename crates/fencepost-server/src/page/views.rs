@@ -44,8 +44,8 @@ struct Made {
     /// The locks that are shown, in their order.
     order: Vec<String>,
     sections: Vec<Section>,
-    /// The most waiters of a lock that are shown.
-    waiters: usize,
+    /// The most waiters of a lock that are shown. `None`: the page of a lock shows them elsewhere.
+    waiters: Option<usize>,
     runs: Option<Runs>,
 }
 
@@ -143,7 +143,7 @@ impl Made {
 fn text<'a>(
     reader: &Caller,
     seen: &Seen,
-    waiters: usize,
+    waiters: Option<usize>,
     order: &[String],
     changed: impl IntoIterator<Item = &'a String>,
     sections: impl IntoIterator<Item = &'a Section>,

@@ -123,3 +123,121 @@ async fn the_end_of_a_stream_that_released_nothing_is_exact() {
     let page = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it is shown as released");
     assert!(!page.contains("up to"), "{page}");
 }
+
+/// The page is small, because an operator opens it at night by a phone: all of it without what a proxy may compress.
+#[tokio::test]
+async fn a_page_of_100_locks_has_at_most_100_kb() {
+    let (router, _locks) = service().await;
+    let process = |host: u32| json!({ "host": format!("app-{host}.example"), "pid": 20_000 + host, "max_hold_ms": 3_600_000 });
+    for number in 0..100_u32 {
+        let body = json!({
+            "ttl": "1h", "holder": format!("cron@app-{number}.example/report"), "process": process(number),
+            "reason": format!("report of customer {number}"),
+        });
+        assert_eq!(acquire(&router, &format!("report/daily/{number:04}"), &body).await.0, StatusCode::OK);
+    }
+    let mut sizes = Vec::new();
+    for path in ["/", "/page.css", "/page.js"] {
+        let (status, body) = text(&router, get(path)).await;
+        assert_eq!(status, StatusCode::OK, "{path}");
+        if path == "/" {
+            assert_eq!(body.matches("<tbody data-lock=").count(), 100, "all are on the page");
+        }
+        sizes.push(body.len());
+    }
+    assert!(sizes.iter().sum::<usize>() <= 100_000, "HTML, CSS and script: {sizes:?} bytes");
+}
+
+/// A report is late, because a process on another host has its lock and was stopped. The text of the page is all that a reader has.
+#[tokio::test]
+async fn a_reader_of_the_page_learns_who_holds_a_late_report_up_and_what_to_do() {
+    let (router, locks) = service().await;
+    let body = |pid: u32, host: &str, limit: u64| {
+        json!({
+            "ttl": "1h", "wait": "1m", "holder": format!("cron@{host}/nightly-report"),
+            "process": { "host": host, "pid": pid, "max_hold_ms": limit },
+        })
+    };
+    // It reads no event after its grant, as a process that was stopped.
+    let mut stopped = Events::hold(&router, "report/nightly", &body(4711, "app-7", 1)).await;
+    stopped.next_of("granted").await;
+    let mut waits = Events::hold(&router, "report/nightly", &body(5120, "app-2", 3_600_000)).await;
+    waits.next_of("waiting").await;
+    let overdue = async {
+        loop {
+            let (_, page) = text(&router, get("/")).await;
+            if page.contains("Overdue") && page.contains("1 waiting") {
+                return page;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let page = tokio::time::timeout(Duration::from_secs(10), overdue).await.expect("it is overdue");
+    let first = plain(page.split_once("id=\"overdue\"").unwrap().1.split_once("</section>").unwrap().0);
+    let (_, of_lock) = text(&router, get("/?name=report%2Fnightly")).await;
+    let of_lock = plain(of_lock.split_once("<main").unwrap().1);
+    let since = locks.inspect("report/nightly").await.unwrap().holders().next().unwrap().since_micros;
+    let minute = Duration::from_secs(since / 1_000_000 / 60 * 60);
+    let minute = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + minute).to_string();
+    let minute = minute[..16].replace('T', " ");
+    for (place, text) in [("the head of all locks", &first), ("the page of the lock", &of_lock)] {
+        for part in [
+            "cron@app-7/nightly-report",
+            "pid 4711",
+            "host app-7",
+            "Overdue",
+            &minute,
+            "is stopped",
+            "evict it",
+            "waiting",
+        ] {
+            assert!(text.contains(part), "{part} in {place}: {text}");
+        }
+    }
+    assert!(first.contains("report/nightly"), "{first}");
+    let why = "cron@app-2/nightly-report on app-2 waits for";
+    assert!(
+        of_lock.contains(why) && of_lock.contains("because cron@app-7/nightly-report holds the lock"),
+        "{of_lock}"
+    );
+    drop(stopped);
+}
+
+/// Returns the text of HTML, as a reader sees it.
+fn plain(html: &str) -> String {
+    let parts = html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text));
+    parts.collect()
+}
+
+/// The page of a lock draws its grants, and says what it cannot know.
+#[tokio::test]
+async fn the_page_of_a_lock_is_a_timeline() {
+    let (router, locks) = service().await;
+    let held = locks.mutex("a").unwrap().try_lock().label("before the service").await.unwrap().unwrap();
+    let (_, page) = text(&router, get("/?name=a")).await;
+    // Its holder was granted before this copy watched, so what was before is not known.
+    for part in [
+        "not watched: other grants are not known",
+        "class=\"unseen\"",
+        "before the service",
+        "<svg class=\"lanes\"",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("Waiting times"), "how long it waited is not known: {page}");
+    let token = held.token();
+    assert!(page.contains(&format!("token <code>{token}</code>")), "{page}");
+    held.release().await.unwrap();
+    for holder in ["first", "second", "first"] {
+        let (_, held) = acquire(&router, "a", &json!({ "holder": holder })).await;
+        crate::kit::answer(&router, crate::kit::post("/v1/leases/release", &crate::kit::lease(&held))).await;
+    }
+    let (_, page) = text(&router, get("/?name=a")).await;
+    for part in
+        ["It is free", "Held last by", "Waiting times", "Who takes it most", "2×", "1×", "class=\"released\""]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let (_, all) = text(&router, get("/")).await;
+    assert!(!all.contains("token <code>"), "the token is on the page of the lock: {all}");
+}

@@ -90,15 +90,19 @@ fn pictures() {
     });
     browser.open(&url(&service, "/"));
     browser.until("return document.body.innerText.includes('Hot locks')");
-    browser.until(&format!("return {}?.querySelector('progress').hidden === false", rows("backup")));
-    for (name, scheme, width, height) in [
-        ("page-light", "light", 1200, 900),
-        ("page-dark", "dark", 1200, 900),
-        ("page-phone", "dark", 390, 844),
+    browser.until(&format!("return {}?.querySelector('progress') !== null", rows("backup")));
+    let sold = "/?name=stock%2Feu%2F4712";
+    for (name, path, scheme, width, height) in [
+        ("page-light", "/", "light", 1200, 900),
+        ("page-dark", "/", "dark", 1200, 900),
+        ("page-phone", "/", "dark", 390, 844),
+        ("lock-light", sold, "light", 1200, 900),
+        ("lock-phone", sold, "dark", 390, 844),
     ] {
         browser.scheme(scheme);
         browser.size(width, height);
-        browser.ask("document.querySelectorAll('details').forEach((queue) => queue.open = true)");
+        browser.open(&url(&service, path));
+        browser.until("return document.getElementById('live').textContent === 'Live'");
         let picture = browser.picture();
         assert!(picture.len() < 150_000, "{name}: {} bytes", picture.len());
         std::fs::write(folder.join(format!("{name}.png")), picture).unwrap();
