@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Holder, Info,
-    Listing, Memory, Name, Operator, Page, Removed, Renewal, Reply, Result, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Holder, How,
+    Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Reply, Request, Result, Session, Token,
 };
 use tokio::sync::Notify;
 
@@ -32,8 +32,8 @@ struct Slow {
     look: Duration,
 }
 
-struct EngineEntry {
-    entry: Box<dyn Entry>,
+struct EnginePlace {
+    entry: Entry,
     claim: Arc<Claim>,
     slow: Slow,
     sent: Arc<AtomicU32>,
@@ -48,13 +48,13 @@ impl Backend for Engine {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let entry = self.memory.enter(Arc::clone(&claim));
-        Box::new(EngineEntry { entry, claim, slow: self.slow, sent: Arc::clone(&self.sent) })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return entry;
+        }
+        let sent = Arc::clone(&self.sent);
+        Entry::new(Arc::clone(&claim), how, EnginePlace { entry, claim, slow: self.slow, sent })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -81,31 +81,31 @@ impl Operator for Engine {
     }
 }
 
-impl Entry for EngineEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(async {
+impl Place for EnginePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(async {
             self.sent.fetch_add(1, Ordering::SeqCst);
             // The request takes no time, its answer does.
-            let answer = if self.slow.fails { None } else { Some(self.entry.attempt().await) };
+            let answer = if self.slow.fails { None } else { Some(self.entry.ask().await) };
             pass(self.claim.runtime.clock(), self.slow.grant).await;
             answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Unreachable, "away").transient(true)))
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.entry.leave(how, again)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.entry.withdraw()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

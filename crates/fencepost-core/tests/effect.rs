@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Memory, Operator,
-    Removed, Renewal, Reply, Result,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, How, Leave, Left, Memory,
+    Operator, Place, Request, Result, Session,
 };
 
 /// All that it is asked takes effect, and the answers get lost: those to grants, or those to releases.
@@ -15,8 +15,8 @@ struct Lossy {
     grants: bool,
 }
 
-struct LossyEntry {
-    entry: Box<dyn Entry>,
+struct LossyPlace {
+    entry: Entry,
     grants: bool,
 }
 
@@ -29,12 +29,12 @@ impl Backend for Lossy {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(LossyEntry { entry: self.memory.enter(claim), grants: self.grants })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return entry;
+        }
+        Entry::new(claim, how, LossyPlace { entry, grants: self.grants })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -42,27 +42,27 @@ impl Backend for Lossy {
     }
 }
 
-impl Entry for LossyEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        let answer = self.entry.attempt();
-        if self.grants { Reply::ready(lost()) } else { answer }
+impl Place for LossyPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        let answer = self.entry.ask();
+        if self.grants { Request::ready(lost()) } else { answer }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        let answer = self.entry.leave(how, again);
+        if self.grants || how == Leave::Detach { answer } else { Request::ready(lost()) }
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        let answer = self.entry.withdraw();
-        if self.grants { answer } else { Reply::ready(lost()) }
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

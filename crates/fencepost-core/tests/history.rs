@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Client, ClientBuilder, Entry, Memory, Operator, Registry,
+    Backend, BackendUrl, Capabilities, Claim, Client, ClientBuilder, Entry, How, Memory, Operator, Registry,
     Reply, Result, Runtime,
 };
 
@@ -20,13 +20,9 @@ impl Backend for Forgetful {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        assert_eq!(claim.history, None, "it was never promised");
-        self.0.enter(claim)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.0.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        assert!(how == How::Attach || claim.history.is_none(), "it was never promised");
+        Arc::clone(&self.0).entry(claim, how)
     }
 
     fn operator(&self) -> &dyn Operator {

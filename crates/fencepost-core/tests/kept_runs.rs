@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Info, KeptRuns,
-    Listing, Memory, Name, Operator, Page, Record, RecordKind, RecordStore, Removed, Renewal, Reply, Result,
-    RunEnd, Runs, StoredRecord, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Found, How,
+    Info, KeptRuns, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
+    RecordStore, Reply, Request, Result, RunEnd, Runs, Session, StoredRecord, Token,
 };
 use tokio::sync::Notify;
 
@@ -116,38 +116,35 @@ struct Bare {
     forgets: Arc<AtomicBool>,
 }
 
-struct BareEntry {
-    inner: Box<dyn Entry>,
+struct BarePlace {
+    inner: Entry,
     forgets: Arc<AtomicBool>,
 }
 
-impl Entry for BareEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.inner.attempt()
+impl Place for BarePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.inner.ask()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.inner.renewal()
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        let forgets = self.forgets.load(Ordering::Relaxed) && how == Leave::Release;
+        let left = self.inner.leave(how, again);
+        if !forgets {
+            return left;
+        }
+        Request::drops(async move { left.await.map(|_| Found::Nothing.into()) })
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.inner.withdraw()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.inner.session(holds)
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        let (forgets, released) = (self.forgets.load(Ordering::Relaxed), self.inner.release());
-        Reply::coming(async move {
-            let removed = released.await?;
-            Ok(if forgets { Removed::Nothing } else { removed })
-        })
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.inner.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 }
 
@@ -156,13 +153,12 @@ impl Backend for Bare {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let (inner, forgets) = (self.memory.enter(claim), Arc::clone(&self.forgets));
-        Box::new(BareEntry { inner, forgets })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let inner = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return inner;
+        }
+        Entry::new(claim, how, BarePlace { inner, forgets: Arc::clone(&self.forgets) })
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Entry, Memory, Operator, Removed, Renewal,
-    Reply, Result,
+    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Entry, How, Leave, Left, Memory, Operator,
+    Place, Request, Session,
 };
 
 const LATE: Duration = Duration::from_millis(50);
@@ -23,8 +23,8 @@ struct Slow {
     left: Arc<AtomicUsize>,
 }
 
-struct SlowEntry {
-    entry: Box<dyn Entry>,
+struct SlowPlace {
+    entry: Entry,
     claim: Arc<Claim>,
     takes: Option<Duration>,
 }
@@ -34,12 +34,13 @@ impl Backend for Slow {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SlowEntry { entry: self.memory.enter(Arc::clone(&claim)), claim, takes: self.takes })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return entry;
+        }
+        let place = SlowPlace { entry, claim: Arc::clone(&claim), takes: self.takes };
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -51,30 +52,33 @@ impl Backend for Slow {
     }
 }
 
-impl Entry for SlowEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.entry.attempt()
+impl Place for SlowPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.entry.ask()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        let Some(takes) = self.takes else { return Reply::coming(pending()) };
-        Reply::coming(async move {
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if how == Leave::Detach {
+            return self.entry.leave(how, again);
+        }
+        let Some(takes) = self.takes else { return Request::drops(pending()) };
+        Request::drops(async move {
             let clock = self.claim.runtime.clock();
             clock.sleep_until(clock.now() + takes).await;
-            self.entry.withdraw().await
+            self.entry.leave(how, again).await
         })
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, Info, Listing,
-    Memory, MultiLock, Name, Operator, Page, Removed, Renewal, Reply, Result, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, How, Info,
+    Leave, Left, Listing, Memory, MultiLock, Name, Operator, Page, Place, Reply, Request, Result, Session,
+    Token,
 };
 
 const SOON: Duration = Duration::from_millis(50);
@@ -32,8 +33,8 @@ struct Engine {
     mute: Mute,
 }
 
-struct EngineEntry {
-    entry: Box<dyn Entry>,
+struct EnginePlace {
+    entry: Entry,
     claim: Arc<Claim>,
     asked: bool,
     mute: Mute,
@@ -44,13 +45,13 @@ impl Backend for Engine {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let entry = self.memory.enter(Arc::clone(&claim));
-        Box::new(EngineEntry { entry, claim, asked: false, mute: self.mute })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return entry;
+        }
+        let place = EnginePlace { entry, claim: Arc::clone(&claim), asked: false, mute: self.mute };
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -83,36 +84,39 @@ impl Operator for Engine {
     }
 }
 
-impl Entry for EngineEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for EnginePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         let asked = std::mem::replace(&mut self.asked, true);
         match self.mute {
-            Mute::Releases | Mute::Looks { .. } => self.entry.attempt(),
-            Mute::Later if !asked => self.entry.attempt(),
-            Mute::Attempts | Mute::Later => Reply::coming(pending()),
-            Mute::Slow => Reply::coming(async {
+            Mute::Releases | Mute::Looks { .. } => self.entry.ask(),
+            Mute::Later if !asked => self.entry.ask(),
+            Mute::Attempts | Mute::Later => Request::drops(pending()),
+            Mute::Slow => Request::drops(async {
                 let clock = self.claim.runtime.clock();
                 clock.sleep_until(clock.now() + SOON).await;
-                self.entry.attempt().await
+                self.entry.ask().await
             }),
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // It is always worth asking again.
-        if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_wait(cx) }
+        if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_news(cx) }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if self.mute == Mute::Releases && how != Leave::Detach {
+            return Request::drops(pending());
+        }
+        self.entry.leave(how, again)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        if self.mute == Mute::Releases { Reply::coming(pending()) } else { self.entry.withdraw() }
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Limit, Listing,
-    Name, Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Limit, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -64,12 +64,9 @@ impl Backend for EtcdBackend {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), EtcdPlace::new(&self.client, claim, false))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), EtcdPlace::new(&self.client, claim, true))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = EtcdPlace::new(&self.client, Arc::clone(&claim), how == How::Attach);
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

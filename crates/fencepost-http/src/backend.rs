@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, KeptRuns, Limit,
+    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Limit,
     Listing, Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
@@ -90,13 +90,8 @@ impl Backend for HttpBackend {
         self.capabilities.clone()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), HttpPlace::new(&self.client, claim))
-    }
-
-    /// Core does not call it, because no lease is detached.
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Entry::new(Arc::clone(&claim), how, HttpPlace::new(&self.client, claim))
     }
 
     fn operator(&self) -> &dyn Operator {

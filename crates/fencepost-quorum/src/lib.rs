@@ -21,9 +21,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimEntry, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, Info,
-    Listing, Mode, Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime,
-    Token, jitter,
+    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, How, Info, Listing,
+    Mode, Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
+    jitter,
 };
 
 use node::Node;
@@ -250,12 +250,9 @@ impl Backend for Quorum {
         all
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), QuorumPlace::new(&self.0, claim, false))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), QuorumPlace::new(&self.0, claim, true))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = QuorumPlace::new(&self.0, Arc::clone(&claim), how == How::Attach);
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

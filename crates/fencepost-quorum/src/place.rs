@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backoff, Claim, Cleanup, Error, ErrorKind, Leave, Left, Moment, Place, Request, Result, Session,
-    Token,
+    Attempt, Backoff, Claim, Error, ErrorKind, Leave, Left, Moment, Place, Request, Result, Session, Token,
 };
 
 use super::node_claim::{NodeClaim, NodeState};
@@ -131,7 +130,7 @@ impl QuorumPlace {
             // Both from before the first request is sent.
             let (sent, ttl) = (clock.now(), self.claim.ttl());
             if !self.ask(sent) {
-                self.dispose(Cleanup::Withdraw);
+                self.dispose(Leave::Withdraw);
                 return Ok(Attempt::Gone);
             }
             let late = sent + self.shared.patience;
@@ -160,7 +159,7 @@ impl QuorumPlace {
                         return Ok(Attempt::Blocked { again: Some(again) });
                     }
                     if self.stands == 0 {
-                        self.dispose(Cleanup::Withdraw);
+                        self.dispose(Leave::Withdraw);
                         return Ok(Attempt::Blocked { again: None });
                     }
                     clock.sleep_until(again).await;
@@ -247,7 +246,7 @@ impl QuorumPlace {
         let refused =
             |seat: &&mut NodeClaim| matches!(seat.standing, NodeState::Refused(_)) && !seat.is_away();
         seats.iter_mut().filter(refused).for_each(|seat| {
-            seat.retire(Cleanup::Withdraw);
+            seat.retire(Leave::Withdraw);
             seat.standing = NodeState::Gone;
         });
     }
@@ -268,7 +267,7 @@ impl QuorumPlace {
     fn undo(&mut self) {
         self.target = Token::default();
         for seat in self.seats().iter_mut().filter(|seat| matches!(seat.standing, NodeState::Won(_))) {
-            seat.retire(Cleanup::Withdraw);
+            seat.retire(Leave::Withdraw);
             seat.standing = NodeState::Gone;
         }
     }
@@ -322,8 +321,7 @@ impl Place for QuorumPlace {
 
     fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
         match how {
-            Leave::Withdraw => Request::drops(self.depart(Cleanup::Withdraw)),
-            Leave::Release => Request::drops(self.depart(Cleanup::Release)),
+            Leave::Withdraw | Leave::Release => Request::drops(self.depart(how)),
             Leave::Detach => Request::drops(self.cut_loose()),
         }
     }

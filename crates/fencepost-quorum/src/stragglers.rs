@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Effect, Runtime, clean_up_until};
+use fencepost_core::{Attempt, Effect, Runtime};
 
 use super::node_claim::{Answer, Straggler};
 
@@ -81,7 +81,7 @@ impl Straggler {
             match answer {
                 Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
                 Answer::Attempt(Err(error)) if error.effect() == Effect::None => node.failed(clock.now()),
-                _ => clean_up_until(entry, how, &clock, until).await,
+                _ => entry.clean_up_until(how, until).await,
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Cleanup, Error, Found, Left, Removed, Result, State};
+use fencepost_core::{Error, Found, Leave, Left, Removed, Result, State};
 
 use super::node_claim::{NodeClaim, NodeState};
 use super::place::QuorumPlace;
@@ -12,11 +12,11 @@ use super::place::QuorumPlace;
 const STRAGGLERS: Duration = Duration::from_millis(1);
 
 impl QuorumPlace {
-    pub(crate) fn dispose(&mut self, how: Cleanup) {
+    pub(crate) fn dispose(&mut self, how: Leave) {
         self.seats().iter_mut().for_each(|seat| seat.retire(how));
     }
 
-    pub(crate) async fn depart(&mut self, how: Cleanup) -> Result<Left> {
+    pub(crate) async fn depart(&mut self, how: Leave) -> Result<Left> {
         let now = self.shared.clock.now();
         let valid = self.grant.is_some() && !matches!(self.claim.validity.state(now), State::Lost(_));
         let need = self.shared.need;
@@ -120,7 +120,7 @@ impl QuorumPlace {
         for seat in self.seats().iter_mut() {
             // A slow node may still cut it loose: it ends with its lease. A claim that was never granted is withdrawn.
             if !matches!(seat.standing, NodeState::Won(_)) || !seat.is_found() {
-                seat.retire(Cleanup::Withdraw);
+                seat.retire(Leave::Withdraw);
             }
         }
         Ok(Found::There.into())

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, Info, Listing, Memory,
-    Name, Operator, Page, Reply, Result, Token,
+    Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, How, Info, Listing,
+    Memory, Name, Operator, Page, Reply, Result, Token,
 };
 use fencepost_quorum::Quorum;
 
@@ -30,12 +30,8 @@ impl Backend for Node {
         self.capabilities.clone()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.enter(claim)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Arc::clone(&self.memory).entry(claim, how)
     }
 
     fn operator(&self) -> &dyn Operator {

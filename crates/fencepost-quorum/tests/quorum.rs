@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Memory, Mode,
-    Name, Operator, Removed, Renewal, Reply, Result, Runtime, Spawner, Task, Vote, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, How, Leave,
+    Left, Memory, Mode, Name, Operator, Place, Removed, Request, Runtime, Session, Spawner, Task, Vote, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -64,11 +64,11 @@ async fn half_of_the_nodes_are_no_majority() {
         // Others have all nodes but half.
         let mut others = Vec::new();
         for (number, node) in nodes.iter().enumerate().skip(count / 2) {
-            let mut other = node.enter(claim(100 + number as u128, &runtime));
+            let mut other = Arc::clone(node).entry(claim(100 + number as u128, &runtime), How::Enter);
             assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
             others.push(other);
         }
-        let mut entry = quorum.enter(claim(1, &runtime));
+        let mut entry = Arc::clone(&quorum).entry(claim(1, &runtime), How::Enter);
         for _ in 0..10 {
             let answer = entry.attempt().await;
             let half = count / 2;
@@ -90,10 +90,10 @@ async fn a_token_is_one_that_a_majority_has_given() {
     // One node has given a token far above what the quorum proposes.
     let mut ahead = Arc::into_inner(claim(100, &runtime)).expect("nobody else has it");
     ahead.vote = Some(Box::new(Vote::new(0, 1 << 60)));
-    let mut other = nodes[0].enter(Arc::new(ahead));
+    let mut other = Arc::clone(&nodes[0]).entry(Arc::new(ahead), How::Enter);
     assert!(matches!(other.attempt().await, Ok(Attempt::Granted(_))));
     other.release().await.unwrap();
-    let mut entry = quorum.enter(claim(1, &runtime));
+    let mut entry = Arc::clone(&quorum).entry(claim(1, &runtime), How::Enter);
     let granted = async {
         loop {
             if let Ok(Attempt::Granted(grant)) = entry.attempt().await {
@@ -116,19 +116,19 @@ async fn a_token_is_one_that_a_majority_has_given() {
 #[tokio::test]
 async fn a_hint_wakes_once() {
     let (locks, quorum, runtime) = client(&nodes(3));
-    let enter = |id| quorum.enter(claim(id, &runtime));
-    let polled = |entry: &mut dyn Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()));
+    let enter = |id| Arc::clone(&quorum).entry(claim(id, &runtime), How::Enter);
+    let polled = |entry: &mut Entry| entry.poll_wait(&mut Context::from_waker(Waker::noop()));
     let (mut first, mut second, mut third) = (enter(1), enter(2), enter(3));
     assert!(matches!(first.attempt().await, Ok(Attempt::Granted(_))));
     assert!(matches!(second.attempt().await, Ok(Attempt::Blocked { .. })));
-    assert_eq!(polled(&mut *second), Poll::Pending);
+    assert_eq!(polled(&mut second), Poll::Pending);
     first.release().await.unwrap();
     assert!(matches!(third.attempt().await, Ok(Attempt::Granted(_))));
-    assert_eq!(polled(&mut *second), Poll::Ready(()), "it was free for a moment");
+    assert_eq!(polled(&mut second), Poll::Ready(()), "it was free for a moment");
     assert!(matches!(second.attempt().await, Ok(Attempt::Blocked { .. })));
-    assert_eq!(polled(&mut *second), Poll::Pending, "it asked, and nothing has happened since");
+    assert_eq!(polled(&mut second), Poll::Pending, "it asked, and nothing has happened since");
     third.release().await.unwrap();
-    assert_eq!(polled(&mut *second), Poll::Ready(()));
+    assert_eq!(polled(&mut second), Poll::Ready(()));
     assert!(matches!(second.attempt().await, Ok(Attempt::Granted(_))));
     second.release().await.unwrap();
     locks.close().await;
@@ -163,8 +163,8 @@ struct Slow {
     asked: Arc<AtomicU32>,
 }
 
-struct SlowEntry {
-    entry: Box<dyn Entry>,
+struct SlowPlace {
+    entry: Entry,
     slow: Slow,
 }
 
@@ -173,12 +173,9 @@ impl Backend for Slow {
         self.node.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(SlowEntry { entry: self.node.enter(claim), slow: self.clone() })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.node.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.node).entry(Arc::clone(&claim), how);
+        Entry::new(claim, how, SlowPlace { entry, slow: (*self).clone() })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -186,22 +183,21 @@ impl Backend for Slow {
     }
 }
 
-impl Entry for SlowEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.entry.attempt()
+impl Place for SlowPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.entry.ask()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(async {
-            let left = self.entry.withdraw().await;
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if how == Leave::Detach {
+            return self.entry.leave(how, again);
+        }
+        Request::drops(async move {
+            let left = self.entry.leave(how, again).await;
             self.slow.asked.fetch_add(1, Ordering::SeqCst);
             if self.slow.mute {
                 return poll_fn(|_| Poll::Pending).await;
@@ -211,8 +207,12 @@ impl Entry for SlowEntry {
         })
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 
@@ -237,9 +237,9 @@ async fn a_release_waits_for_a_majority_once_it_is_sent_everywhere() {
         Arc::new(Slow { node, clock, mute: number < 2, asked }) as Arc<dyn Backend>
     };
     let nodes = nodes(5).into_iter().enumerate().map(slow).collect();
-    let quorum = Quorum::new("quorum", nodes, clock.clone()).unwrap();
+    let quorum = Arc::new(Quorum::new("quorum", nodes, clock.clone()).unwrap());
     for cycle in 1..=100 {
-        let mut entry = quorum.enter(claim(cycle.into(), &runtime));
+        let mut entry = Arc::clone(&quorum).entry(claim(cycle.into(), &runtime), How::Enter);
         assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
         let left = tokio::time::timeout(Duration::from_secs(20), entry.release()).await;
         assert_eq!(left.expect("a majority has answered").unwrap(), Removed::Released);

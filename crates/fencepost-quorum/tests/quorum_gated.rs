@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, Info,
-    Listing, Memory, Mode, Name, Operator, Page, Removed, Renewal, Reply, Result, Runtime, Spawner, Task,
-    Token, Vote, Want, margin,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, How, Info,
+    Leave, Left, Listing, Memory, Mode, Name, Operator, Page, Place, Reply, Request, Result, Runtime,
+    Session, Spawner, Task, Token, Turn, Vote, Want, margin,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::Semaphore;
@@ -34,14 +34,10 @@ impl Gated {
     fn new(attempts: bool, detaches: bool) -> Gated {
         Gated { node: Memory::new(), attempts: gate(attempts), detaches: gate(detaches) }
     }
-
-    fn entry(&self, entry: Box<dyn Entry>) -> Box<dyn Entry> {
-        Box::new(GatedEntry { entry, gated: self.clone() })
-    }
 }
 
-struct GatedEntry {
-    entry: Box<dyn Entry>,
+struct GatedPlace {
+    entry: Entry,
     gated: Gated,
 }
 
@@ -50,12 +46,9 @@ impl Backend for Gated {
         self.node.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(self.node.enter(claim))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(self.node.attach(claim))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.node).entry(Arc::clone(&claim), how);
+        Entry::new(claim, how, GatedPlace { entry, gated: (*self).clone() })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -80,36 +73,39 @@ impl Operator for Gated {
     }
 }
 
-impl Entry for GatedEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(async {
+impl Place for GatedPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(async {
             let _through = self.gated.attempts.acquire().await;
-            self.entry.attempt().await
+            self.entry.ask().await
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.renewal()
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.entry.withdraw()
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.entry.raise(to)
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            let done = self.entry.detach().await;
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if how != Leave::Detach {
+            return self.entry.leave(Leave::Withdraw, again);
+        }
+        Request::drops(async move {
+            let done = self.entry.leave(how, again).await;
             let _through = self.gated.detaches.acquire().await;
             done
         })
+    }
+
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
+    }
+
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.entry.turn(to)
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 
@@ -175,7 +171,7 @@ async fn a_node_that_hangs_is_not_waited_for_alone() {
     let clock = runtime.clock();
     let nodes = [Gated::new(false, true), Gated::new(true, true), Gated::new(true, true)];
     let quorum = quorum(&nodes, clock);
-    let enter = |id| quorum.enter(claim(id, &runtime));
+    let enter = |id| Arc::clone(&quorum).entry(claim(id, &runtime), How::Enter);
     let mut entries = [enter(1), enter(2), enter(3), enter(4)];
     let [holder, first, second, third] = &mut entries;
     assert!(matches!(answer(holder.attempt()).await, Ok(Attempt::Granted(_))));
@@ -221,13 +217,13 @@ async fn a_lease_that_is_attached_and_extended_is_renewed_still() {
     let clock = runtime.clock();
     let nodes = [(); 3].map(|()| Gated::new(true, true));
     let quorum = quorum(&nodes, clock);
-    let mut held = quorum.enter(claim(7, &runtime));
+    let mut held = Arc::clone(&quorum).entry(claim(7, &runtime), How::Enter);
     assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
     answer(held.detach()).await.unwrap();
-    let mut attached = quorum.attach(claim(7, &runtime));
+    let mut attached = Arc::clone(&quorum).entry(claim(7, &runtime), How::Attach);
     assert!(matches!(answer(attached.attempt()).await, Ok(Attempt::Granted(_))));
     let renewal = attached.renewal().expect("it is renewed");
-    let mut extended = quorum.attach(claim(7, &runtime));
+    let mut extended = Arc::clone(&quorum).entry(claim(7, &runtime), How::Attach);
     assert!(matches!(answer(extended.attempt()).await, Ok(Attempt::Granted(_))));
     drop(extended);
     clock.advance_to(clock.now() + TTL / 2);
@@ -243,13 +239,13 @@ async fn a_lease_that_a_silent_node_may_have_is_not_called_lost() {
     let clock = runtime.clock();
     let nodes = [Gated::new(true, true), Gated::new(true, true), Gated::new(false, true)];
     let quorum = quorum(&nodes, clock);
-    let mut held = quorum.enter(claim(7, &runtime));
+    let mut held = Arc::clone(&quorum).entry(claim(7, &runtime), How::Enter);
     assert!(matches!(answer(held.attempt()).await, Ok(Attempt::Granted(_))));
     answer(held.detach()).await.unwrap();
     nodes[1].attempts.forget_permits(Semaphore::MAX_PERMITS);
     // The first request, which nobody polls any more, takes one of them.
     nodes[2].attempts.add_permits(2);
-    let mut attached = quorum.attach(claim(7, &runtime));
+    let mut attached = Arc::clone(&quorum).entry(claim(7, &runtime), How::Attach);
     {
         let mut asking = pin!(attached.attempt());
         assert!(poll(asking.as_mut()).is_pending());
@@ -271,13 +267,13 @@ async fn a_lease_that_is_attached_has_the_token_of_its_majority() {
         let mut seat = Arc::into_inner(claim(7, &runtime)).expect("nobody else has it");
         seat.id = seat.id.derive(number as u32);
         seat.vote = Some(Box::new(Vote::new(0, given(number))));
-        let mut entry = node.node.enter(Arc::new(seat));
+        let mut entry = Arc::clone(&node.node).entry(Arc::new(seat), How::Enter);
         let Ok(Attempt::Granted(grant)) = entry.attempt().await else { panic!("it is free") };
         assert_eq!(grant, Token::new(given(number)));
         entry.detach().await.unwrap();
     }
     let quorum = quorum(&nodes, runtime.clock());
-    let mut attached = quorum.attach(claim(7, &runtime));
+    let mut attached = Arc::clone(&quorum).entry(claim(7, &runtime), How::Attach);
     let mut asking = pin!(attached.attempt());
     assert!(poll(asking.as_mut()).is_pending(), "three nodes do not agree");
     nodes[1..3].iter().for_each(|node| node.attempts.add_permits(1));
@@ -293,7 +289,7 @@ async fn a_grant_counts_from_before_the_nodes_are_asked() {
     let nodes = [(); 3].map(|()| Gated::new(false, true));
     let quorum = quorum(&nodes, clock);
     let (claim, sent) = (claim(7, &runtime), clock.now());
-    let mut entry = quorum.enter(Arc::clone(&claim));
+    let mut entry = Arc::clone(&quorum).entry(Arc::clone(&claim), How::Enter);
     let mut asking = pin!(entry.attempt());
     assert!(poll(asking.as_mut()).is_pending());
     clock.advance_to(sent + Quorum::PATIENCE / 2);

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
+    Page, Reply, Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::client::RedisClient;
@@ -80,13 +80,6 @@ pub(crate) struct RedisBackend {
     pub(crate) client: Arc<RedisClient>,
 }
 
-impl RedisBackend {
-    fn entry(&self, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        let place = RedisPlace::new(&self.client, Arc::clone(&claim), attached);
-        if attached { ClaimEntry::attach(claim, place) } else { ClaimEntry::enter(claim, place) }
-    }
-}
-
 impl Backend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::full(ENGINE);
@@ -97,12 +90,9 @@ impl Backend for RedisBackend {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(claim, false)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(claim, true)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = RedisPlace::new(&self.client, Arc::clone(&claim), how == How::Attach);
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Backoff, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Listing,
-    Name, Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::records::SqliteRecords;
@@ -74,12 +74,9 @@ impl Backend for SqliteBackend {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), self.place(claim, false))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), self.place(claim, true))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = self.place(Arc::clone(&claim), how == How::Attach);
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -3,8 +3,8 @@
 use crate::sim::Rng;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, Operator, Removed, Renewal, Reply,
-    Session, Token,
+    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, How, Leave, Left, Operator, Place,
+    Reply, Request, Session, Turn,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -106,10 +106,6 @@ impl Chaos {
     pub fn cut(&self, cut: bool) {
         self.plan.cut.store(cut, Ordering::SeqCst);
     }
-
-    fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
-        Box::new(Troubled { inner, plan: self.plan.clone() })
-    }
 }
 
 impl Dice {
@@ -165,12 +161,12 @@ fn silence() -> Error {
 
 /// Sends a request with its fault. This is a macro because each `$send` borrows the entry again.
 macro_rules! troubled {
-    ($plan:expr, $again:expr, $send:expr) => {{
+    ($plan:expr, $again:expr, $send:expr, $coming:path) => {{
         match $plan.roll() {
             None => $send,
             Some(fate) => {
                 let plan = $plan.clone();
-                Reply::coming(async move {
+                $coming(async move {
                     plan.sleep(fate.before).await;
                     if fate.lost {
                         plan.sleep(fate.after).await;
@@ -194,12 +190,9 @@ impl Backend for Chaos {
         self.inner.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.enter(claim))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.attach(claim))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let inner = Arc::clone(&self.inner).entry(Arc::clone(&claim), how);
+        Entry::new(claim, how, Troubled { inner, plan: self.plan.clone() })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -224,54 +217,39 @@ impl Backend for Chaos {
 }
 
 struct Troubled {
-    inner: Box<dyn Entry>,
+    inner: Entry,
     plan: Arc<Dice>,
 }
 
-impl Entry for Troubled {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
+impl Place for Troubled {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         // A network repeats requests. It does not repeat a request that the client knows to be over.
         let again = |answer: &Result<Attempt, Error>| !matches!(answer, Ok(Attempt::Gone) | Err(_));
-        troubled!(self.plan, again, self.inner.attempt())
+        troubled!(self.plan, again, self.inner.ask(), Request::drops)
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.plan.chance(self.plan.odds.idle_wake) {
             return Poll::Ready(());
         }
-        self.inner.poll_wait(cx)
+        self.inner.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.inner.renewal()?;
-        Some(Renewal {
-            claim,
-            session: Arc::new(TroubledSession { inner: session, plan: self.plan.clone() }),
-        })
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        troubled!(self.plan, Result::is_ok, self.inner.leave(how, again), Request::drops)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.withdraw())
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let inner = self.inner.session(holds)?;
+        Some(Arc::new(TroubledSession { inner, plan: self.plan.clone() }))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.release())
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        troubled!(self.plan, Result::is_ok, self.inner.turn(to), Request::drops)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.detach())
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<(), Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.raise(to))
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.upgrade(join))
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
-        troubled!(self.plan, Result::is_ok, self.inner.downgrade(token))
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
@@ -299,6 +277,6 @@ impl Session for TroubledSession {
                 Err(silence())
             });
         }
-        troubled!(self.plan, Result::is_ok, self.inner.renew(due))
+        troubled!(self.plan, Result::is_ok, self.inner.renew(due), Reply::coming)
     }
 }

@@ -7,8 +7,8 @@
 use crate::history::{Key, Recorder, What};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, Moment, Operator, Removed, Renewal, Reply,
-    Session, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, How, Leave, Left, Moment, Operator, Place,
+    Reply, Request, Session, Turn,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -50,14 +50,6 @@ impl Witness {
     pub fn new(inner: Arc<dyn Backend>, recorder: Recorder) -> Witness {
         Witness { inner, seen: Arc::new(Seen { recorder, keys: Mutex::default() }) }
     }
-
-    fn wrap(&self, inner: Box<dyn Entry>, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let key = CURRENT.get();
-        if let Some(key) = key {
-            self.seen.keys().insert(claim.id, key);
-        }
-        Box::new(Witnessed { inner, claim, key, seen: self.seen.clone() })
-    }
 }
 
 impl Seen {
@@ -79,12 +71,14 @@ impl Backend for Witness {
         self.inner.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.enter(claim.clone()), claim)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.attach(claim.clone()), claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let inner = Arc::clone(&self.inner).entry(claim.clone(), how);
+        let key = CURRENT.get();
+        if let Some(key) = key {
+            self.seen.keys().insert(claim.id, key);
+        }
+        let place = Witnessed { inner, claim: claim.clone(), key, seen: self.seen.clone() };
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -105,7 +99,7 @@ impl Backend for Witness {
 }
 
 struct Witnessed {
-    inner: Box<dyn Entry>,
+    inner: Entry,
     claim: Arc<Claim>,
     key: Option<Key>,
     seen: Arc<Seen>,
@@ -126,9 +120,9 @@ fn looked_at<'a, T: Send + 'a>(reply: Reply<'a, T>, look: impl Fn(&T) + Send + '
     }
 }
 
-impl Entry for Witnessed {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
-        let Some(key) = self.key else { return self.inner.attempt() };
+impl Place for Witnessed {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        let Some(key) = self.key else { return self.inner.ask() };
         let (seen, claim) = (&self.seen, &self.claim);
         let sent = claim.runtime.clock().now();
         let answer = self.inner.attempt();
@@ -139,49 +133,35 @@ impl Entry for Witnessed {
             Ok(Attempt::Gone | Attempt::Granted(_)) => seen.recorder.record(key, What::Unseated),
             _ => {}
         };
-        looked_at(answer, look)
+        looked_at(answer, look).into()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.inner.renewal()?;
-        Some(Renewal {
-            claim,
-            session: Arc::new(WitnessedSession { inner: session, seen: self.seen.clone() }),
-        })
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.inner.leave(how, again)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        self.inner.withdraw()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let inner = self.inner.session(holds)?;
+        Some(Arc::new(WitnessedSession { inner, seen: self.seen.clone() }))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        self.inner.release()
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
-        self.inner.detach()
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<(), Error>> {
-        self.inner.raise(to)
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        let Turn::Exclusive { join } = to else { return self.inner.turn(to) };
         let (seen, key) = (&self.seen, self.key);
         let look = move |answer: &Result<Attempt, Error>| {
             if let (Ok(Attempt::Blocked { .. }), Some(key), true) = (answer, key, join) {
                 seen.recorder.record(key, What::Marked);
             }
         };
-        looked_at(self.inner.upgrade(join), look)
+        looked_at(self.inner.upgrade(join), look).into()
     }
 
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
-        self.inner.downgrade(token)
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

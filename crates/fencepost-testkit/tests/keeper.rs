@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Guard, Memory, Moment, Operator,
-    Removed, Renewal, Reply, Result, Runtime, Session, State,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Guard, How, Leave, Left, Memory,
+    Moment, Operator, Place, Reply, Request, Result, Runtime, Session, State,
 };
 use fencepost_testkit::sim::{Executor, Ran};
 
@@ -34,52 +34,42 @@ struct Shard {
     log: Arc<Log>,
 }
 
-struct ShardEntry {
-    inner: Box<dyn Entry>,
+struct ShardPlace {
+    letter: u8,
+    inner: Entry,
     log: Arc<Log>,
-}
-
-impl Shards {
-    fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
-        Box::new(ShardEntry { inner, log: Arc::clone(&self.log) })
-    }
 }
 
 impl Backend for Shards {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.enter(claim))
-    }
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.attach(claim))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let inner = Arc::clone(&self.inner).entry(Arc::clone(&claim), how);
+        let letter = claim.want().name.as_str().as_bytes()[0];
+        Entry::new(claim, how, ShardPlace { letter, inner, log: Arc::clone(&self.log) })
     }
     fn operator(&self) -> &dyn Operator {
         self.inner.operator()
     }
 }
 
-impl Entry for ShardEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.inner.attempt()
+impl Place for ShardPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.inner.ask()
     }
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_news(cx)
     }
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.inner.renewal()?;
-        let letter = claim.want().name.as_str().as_bytes()[0];
-        Some(Renewal {
-            claim,
-            session: Arc::new(Shard { letter, inner: session, log: Arc::clone(&self.log) }),
-        })
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.inner.leave(how, again)
     }
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.inner.withdraw()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let (letter, inner) = (self.letter, self.inner.session(holds)?);
+        Some(Arc::new(Shard { letter, inner, log: Arc::clone(&self.log) }))
     }
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.inner.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The limit on claims that wait at the engine: their number, their order, and their answers.
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Client, Entry, Guard, Limit, Memory, Name, Operator, Reply, Result,
+    Backend, Capabilities, Claim, Client, Entry, Guard, How, Limit, Memory, Name, Operator, Reply, Result,
 };
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::wait::{all_along, eventually};
@@ -169,12 +169,10 @@ impl Backend for Slow {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.inner.enter(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Arc::clone(&self.inner).entry(claim, how)
     }
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.inner.attach(claim)
-    }
+
     fn operator(&self) -> &dyn Operator {
         self.inner.operator()
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimEntry, Entry, Eviction, Info, KeptRuns, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
+    Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::claim::records::ZooRecords;
@@ -55,13 +55,8 @@ impl Backend for ZooBackend {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), ZooPlace::new(&self.client, claim))
-    }
-
-    /// Core does not call it, because no grant outlives its session.
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Entry::new(Arc::clone(&claim), how, ZooPlace::new(&self.client, claim))
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -1,6 +1,7 @@
 //! The request that a claim repeats.
 
-use crate::backend::{Attempt, Entry, Reply};
+use crate::backend::{Attempt, Reply};
+use crate::entry::Entry;
 use crate::error::Result;
 use crate::token::Token;
 
@@ -15,7 +16,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    pub(super) fn send(self, entry: &mut dyn Entry, join: bool) -> Reply<'_, Result<Attempt>> {
+    pub(super) fn send(self, entry: &mut Entry, join: bool) -> Reply<'_, Result<Attempt>> {
         match self {
             Ask::Grant => entry.attempt(),
             Ask::Upgrade { .. } => entry.upgrade(join),

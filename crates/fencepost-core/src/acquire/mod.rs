@@ -99,7 +99,6 @@ impl Single<'_> {
                     }
                 }
                 Waited::Busy => {
-                    owned.leave_nothing();
                     return Ok(Outcome::Busy);
                 }
                 Waited::Gone => {}

@@ -77,7 +77,6 @@ pub struct Claim {
     pub(crate) degraded: Mark,
     record: OnceLock<String>,
     reported: OnceLock<(i32, RunEnd)>,
-    released: AtomicBool,
     leaving: AtomicBool,
     ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
@@ -111,7 +110,6 @@ impl Claim {
             degraded: Mark::default(),
             record: OnceLock::new(),
             reported: OnceLock::new(),
-            released: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
@@ -166,16 +164,6 @@ impl Claim {
         self.reported.get().copied()
     }
 
-    /// Its holder calls for its release: the work is done.
-    pub(crate) fn set_released(&self) {
-        self.released.store(true, Ordering::Release);
-    }
-
-    /// Returns whether its holder released it while it was valid. `false`: its guard was dropped, or was lost before the release.
-    pub fn is_released(&self) -> bool {
-        self.released.load(Ordering::Acquire)
-    }
-
     /// Its entry leaves the engine.
     pub(crate) fn set_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
@@ -215,9 +203,6 @@ impl Claim {
 
     /// Takes over how the work of `outer` ended, whose [part](Claim::part) this is.
     pub(crate) fn end_as(&self, outer: &Claim) {
-        if outer.is_released() {
-            self.set_released();
-        }
         if let Some((exit_code, end)) = outer.reported() {
             self.report(exit_code, end);
         }

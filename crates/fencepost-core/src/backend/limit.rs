@@ -10,10 +10,11 @@ use std::time::Duration;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Backend, Entry, Operator, Removed, Renewal, Reply, Session};
-use crate::error::Result;
+use crate::backend::{Attempt, Backend, Operator, Removed, Reply, Session};
+use crate::entry::Entry;
+use crate::entry::place::{How, Leave, Left, Place, Request, Turn};
+use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::token::Token;
 
 /// A claim that waits here learns within a third of that time that the engine fails.
 const REACH: Duration = Duration::from_secs(30);
@@ -68,11 +69,6 @@ impl Limit {
         let waits = Arc::new(Waits { inner: Arc::clone(&inner) });
         Limit { inner, queues, waits }
     }
-
-    fn entry(&self, claim: Arc<Claim>, inner: Box<dyn Entry>, at: At) -> Box<dyn Entry> {
-        let (queues, waits) = (Arc::clone(&self.queues), Arc::clone(&self.waits));
-        Box::new(LimitEntry { place: LimitPlace { claim, queues, at }, waits, inner })
-    }
 }
 
 impl Queues {
@@ -122,12 +118,14 @@ impl Backend for Limit {
         self.inner.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(Arc::clone(&claim), self.inner.enter(claim), At::Outside)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.inner.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let inner = Arc::clone(&self.inner).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return inner;
+        }
+        let (queues, waits) = (Arc::clone(&self.queues), Arc::clone(&self.waits));
+        let turn = LimitTurn { claim: Arc::clone(&claim), queues, at: At::Outside };
+        Entry::new(claim, how, LimitPlace { turn, waits, inner })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -164,14 +162,14 @@ enum At {
     Through,
 }
 
-/// A claim's place here. Its drop leaves it: the entry is dropped when the engine has nothing of the claim any more.
-struct LimitPlace {
+/// A claim's turn here. Its drop leaves the queue: it is dropped when the engine has nothing of the claim any more.
+struct LimitTurn {
     claim: Arc<Claim>,
     queues: Arc<Queues>,
     at: At,
 }
 
-impl LimitPlace {
+impl LimitTurn {
     fn exclusive(&self) -> bool {
         self.claim.want().mode == Mode::Exclusive
     }
@@ -229,54 +227,54 @@ impl LimitPlace {
         }
     }
 
-    fn hear(&mut self, answer: Option<&Result<Attempt>>) {
+    fn hear(&mut self, answer: &Result<Attempt>) {
         match answer {
-            Some(Ok(Attempt::Granted(_) | Attempt::Gone)) => self.leave(),
-            Some(Ok(Attempt::Blocked { .. })) => self.answered(),
+            Ok(Attempt::Granted(_) | Attempt::Gone) => self.leave(),
+            Ok(Attempt::Blocked { .. }) => self.answered(),
             // Asked again, it keeps its place.
-            Some(Err(_)) | None => {}
+            Err(_) => {}
         }
     }
 }
 
-impl Drop for LimitPlace {
+impl Drop for LimitTurn {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-struct LimitEntry {
-    place: LimitPlace,
+struct LimitPlace {
+    turn: LimitTurn,
     waits: Arc<Waits>,
-    inner: Box<dyn Entry>,
+    inner: Entry,
 }
 
-impl Entry for LimitEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        let claim = &self.place.claim;
+impl Place for LimitPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        let claim = &self.turn.claim;
         let (now, ttl) = (claim.runtime.clock().now(), claim.ttl().min(REACH));
-        if !self.place.pass() {
-            self.place.claim.validity.waiting(now, ttl);
-            return Reply::ready(Ok(Attempt::Blocked { again: None }));
+        if !self.turn.pass() {
+            self.turn.claim.validity.waiting(now, ttl);
+            return Request::ready(Ok(Attempt::Blocked { again: None }));
         }
-        let (place, reply) = (&mut self.place, self.inner.attempt());
-        match reply {
-            reply if place.at == At::Through => reply,
-            Reply::Ready(answer) => {
-                place.hear(answer.as_ref());
-                Reply::Ready(answer)
+        let (turn, request) = (&mut self.turn, self.inner.ask());
+        match request {
+            request if turn.at == At::Through => request,
+            Request::Ready(answer) => {
+                turn.hear(&answer);
+                Request::Ready(answer)
             }
-            coming => Reply::coming(async move {
+            coming => Request::drops(async move {
                 let answer = coming.await;
-                place.hear(Some(&answer));
+                turn.hear(&answer);
                 answer
             }),
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let At::Waiting(number) = self.place.at else { return self.inner.poll_wait(cx) };
-        self.place.on(|queue| match queue.waiting.get_mut(&number) {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let At::Waiting(number) = self.turn.at else { return self.inner.poll_news(cx) };
+        self.turn.on(|queue| match queue.waiting.get_mut(&number) {
             Some(waker) => {
                 *waker = Some(cx.waker().clone());
                 Poll::Pending
@@ -285,44 +283,33 @@ impl Entry for LimitEntry {
         })
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        match self.place.at {
-            At::Waiting(_) => {
-                let session = Arc::<Waits>::clone(&self.waits);
-                Some(Renewal { claim: Arc::clone(&self.place.claim), session })
-            }
-            _ => self.inner.renewal(),
-        }
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        if let At::Waiting(_) = self.place.at {
-            self.place.leave();
-            return Reply::ready(Ok(Removed::Withdrawn));
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if let At::Waiting(_) = self.turn.at {
+            self.turn.leave();
+            return Request::ready(Ok(Removed::Withdrawn.into()));
         }
         // Those behind it need not wait for the answer.
-        self.place.answered();
-        self.inner.withdraw()
+        self.turn.answered();
+        self.inner.leave(how, again)
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        self.inner.release()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        match self.turn.at {
+            At::Waiting(_) => Some(Arc::<Waits>::clone(&self.waits)),
+            _ => self.inner.session(holds),
+        }
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.inner.detach()
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.inner.turn(to)
     }
 
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.inner.raise(to)
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        self.inner.upgrade(join)
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        self.inner.downgrade(token)
+    fn why_silent(&self) -> Option<Error> {
+        self.inner.why_silent()
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

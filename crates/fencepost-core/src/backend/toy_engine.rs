@@ -2,13 +2,13 @@
 
 use fencepost_core::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimEntry, ClaimId, Entry, Found, Leave, Left, Loss, Moment,
-    Name, Operator, Place, Reply, Request, Result, Session, Token,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Found, How, Leave, Left, Loss, Moment, Name,
+    Operator, Place, Reply, Request, Result, Session, Token,
 };
 
 /// How long a waiter pauses between two attempts.
@@ -25,13 +25,12 @@ struct Row {
 /// The engine: one table of names.
 pub(crate) struct Toy {
     rows: Mutex<HashMap<Name, Row>>,
-    me: Weak<Toy>,
 }
 
 impl Toy {
     /// Makes an empty engine.
     pub(crate) fn open() -> Arc<Toy> {
-        Arc::new_cyclic(|me| Toy { rows: Mutex::default(), me: me.clone() })
+        Arc::new(Toy { rows: Mutex::default() })
     }
 
     fn rows(&self) -> MutexGuard<'_, HashMap<Name, Row>> {
@@ -49,13 +48,8 @@ impl Backend for Toy {
         toy
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let toy = self.me.upgrade().expect("the caller holds the engine");
-        ClaimEntry::enter(Arc::clone(&claim), ToyPlace { toy, claim })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Entry::new(Arc::clone(&claim), how, ToyPlace { toy: self, claim })
     }
 
     fn operator(&self) -> &dyn Operator {

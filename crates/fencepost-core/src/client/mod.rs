@@ -21,6 +21,7 @@ use crate::backend::claim::{Claim, Want};
 use crate::backend::records::Records;
 use crate::backend::{Attempt, Removed};
 use crate::client::handle::Handle;
+use crate::entry::place::How;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
@@ -206,7 +207,7 @@ impl Client {
     pub async fn extend(&self, lease: &DetachedLease, ttl: Duration) -> Result<DetachedLease> {
         self.client.check_ttl(ttl)?;
         let claim = Arc::new(self.leased(lease, ttl, false)?);
-        let mut entry = self.client.backend.attach(Arc::clone(&claim));
+        let mut entry = Arc::clone(&self.client.backend).entry(Arc::clone(&claim), How::Attach);
         // The entry is let go as it is: it owns nothing, the lease does.
         match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
             Attempt::Granted(token) => Ok(lease.extended(token, ttl)),

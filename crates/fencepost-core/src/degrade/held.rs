@@ -38,7 +38,7 @@ pub(super) struct HeldPart {
 
 impl HeldPart {
     pub(super) fn of(part: &Part) -> HeldPart {
-        HeldPart { role: part.role, claim: Arc::clone(&part.claim), renewal: part.renewal() }
+        HeldPart { role: part.role, claim: Arc::clone(part.claim()), renewal: part.entry.renewal() }
     }
 
     /// Returns when the last request was sent that has confirmed it.

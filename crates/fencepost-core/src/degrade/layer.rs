@@ -13,8 +13,9 @@ use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary};
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
-use crate::backend::{Backend, Entry, Operator, Reply};
-use crate::entry::ClaimEntry;
+use crate::backend::{Backend, Operator, Reply};
+use crate::entry::Entry;
+use crate::entry::place::How;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -121,14 +122,9 @@ impl Backend for DegradeLayer {
         all
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
         let place = DegradePlace::new(&self.engines, &self.all, self.max_ttl, Arc::clone(&claim));
-        ClaimEntry::enter(claim, place)
-    }
-
-    /// Core does not call it, because no lease is detached.
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.enter(claim)
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -18,7 +18,6 @@ use crate::backend::degraded::Degraded;
 use crate::backend::{Attempt, Removed, Reply, Session};
 use crate::entry::place::{Leave, Left, Place, Request};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::cleanup::Cleanup;
 use crate::telemetry;
 use crate::time::Moment;
 use crate::token::Token;
@@ -123,7 +122,7 @@ impl DegradePlace {
             }
             let engines = Arc::clone(&self.engines);
             let part = &mut self.parts[at];
-            let answer = match part.attempt() {
+            let answer = match part.entry.attempt() {
                 Reply::Ready(answer) => {
                     answer.ok_or_else(|| Error::new(ErrorKind::Internal, "an empty reply"))?
                 }
@@ -155,7 +154,7 @@ impl DegradePlace {
                         let parts = self.parts.iter().map(HeldPart::of);
                         waits(&self.claim, parts, self.engines.clock.now());
                     } else {
-                        self.leave_parts(Cleanup::Withdraw).await;
+                        self.leave_parts(Leave::Withdraw).await;
                         self.parts.clear();
                     }
                     return Ok(Some(blocked));
@@ -172,7 +171,7 @@ impl DegradePlace {
         let lacks = match self.claim.want().mode {
             Mode::Shared if !has.shared => "shared holders",
             Mode::Permits { .. } if !has.permits => "permits",
-            _ => return Ok(Part::new(&**engine, role, &self.claim, self.made, self.claim.waits)),
+            _ => return Ok(Part::new(engine, role, &self.claim, self.made, self.claim.waits)),
         };
         Err(Error::unsupported(has.engine, lacks))
     }
@@ -192,7 +191,7 @@ impl DegradePlace {
         if engines.has_fallback() && !suffices {
             return Ok(None);
         }
-        if self.parts.iter().any(|part| !part.claim.is_valid()) {
+        if self.parts.iter().any(|part| !part.claim().is_valid()) {
             self.parts.clear();
             return Ok(Some(Attempt::Gone));
         }
@@ -204,8 +203,10 @@ impl DegradePlace {
             _ => engines.own_token(),
         };
         let lives = match &self.parts[..] {
-            [first, second] => vec![Arc::clone(&first.claim.validity), Arc::clone(&second.claim.validity)],
-            [only] => vec![Arc::clone(&only.claim.validity), Arc::clone(&only.claim.validity)],
+            [first, second] => {
+                vec![Arc::clone(&first.claim().validity), Arc::clone(&second.claim().validity)]
+            }
+            [only] => vec![Arc::clone(&only.claim().validity), Arc::clone(&only.claim().validity)],
             _ => Vec::new(),
         };
         if !lives.is_empty() {
@@ -244,7 +245,7 @@ impl DegradePlace {
         }
         if let Some(mut part) = self.parts.pop() {
             // Dropped after an error, it is removed in the background.
-            let _ = part.leave(Cleanup::Withdraw, &self.claim).await;
+            let _ = part.leave(Leave::Withdraw, &self.claim).await;
         }
         self.engines.clock.sleep_until(now + behind + Duration::from_micros(1)).await;
         Ok(false)
@@ -261,12 +262,12 @@ impl DegradePlace {
     }
 
     /// Asks each engine to leave nothing. Returns what each has removed.
-    async fn leave_parts(&mut self, how: Cleanup) -> Vec<Result<Removed>> {
+    async fn leave_parts(&mut self, how: Leave) -> Vec<Result<Removed>> {
         let claim = &self.claim;
         join_all(self.parts.iter_mut().map(|part| part.leave(how, claim))).await
     }
 
-    async fn depart(&mut self, how: Cleanup) -> Result<Left> {
+    async fn depart(&mut self, how: Leave) -> Result<Left> {
         let granted = self.token.is_some();
         // The engines that the grant rests on.
         let needed: Vec<Role> = {
@@ -331,7 +332,7 @@ impl Place for DegradePlace {
             return Poll::Ready(());
         }
         match self.parts.iter_mut().find(|part| !part.is_granted()) {
-            Some(part) => part.poll_wait(cx),
+            Some(part) => part.entry.poll_wait(cx),
             None => Poll::Ready(()),
         }
     }
@@ -354,13 +355,12 @@ impl Place for DegradePlace {
     }
 
     fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
-        let how = if how == Leave::Release { Cleanup::Release } else { Cleanup::Withdraw };
         Request::drops(self.depart(how))
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         match &mut self.parts[..] {
-            [only] => only.native(),
+            [only] => only.entry.native(),
             _ => None,
         }
     }

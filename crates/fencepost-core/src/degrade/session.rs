@@ -75,16 +75,16 @@ impl DegradeSession {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let Some(primary) = self.engines.primary.get() else { return };
         let number = ADDED + COUNT.fetch_add(1, Ordering::Relaxed) % (1 << 30);
-        let mut part = Part::new(&**primary, Role::Primary, outer, number, false);
+        let mut part = Part::new(primary, Role::Primary, outer, number, false);
         let until = self.engines.clock.now() + self.engines.interval / 2;
-        let attempt = self.engines.watched(Role::Primary, part.attempt());
+        let attempt = self.engines.watched(Role::Primary, part.entry.attempt());
         let Some(Ok(Attempt::Granted(token))) = self.engines.clock.within(until, attempt).await else {
             return;
         };
         part.token = Some(token);
         let mut held = held.lock();
         let now = self.engines.clock.now();
-        if !held.leaving && outer.validity.rest_instead(now, 1, &part.claim.validity) {
+        if !held.leaving && outer.validity.rest_instead(now, 1, &part.claim().validity) {
             held.parts.push(HeldPart::of(&part));
             held.added = Some(part);
             outer.degraded.set(None);

@@ -1,8 +1,22 @@
-//! The one life of a claim at an engine.
+//! One claim at an engine, from its first request to its end.
+//!
+//! Two rules of every engine are here and nowhere else:
+//!
+//! - **An error without an [effect](Error::effect) means that the claim is where it was before.** So a request for the grant that was refused
+//!   leaves a claim that is not at the engine, and a request to leave that was refused is not repeated by the next one: see
+//!   [`Life::asked`] and [`Withdrawal::answered`].
+//! - **A claim counts as one that was valid when it left, if it was valid by the client's clock when the first request to leave was sent.** This
+//!   decides whether a request that found nothing reports "released" because an earlier one took effect, or "lost": see
+//!   [`Withdrawal::removed`]. A claim that nothing was confirmed for counts as valid.
 
+pub(crate) mod cleanup;
+mod notes;
 pub(crate) mod place;
+pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
+mod with_run;
+mod withdrawal;
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -10,31 +24,206 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use crate::backend::attempt::{Attempt, Removed};
 use crate::backend::claim::Claim;
-use crate::backend::withdrawal::{Found, Withdrawal};
-use crate::backend::{Attempt, Entry, Removed, Renewal, Reply};
-use crate::entry::place::{Leave, Left, Place, Request, Turn};
+use crate::backend::reply::Reply;
+use crate::backend::session::{Renewal, Session};
+use crate::entry::place::{How, Leave, Left, Place, Request, Turn};
+use crate::entry::runs::EntryRun;
+pub use crate::entry::withdrawal::Found;
+use crate::entry::withdrawal::Withdrawal;
 use crate::error::{Effect, Error, Result};
 use crate::token::Token;
 
 /// One claim at an engine, from its first request to its end. An engine writes the [`Place`] below it.
 ///
 /// The entry knows what its place need not: whether the claim was asked for, waits, holds or has left; which request is under way although
-/// its caller has gone away; and what a request to leave removed if the reply to an earlier one was lost.
-pub struct ClaimEntry<P: Place> {
-    place: P,
+/// its caller has gone away; and what a request to leave removed if the reply to an earlier one was lost. It keeps the claim's
+/// [run](crate::Run), if an engine switches that [on](Entry::keeping_runs).
+///
+/// An entry is a place itself, for a layer that passes on what it is asked, or changes a part of that.
+///
+/// # Drop
+/// Nothing of the claim is left at the engine. The request to leave is sent by the drop, and repeated in the background until the engine has
+/// confirmed it or the lease must have ended. [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the
+/// client's, the drop does nothing.
+pub struct Entry {
+    place: Box<dyn Place>,
     life: Life,
+    /// `None`: no run is kept of it.
+    run: Option<Box<EntryRun>>,
 }
 
-impl<P: Place + 'static> ClaimEntry<P> {
-    /// Makes the entry of a claim that nothing was asked for yet.
-    pub fn enter(claim: Arc<Claim>, place: P) -> Box<dyn Entry> {
-        Box::new(ClaimEntry { place, life: Life::new(claim, false) })
+impl Entry {
+    /// Makes the entry of a claim that nothing was asked for yet, or that takes up a detached grant. No I/O.
+    pub fn new(claim: Arc<Claim>, how: How, place: impl Place + 'static) -> Entry {
+        Entry { place: Box::new(place), life: Life::new(claim, how), run: None }
     }
 
-    /// Makes the entry of a claim that takes up a detached grant: it has the id of that grant.
-    pub fn attach(claim: Arc<Claim>, place: P) -> Box<dyn Entry> {
-        Box::new(ClaimEntry { place, life: Life::new(claim, true) })
+    /// Sets how the claim leaves when the entry is dropped. `None`: it stays, until its lease ends. Without this call a claim is
+    /// [withdrawn](Leave::Withdraw), and a detached grant stays.
+    #[must_use]
+    pub fn on_drop(mut self, how: Option<Leave>) -> Entry {
+        self.set_on_drop(how);
+        self
+    }
+
+    pub(crate) fn set_on_drop(&mut self, how: Option<Leave>) {
+        self.life.on_drop = how;
+    }
+
+    /// Returns the claim.
+    pub fn claim(&self) -> &Arc<Claim> {
+        &self.life.claim
+    }
+
+    /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
+    /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves
+    /// nothing behind. A reply that is ready says that the engine was not asked. One that comes was sent with its first poll, and says
+    /// that the engine answers.
+    ///
+    /// # Errors
+    /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
+    ///
+    /// # Cancel safety
+    /// Safe. The request may still take effect: call this again, or withdraw.
+    pub fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+        if self.run.is_some() { self.attempt_with_run() } else { self.ask_for_grant() }
+    }
+
+    /// Is ready when another attempt is worthwhile, also when the claim's validity has ended. This is a hint: it may be ready without a
+    /// reason, but not time after time. A wake-up between the answer of an attempt and this call is not lost.
+    pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // The answer to a request whose caller has gone away is the news.
+        if self.life.kept.is_some() {
+            return self.life.poll_kept(cx).map(drop);
+        }
+        match self.life.step {
+            Step::New => Poll::Pending,
+            Step::Gone | Step::Left(_) => Poll::Ready(()),
+            Step::Asked | Step::Queued | Step::Holding(_) => self.place.poll_news(cx),
+        }
+    }
+
+    /// Returns why the last attempt had no answer within its time, if that is known.
+    pub fn why_silent(&self) -> Option<Error> {
+        self.place.why_silent()
+    }
+
+    /// Returns the session that keeps the claim alive, queued or holding. `None`: nothing has to.
+    pub fn renewal(&self) -> Option<Renewal> {
+        let holds = match self.life.step {
+            Step::Holding(_) => true,
+            Step::Queued => false,
+            // Its renewal finds out why the grant is gone.
+            Step::Gone if self.life.claim.validity.is_confirmed() => true,
+            Step::New | Step::Asked | Step::Gone | Step::Left(_) => return None,
+        };
+        let session = self.place.session(holds)?;
+        Some(Renewal { claim: Arc::clone(&self.life.claim), session })
+    }
+
+    /// Removes the claim from the engine, granted or not. After `Err` call this again: unless the error has an
+    /// [effect](Error::effect), nothing was removed.
+    ///
+    /// # Cancel safety
+    /// The first poll sends. Dropped later, it takes effect or not: call this again to know.
+    pub fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+        self.remove(Leave::Withdraw)
+    }
+
+    /// Removes the claim after its work is done, or its guard was dropped.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
+    pub fn release(&mut self) -> Reply<'_, Result<Removed>> {
+        self.remove(Leave::Release)
+    }
+
+    /// Withdraws or releases the claim: nothing of it stays, so a grant is not detached by this.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
+    pub fn remove(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
+        let how = if how == Leave::Release { Leave::Release } else { Leave::Withdraw };
+        if self.run.is_some() { self.remove_with_run(how) } else { self.part(how) }
+    }
+
+    /// Detaches the grant from this process: it ends `claim.ttl()` after this request, unless a program that knows the claim's id
+    /// extends it. After `Ok` the entry owns nothing.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
+    pub fn detach(&mut self) -> Reply<'_, Result<()>> {
+        Reply::coming(async move {
+            self.cut_loose().await?;
+            // The run goes on without this entry.
+            self.run = None;
+            Ok(())
+        })
+    }
+
+    /// Makes `to` the token of this claim's grant, so that each later grant of the resource has a greater one. Quorums use it. No
+    /// two grants get the same token. A claim that votes [again](crate::Vote::again) may get a smaller token than it has, if it
+    /// holds the resource alone; the resource's greatest token stays.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) if another claim got that token or a greater one, or if this claim holds the resource
+    /// no more.
+    pub fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
+        self.turn_now(Turn::Raise { to })
+    }
+
+    /// Asks for the claim's shared grant to become exclusive, or collects that. The claim is marked at the engine until all other holders
+    /// have left. Meanwhile the engine admits no claim, so the upgrade goes before all that wait. Then the grant is exclusive, with a
+    /// new token, greater than all before. The claim's lease, validity and renewal go on. [`poll_wait`](Entry::poll_wait)
+    /// hints that another call is worthwhile. The mark ends with the claim's lease, release or eviction. With `join` false a
+    /// blocked call leaves no mark.
+    ///
+    /// An engine can treat a marked claim as an exclusive holder beside shared ones: [`admit`](crate::admission::admit) then admits
+    /// nobody, and another upgrade finds it.
+    ///
+    /// # Errors
+    /// [`is_upgrade_conflict`](Error::is_upgrade_conflict) if another holder is marked. The claim stays shared.
+    ///
+    /// # Cancel safety
+    /// Safe. The request may still take effect: call this again, or [`downgrade`](Entry::downgrade).
+    pub fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
+        if self.run.is_none() {
+            return self.turn_grant(Turn::Exclusive { join });
+        }
+        Reply::coming(async move {
+            let attempt = self.turn_grant(Turn::Exclusive { join }).await?;
+            if let Attempt::Granted(token) = attempt {
+                self.renumber_run(token).await;
+            }
+            Ok(attempt)
+        })
+    }
+
+    /// Makes the claim's grant shared, and removes the mark of an [`upgrade`](Entry::upgrade). The grant never ends meanwhile. It gets the
+    /// `token` that its holder knows: an upgrade whose reply was lost may have drawn another one. Waiting claims that fit beside it are admitted. A shared grant without a mark stays as it is. After `Err` the
+    /// outcome is unknown: call this again.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
+    pub fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
+        if self.run.is_none() {
+            return self.turn_now(Turn::Shared { token });
+        }
+        Reply::coming(async move {
+            self.turn_now(Turn::Shared { token }).await?;
+            self.renumber_run(token).await;
+            Ok(())
+        })
+    }
+
+    /// Returns the engine's own extension: a type of its crate, to be downcast to.
+    pub fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        if let Step::Holding(_) = self.life.step { self.place.native() } else { None }
     }
 }
 
@@ -63,6 +252,8 @@ struct Life {
     withdrawal: Withdrawal,
     /// The request that outlives its caller.
     kept: Option<Kept>,
+    /// How it leaves when the entry is dropped. `None`: it stays.
+    on_drop: Option<Leave>,
 }
 
 type Coming<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
@@ -91,10 +282,24 @@ enum Answer {
 }
 
 impl Life {
-    fn new(claim: Arc<Claim>, attaches: bool) -> Life {
-        // A detached grant is at the engine although nothing was asked for.
-        let step = if attaches { Step::Asked } else { Step::New };
-        Life { claim, attaches, step, asking: false, withdrawal: Withdrawal::default(), kept: None }
+    fn new(claim: Arc<Claim>, how: How) -> Life {
+        let (attaches, step, on_drop) = match how {
+            How::Enter => (false, Step::New, Some(Leave::Withdraw)),
+            // A detached grant is at the engine although nothing was asked for. It is not the entry's before it was taken up.
+            How::Attach => (true, Step::Asked, None),
+        };
+        let withdrawal = Withdrawal::default();
+        Life { claim, attaches, step, asking: false, withdrawal, kept: None, on_drop }
+    }
+
+    /// Nobody asks any more.
+    fn abandon(&mut self) {
+        self.step = Step::Left(Removed::Nothing);
+    }
+
+    /// Returns whether nothing of the claim is at the engine.
+    fn is_over(&self) -> bool {
+        matches!(self.step, Step::New | Step::Left(_))
     }
 
     /// Returns what needs no request.
@@ -200,8 +405,9 @@ impl Life {
     }
 }
 
-impl<P: Place> ClaimEntry<P> {
-    fn ask(&mut self) -> Reply<'_, Result<Attempt>> {
+/// What is asked of the place.
+impl Entry {
+    fn ask_for_grant(&mut self) -> Reply<'_, Result<Attempt>> {
         if let Some(known) = self.life.known() {
             return Reply::ready(Ok(known));
         }
@@ -209,11 +415,11 @@ impl<P: Place> ClaimEntry<P> {
             return Reply::coming(async move {
                 match self.life.settle().await {
                     Some(Answer::Asked(answer)) => answer,
-                    _ => Box::pin(self.ask()).await,
+                    _ => Box::pin(self.ask_for_grant()).await,
                 }
             });
         }
-        let ClaimEntry { place, life } = self;
+        let Entry { place, life, .. } = self;
         match place.ask() {
             Request::Ready(answer) => {
                 let before = life.ask();
@@ -234,13 +440,13 @@ impl<P: Place> ClaimEntry<P> {
         }
     }
 
-    fn remove(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
+    fn part(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         self.life.claim.set_leaving();
         if self.life.kept.is_some() {
             return Reply::coming(async move {
                 match self.life.settle().await {
                     Some(Answer::Removed(removed)) => removed,
-                    _ => Box::pin(self.remove(how)).await,
+                    _ => Box::pin(self.part(how)).await,
                 }
             });
         }
@@ -253,7 +459,7 @@ impl<P: Place> ClaimEntry<P> {
             }
             Step::Asked | Step::Queued | Step::Holding(_) | Step::Gone => {}
         }
-        let ClaimEntry { place, life } = self;
+        let Entry { place, life, .. } = self;
         match place.leave(how, life.withdrawal.may_have_left()) {
             Request::Ready(answer) => {
                 // The clock is not read if its time does not matter.
@@ -277,19 +483,19 @@ impl<P: Place> ClaimEntry<P> {
         }
     }
 
-    fn turn(&mut self, to: Turn) -> Reply<'_, Result<Attempt>> {
+    fn turn_grant(&mut self, to: Turn) -> Reply<'_, Result<Attempt>> {
         if self.life.kept.is_some() {
             return Reply::coming(async move {
                 match self.life.settle().await {
                     Some(Answer::Turned(turned, answer)) if turned == to => answer,
-                    _ => Box::pin(self.turn(to)).await,
+                    _ => Box::pin(self.turn_grant(to)).await,
                 }
             });
         }
         if !matches!(self.life.step, Step::Holding(_)) {
             return Reply::ready(Ok(Attempt::Gone));
         }
-        let ClaimEntry { place, life } = self;
+        let Entry { place, life, .. } = self;
         match place.turn(to) {
             Request::Ready(answer) => Reply::ready(life.turned(answer)),
             Request::Drops(coming) => Reply::coming(async move {
@@ -312,7 +518,7 @@ impl<P: Place> ClaimEntry<P> {
             Attempt::Granted(_) => Ok(()),
             Attempt::Blocked { .. } | Attempt::Gone => Err(claim.gone()),
         };
-        match self.turn(to) {
+        match self.turn_grant(to) {
             Reply::Ready(answer) => Reply::Ready(answer.map(held)),
             coming => Reply::coming(async move { held(coming.await) }),
         }
@@ -324,7 +530,7 @@ impl<P: Place> ClaimEntry<P> {
         if !matches!(self.life.step, Step::Holding(_)) {
             return Err(self.life.claim.gone());
         }
-        let ClaimEntry { place, life } = self;
+        let Entry { place, life, .. } = self;
         match place.leave(Leave::Detach, false) {
             Request::Ready(answer) => life.detached(answer),
             Request::Drops(coming) => {
@@ -339,73 +545,59 @@ impl<P: Place> ClaimEntry<P> {
     }
 }
 
-impl<P: Place> Entry for ClaimEntry<P> {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.ask()
+/// A layer asks the entry below it. A request to leave answers what that entry knows of earlier ones.
+impl Place for Entry {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.attempt().into()
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // The answer to a request whose caller has gone away is the news.
-        if self.life.kept.is_some() {
-            return self.life.poll_kept(cx).map(drop);
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_wait(cx)
+    }
+
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        match how {
+            Leave::Detach => Request::drops(async move { self.detach().await.map(|()| Found::There.into()) }),
+            Leave::Withdraw | Leave::Release => match self.remove(how) {
+                Reply::Ready(answer) => {
+                    Reply::Ready(answer.map(|removed| removed.map(Left::by_parts))).into()
+                }
+                coming => Request::drops(async move { coming.await.map(Left::by_parts) }),
+            },
         }
-        match self.life.step {
-            Step::New => Poll::Pending,
-            Step::Gone | Step::Left(_) => Poll::Ready(()),
-            Step::Asked | Step::Queued | Step::Holding(_) => self.place.poll_news(cx),
+    }
+
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        self.renewal().map(|renewal| renewal.session)
+    }
+
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        match to {
+            Turn::Exclusive { join } => self.upgrade(join).into(),
+            Turn::Shared { token } => held(self.downgrade(token), token),
+            Turn::Raise { to } => held(self.raise(to), to),
         }
+    }
+
+    fn abandon(&mut self, _asking: bool) {
+        self.let_go();
     }
 
     fn why_silent(&self) -> Option<Error> {
-        self.place.why_silent()
-    }
-
-    fn renewal(&self) -> Option<Renewal> {
-        let holds = match self.life.step {
-            Step::Holding(_) => true,
-            Step::Queued => false,
-            // Its renewal finds out why the grant is gone.
-            Step::Gone if self.life.claim.validity.is_confirmed() => true,
-            Step::New | Step::Asked | Step::Gone | Step::Left(_) => return None,
-        };
-        let session = self.place.session(holds)?;
-        Some(Renewal { claim: Arc::clone(&self.life.claim), session })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.remove(Leave::Withdraw)
-    }
-
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        self.remove(Leave::Release)
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(self.cut_loose())
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        self.turn(Turn::Exclusive { join })
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        self.turn_now(Turn::Shared { token })
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.turn_now(Turn::Raise { to })
+        Entry::why_silent(self)
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
-        if let Step::Holding(_) = self.life.step { self.place.native() } else { None }
+        Entry::native(self)
     }
 }
 
-impl<P: Place> Drop for ClaimEntry<P> {
-    fn drop(&mut self) {
-        self.life.kept = None;
-        if !matches!(self.life.step, Step::New | Step::Left(_)) {
-            self.place.abandon(self.life.asking);
+/// The answer of a change that no other holder can block.
+fn held(done: Reply<'_, Result<()>>, token: Token) -> Request<'_, Attempt> {
+    match done {
+        Reply::Ready(answer) => {
+            Reply::Ready(answer.map(|done| done.map(|()| Attempt::Granted(token)))).into()
         }
+        coming => Request::drops(async move { coming.await.map(|()| Attempt::Granted(token)) }),
     }
 }

@@ -5,14 +5,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::backend::withdrawal::Found;
-use crate::backend::{Attempt, Removed, Reply, Session};
+use crate::backend::attempt::{Attempt, Removed};
+use crate::backend::reply::Reply;
+use crate::backend::session::Session;
+use crate::entry::withdrawal::Found;
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::Token;
 
 /// The engine's side of one claim: it only asks.
 ///
-/// The [`ClaimEntry`](crate::ClaimEntry) above it keeps what was asked and answered. It makes one request at a time, and never asks what it
+/// The [`Entry`](crate::Entry) above it keeps what was asked and answered. It makes one request at a time, and never asks what it
 /// knows: a claim that holds is not asked for again, and one that has left is not asked to leave. So a place has no state beyond its
 /// server's protocol, and repeats nothing on its own.
 ///
@@ -23,7 +25,7 @@ pub trait Place: Send {
     /// ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the engine. A ready answer
     /// says that the engine was not asked, unless the engine always answers on the spot.
     ///
-    /// For a claim that [attaches](crate::ClaimEntry::attach), this takes up the detached grant for the claim's `ttl`, or answers
+    /// For a claim that [attaches](How::Attach), this takes up the detached grant for the claim's `ttl`, or answers
     /// [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](crate::Claim::renewed), the grant stays detached and is
     /// only extended. A grant in another mode than the claim's is `Gone`.
     ///
@@ -101,6 +103,24 @@ impl<'a, T> Request<'a, T> {
     }
 }
 
+/// For a layer, whose own request goes on with the answer.
+impl<T: Unpin> Future for Request<'_, T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
+        match self.get_mut() {
+            Request::Ready(answer) => {
+                let spent = || {
+                    Err(Error::new(ErrorKind::Internal, "a request is polled no more once it was answered"))
+                };
+                Poll::Ready(std::mem::replace(answer, spent()))
+            }
+            Request::Drops(coming) => coming.as_mut().poll(cx),
+            Request::Kept(coming) => coming.as_mut().poll(cx),
+        }
+    }
+}
+
 /// The future is dropped together with its caller. For an engine that answers on the spot unless its database is busy.
 impl<'a, T: Unpin> From<Reply<'a, Result<T>>> for Request<'a, T> {
     fn from(reply: Reply<'a, Result<T>>) -> Request<'a, T> {
@@ -111,13 +131,21 @@ impl<'a, T: Unpin> From<Reply<'a, Result<T>>> for Request<'a, T> {
     }
 }
 
+/// How a claim comes to its engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum How {
+    /// It asks for a grant of its own.
+    Enter,
+    /// It takes up a detached grant, whose id it has. It never makes a new one.
+    Attach,
+}
+
 /// How a claim leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
     /// It is not wanted any more, waiting or holding. No run of it is kept.
     Withdraw,
-    /// Its work is done, or its guard was dropped. An engine whose grant is a transaction commits it if the claim
-    /// [was released](crate::Claim::is_released), and else rolls it back.
+    /// Its work is done, or its guard was dropped.
     Release,
     /// Its grant stays for the claim's `ttl` from this request on, and belongs to no process. [`Found::Missing`] answers that there is none.
     /// Not asked of an engine without [detached leases](crate::Capabilities::detach).

@@ -132,7 +132,7 @@ impl Spawner for NoTasks {
 struct Stage {
     script: Arc<Script>,
     claim: Arc<Claim>,
-    entry: Box<dyn Entry>,
+    entry: Entry,
 }
 
 impl Stage {
@@ -142,7 +142,9 @@ impl Stage {
         let holder = HolderInfo::labelled("test");
         let claim = Arc::new(Claim::new(runtime.fresh_id(), want, TTL, holder, runtime.clone()));
         let script = Arc::new(Script::default());
-        let entry = ClaimEntry::enter(Arc::clone(&claim), Scripted { script: Arc::clone(&script), keeps });
+        let place = Scripted { script: Arc::clone(&script), keeps };
+        // Most tests end without a request to leave.
+        let entry = Entry::new(Arc::clone(&claim), How::Enter, place).on_drop(None);
         Stage { script, claim, entry }
     }
 
@@ -244,7 +246,7 @@ fn a_claim_that_was_refused_is_not_at_the_engine() {
             stage.script.attempt().send(Err(error)).unwrap();
             assert!(now(stage.entry.attempt()).is_err());
         }
-        drop(stage.entry);
+        stage.entry.forget();
         assert_eq!(stage.script.asked(), [Asked::Ask, Asked::Ask, Asked::Abandoned(true)]);
     }
 }
@@ -278,7 +280,7 @@ fn a_claim_leaves_an_engine_that_said_on_the_spot_that_it_may_be_there() {
     let stage = Stage::new(false);
     let place = FailingDisk::default();
     let script = Arc::clone(&place.0);
-    let mut entry = ClaimEntry::enter(Arc::clone(&stage.claim), place);
+    let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, place);
     assert!(now(entry.attempt()).is_err());
     assert_eq!(now(entry.withdraw()).unwrap(), Removed::Withdrawn);
     assert_eq!(script.asked(), [Asked::Ask, Asked::Leave(Leave::Withdraw, false)]);
@@ -364,4 +366,74 @@ fn a_grant_whose_detachment_nobody_learns_of_is_released() {
         stage.script.asked(),
         [Asked::Leave(Leave::Detach, false), Asked::Leave(Leave::Release, false)]
     );
+}
+
+#[test]
+fn a_dropped_entry_leaves_as_it_was_told() {
+    for how in [Leave::Withdraw, Leave::Release] {
+        let stage = Stage::granted(true);
+        let left = stage.script.left();
+        drop(stage.entry.on_drop(Some(how)));
+        let asked = stage.script.asked();
+        assert_eq!(
+            asked,
+            [Asked::Leave(how, false), Asked::Abandoned(false)],
+            "the drop sends; this host runs nothing"
+        );
+        assert!(left.is_closed());
+    }
+    let stage = Stage::granted(true);
+    drop(stage.entry);
+    assert_eq!(stage.script.asked(), [Asked::Abandoned(false)], "it was told to stay");
+}
+
+#[test]
+fn an_entry_leaves_nothing_unless_it_was_to_take_up_a_detached_grant() {
+    for (how, asked) in [
+        (How::Enter, [Asked::Ask, Asked::Leave(Leave::Withdraw, false)]),
+        (How::Attach, [Asked::Ask, Asked::Abandoned(true)]),
+    ] {
+        let stage = Stage::new(true);
+        let place = Scripted { script: Arc::clone(&stage.script), keeps: false };
+        let mut entry = Entry::new(Arc::clone(&stage.claim), how, place);
+        stage.script.attempt().send(Err(refused().unknown())).unwrap();
+        assert!(now(entry.attempt()).is_err());
+        stage.script.left().send(Ok(Found::Missing.into())).unwrap();
+        drop(entry);
+        assert_eq!(stage.script.asked(), asked, "{how:?}");
+    }
+}
+
+/// An engine that is gone.
+struct Stuck;
+
+impl Place for Stuck {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::ready(Err(refused().unknown()))
+    }
+
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn leave(&mut self, _: Leave, _: bool) -> Request<'_, Left> {
+        Request::ready(Err(refused()))
+    }
+
+    fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
+        None
+    }
+}
+
+#[test]
+fn cleanup_that_fails_ends_with_its_clock() {
+    let stage = Stage::new(false);
+    let clock = stage.claim.runtime.clock().clone();
+    let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, Stuck);
+    assert!(now(entry.attempt()).is_err());
+    let mut cleanup = pin!(entry.clean_up_until(Leave::Release, clock.now() + TTL));
+    let mut poll = || cleanup.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending(), "it tries again after a pause");
+    clock.stop();
+    assert!(poll().is_ready(), "nobody waits for it any more");
 }

@@ -21,6 +21,8 @@ use tracing::Instrument as _;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
+use crate::entry::Entry;
+use crate::entry::place::How;
 use crate::error::{Effect, Error, Result};
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
@@ -69,7 +71,7 @@ impl Guard {
 
     /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
     pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
-        let mut entry = client.backend.attach(Arc::clone(&claim));
+        let mut entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Attach);
         let Attempt::Granted(token) = entry.attempt().await? else { return Ok(None) };
         telemetry::attached(client.engine(), &claim.want().name, token);
         Ok(Some(Guard::new(Owned::attached(client, claim, entry), token)))
@@ -241,7 +243,7 @@ impl Guard {
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
         let detached = entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()));
         if detached.is_ok() || mark && detached.as_ref().is_err_and(|error| error.effect() != Effect::None) {
-            *owned.slot() = None;
+            owned.slot().take().into_iter().for_each(Entry::forget);
         }
         detached?;
         owned.claim.validity.give_back();

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::backend::claim::Claim;
-use crate::backend::{Entry, Removed, Renewal, Reply};
+use crate::backend::{Removed, Renewal, Reply};
 use crate::client::shared::ClientShared;
+use crate::entry::Entry;
+use crate::entry::place::{How, Leave};
 use crate::error::{Error, Result};
-use crate::runtime::cleanup::{Cleanup, clean_up};
 use crate::sync::Mutex;
 use crate::telemetry::Holding;
 use crate::time::{Backoff, DueKey, Moment};
@@ -22,7 +23,7 @@ pub(crate) struct Owned {
     pub(super) claim: Arc<Claim>,
     /// An entry is not `Sync`, and a guard has to be: the future of `lost` borrows it. Nobody locks this mutex: it is reached
     /// through `&mut` alone, see [`slot`](Owned::slot).
-    entry: Mutex<Option<Box<dyn Entry>>>,
+    entry: Mutex<Option<Entry>>,
     granted: bool,
     /// Reports the end of the grant. `None`: nobody listens.
     holding: Option<Arc<Holding>>,
@@ -40,60 +41,57 @@ struct Limits {
     /// Under which the client ends it then.
     key: Option<DueKey>,
     /// The entry, while the client may take it.
-    lent: Arc<Mutex<Option<Box<dyn Entry>>>>,
+    lent: Arc<Mutex<Option<Entry>>>,
 }
 
 /// An entry that the client's own thread has, until its grant is shared: see [`undo_upgrade`](Owned::undo_upgrade).
 pub(super) struct Undoing {
     /// Gives it back, with how that went.
-    pub(super) back: oneshot::Receiver<(Box<dyn Entry>, Result<()>)>,
+    pub(super) back: oneshot::Receiver<(Entry, Result<()>)>,
     /// Dropped, it calls the entry back at once.
     pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
 impl Undoing {
     /// The grant is over: the entry is cleaned up, wherever it is.
-    fn abandon(mut self, claim: &Claim, how: Cleanup) {
+    fn abandon(mut self, how: Leave) {
         self.back.close();
         self.stop = None;
         if let Ok((entry, _)) = self.back.try_recv() {
-            clean_up(entry, claim, how);
+            entry.clean_up(how);
         }
     }
 }
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = client.backend.enter(Arc::clone(&claim));
+        let entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Enter);
         Owned::new(client, claim, Some(entry), false)
     }
 
     /// A detached lease that was taken up.
-    pub(super) fn attached(client: &Arc<ClientShared>, claim: Arc<Claim>, entry: Box<dyn Entry>) -> Owned {
+    pub(super) fn attached(client: &Arc<ClientShared>, claim: Arc<Claim>, entry: Entry) -> Owned {
         Owned::new(client, claim, Some(entry), true)
     }
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = client.backend.attach(Arc::clone(&claim));
+        let entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Attach);
         Owned::new(client, claim, Some(entry), true)
     }
 
-    fn new(
-        client: &Arc<ClientShared>,
-        claim: Arc<Claim>,
-        entry: Option<Box<dyn Entry>>,
-        granted: bool,
-    ) -> Owned {
+    fn new(client: &Arc<ClientShared>, claim: Arc<Claim>, entry: Option<Entry>, granted: bool) -> Owned {
+        let leaves = if granted { Leave::Release } else { Leave::Withdraw };
+        let entry = entry.map(|entry| entry.on_drop(Some(leaves)));
         let (client, entry) = (Arc::clone(client), Mutex::new(entry));
         Owned { client, claim, entry, granted, holding: None, limits: None, undoing: None }
     }
 
-    pub(crate) fn entry(&mut self) -> &mut dyn Entry {
-        &mut **self.slot().as_mut().expect("the entry is there until it is given away")
+    pub(crate) fn entry(&mut self) -> &mut Entry {
+        self.slot().as_mut().expect("the entry is there until it is given away")
     }
 
-    pub(super) fn slot(&mut self) -> &mut Option<Box<dyn Entry>> {
+    pub(super) fn slot(&mut self) -> &mut Option<Entry> {
         let slot = self.entry.get_mut();
         if let (None, Some(limits)) = (&slot, &self.limits) {
             *slot = limits.lent.lock().take();
@@ -125,7 +123,7 @@ impl Owned {
             let ended = lent.take_if(|_| over);
             drop(lent);
             if let Some(entry) = ended {
-                clean_up(entry, &self.claim, Cleanup::Release);
+                entry.clean_up(Leave::Release);
             }
             return;
         }
@@ -138,7 +136,7 @@ impl Owned {
             // Taken before it is cleaned up: that may wake others.
             let entry = lent.lock().take();
             if let Some(entry) = entry {
-                clean_up(entry, &claim, Cleanup::Release);
+                entry.clean_up(Leave::Release);
             }
         };
         limits.key = Some(self.client.deadlines.add(most, Box::new(end)));
@@ -198,11 +196,6 @@ impl Owned {
         self.lend();
     }
 
-    /// The attempt was answered "blocked", and such a claim leaves nothing at the engine.
-    pub(crate) fn leave_nothing(mut self) {
-        *self.slot() = None;
-    }
-
     /// Leaves the queue, if the engine confirms it by `until`. Otherwise the drop goes on.
     pub(crate) async fn withdraw(&mut self, until: Moment) {
         self.client.renewer.forget(&self.claim);
@@ -216,6 +209,9 @@ impl Owned {
     /// From now on it is a grant's.
     pub(super) fn become_granted(&mut self, token: Token) {
         self.granted = true;
+        if let Some(entry) = self.slot() {
+            entry.set_on_drop(Some(Leave::Release));
+        }
         let (client, validity) = (&self.client, &self.claim.validity);
         self.holding =
             Holding::begin(client.engine(), &self.claim.want().name, token, client.runtime.clock(), validity);
@@ -234,6 +230,9 @@ impl Owned {
     pub(super) fn become_withdrawn(&mut self) {
         self.drop_limits();
         self.granted = false;
+        if let Some(entry) = self.slot() {
+            entry.set_on_drop(Some(Leave::Withdraw));
+        }
     }
 
     /// Releases and waits for the confirmation, trying again until then.
@@ -242,7 +241,6 @@ impl Owned {
             holding.releasing();
         }
         self.client.renewer.forget(&self.claim);
-        self.claim.set_released();
         self.claim.validity.give_back();
         let client = Arc::clone(&self.client);
         let clock = client.runtime.clock();
@@ -291,17 +289,17 @@ impl Owned {
             return false;
         }
         self.drop_limits();
-        let how = if self.granted { Cleanup::Release } else { Cleanup::Withdraw };
+        let how = if self.granted { Leave::Release } else { Leave::Withdraw };
         if let Some(undoing) = self.undoing.take() {
             self.client.renewer.forget(&self.claim);
             self.claim.validity.give_back();
-            undoing.abandon(&self.claim, how);
+            undoing.abandon(how);
             return true;
         }
         let Some(entry) = self.slot().take() else { return false };
         self.client.renewer.forget(&self.claim);
         self.claim.validity.give_back();
-        clean_up(entry, &self.claim, how);
+        entry.clean_up(how);
         true
     }
 }

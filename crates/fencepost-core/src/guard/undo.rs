@@ -7,11 +7,13 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
+use crate::backend::Reply;
 use crate::backend::claim::Claim;
-use crate::backend::{Entry, Reply};
+use crate::entry::Entry;
+use crate::entry::cleanup::cleanup_deadline;
+use crate::entry::place::Leave;
 use crate::error::{Error, Result};
 use crate::guard::owned::{Owned, Undoing};
-use crate::runtime::cleanup::{Cleanup, clean_up, cleanup_deadline};
 use crate::time::{Backoff, Moment};
 use crate::token::Token;
 use crate::validity::Loss;
@@ -38,7 +40,7 @@ impl Owned {
         let (stop, stopped) = oneshot::channel();
         let claim = Arc::clone(&self.claim);
         self.claim.runtime.cleaner().finish(async move {
-            let answer = undo(&mut *entry, token, &claim, stopped).await;
+            let answer = undo(&mut entry, token, &claim, stopped).await;
             // Its longest time is over, or its guard is gone.
             let unwanted = if claim.validity.ended() == Some(Loss::MaxHold) {
                 Some(entry)
@@ -46,7 +48,7 @@ impl Owned {
                 give.send((entry, answer)).err().map(|(entry, _)| entry)
             };
             if let Some(entry) = unwanted {
-                clean_up(entry, &claim, Cleanup::Release);
+                entry.clean_up(Leave::Release);
             }
         });
         self.undoing = Some(Undoing { back, stop: Some(stop) });
@@ -86,12 +88,7 @@ fn is_final(answer: &Result<()>) -> bool {
 }
 
 /// Makes the grant shared, and retries until it is, is lost, or is called back.
-async fn undo(
-    entry: &mut dyn Entry,
-    token: Token,
-    claim: &Claim,
-    stopped: oneshot::Receiver<()>,
-) -> Result<()> {
+async fn undo(entry: &mut Entry, token: Token, claim: &Claim, stopped: oneshot::Receiver<()>) -> Result<()> {
     let clock = claim.runtime.clock();
     let work = pin!(async {
         let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));

@@ -12,11 +12,11 @@ use super::queue::Queue;
 use super::records::RecordsOfClient;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::kept_runs::entry::RunEntry;
 use crate::backend::records::RecordStore;
-use crate::backend::{Backend, Entry, Operator, Reply};
+use crate::backend::{Backend, Operator, Reply};
 use crate::client::url::BackendUrl;
-use crate::entry::ClaimEntry;
+use crate::entry::Entry;
+use crate::entry::place::How;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::operator::holder::ClaimInfo;
@@ -32,17 +32,17 @@ impl Backend for Memory {
         Capabilities { replicas: false, clock_tokens, ..Capabilities::full("memory") }
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        if planted!(self.rules.planted, TokenBeforeGrant) {
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        if how == How::Enter && planted!(self.rules.planted, TokenBeforeGrant) {
             claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
         }
-        let place = MemoryPlace::new(self.strong(), Arc::clone(&claim), false);
-        self.with_run(ClaimEntry::enter(Arc::clone(&claim), place), claim, false)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let place = MemoryPlace::new(self.strong(), Arc::clone(&claim), true);
-        self.with_run(ClaimEntry::attach(Arc::clone(&claim), place), claim, true)
+        let place = MemoryPlace::new(Arc::clone(&self), Arc::clone(&claim), how == How::Attach);
+        if claim.history.is_none() {
+            return Entry::new(claim, how, place);
+        }
+        let (records, runtime) = (Arc::clone(&self.records), claim.runtime.clone());
+        let store: Arc<dyn RecordStore> = Arc::new(RecordsOfClient { records, runtime });
+        Entry::new(claim, how, place).keeping_runs(self, &store, &Arc::default())
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -106,16 +106,6 @@ impl Operator for Memory {
 }
 
 impl Memory {
-    /// Adds the run of a claim that asks for that.
-    fn with_run(&self, entry: Box<dyn Entry>, claim: Arc<Claim>, attaches: bool) -> Box<dyn Entry> {
-        if claim.history.is_none() {
-            return entry;
-        }
-        let (records, runtime) = (Arc::clone(&self.records), claim.runtime.clone());
-        let store = Arc::new(RecordsOfClient { records, runtime });
-        Box::new(RunEntry::new(entry, self.strong(), store, claim, attaches, Arc::default()))
-    }
-
     /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
     fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
         let Some(clock) = self.shard(name).get(name).and_then(Queue::clock) else { return false };

@@ -108,11 +108,6 @@ impl Memory {
         wakers.wake();
         result
     }
-
-    /// A strong reference to this engine.
-    pub(super) fn strong(&self) -> Arc<Memory> {
-        self.me.upgrade().expect("somebody calls us through an Arc")
-    }
 }
 
 /// Wakes when the lease of a queue's holder may have ended.

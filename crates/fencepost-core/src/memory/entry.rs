@@ -7,8 +7,8 @@ use super::engine::Memory;
 use super::queue::Queue;
 use super::wakers::Wakers;
 use crate::backend::claim::Claim;
-use crate::backend::withdrawal::Found;
 use crate::backend::{Attempt, Session};
+use crate::entry::Found;
 use crate::entry::place::{Leave, Left, Place, Request, Turn};
 use crate::token::Token;
 

@@ -1,7 +1,6 @@
 //! The runtime of a client: its clock, the place where its tasks run, and the cleaner.
 
 pub(crate) mod cleaner;
-pub(crate) mod cleanup;
 pub(crate) mod deadlines;
 pub(crate) mod finish;
 pub(crate) mod renewer;

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::TestEntry;
+use super::entry::TestPlace;
 use super::fault::{Fault, Faults};
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
 use crate::backend::records::RecordStore;
-use crate::backend::{Backend, Entry, Operator, Reply};
+use crate::backend::{Backend, Operator, Reply};
 use crate::client::Client;
+use crate::entry::Entry;
+use crate::entry::place::How;
 use crate::error::{ErrorKind, Result};
 use crate::guard::Guard;
 use crate::memory::Memory;
@@ -173,14 +175,10 @@ impl Backend for Tested {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let entry = self.memory.enter(Arc::clone(&claim));
-        Box::new(TestEntry::new(entry, claim, Arc::clone(&self.faults)))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let entry = self.memory.attach(Arc::clone(&claim));
-        Box::new(TestEntry::new(entry, claim, Arc::clone(&self.faults)))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        let place = TestPlace::new(entry, Arc::clone(&claim), Arc::clone(&self.faults));
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -5,74 +5,63 @@ use std::task::{Context, Poll};
 
 use super::fault::Faults;
 use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Entry, Removed, Renewal, Reply, Session};
+use crate::backend::{Attempt, Reply, Session};
+use crate::entry::Entry;
+use crate::entry::place::{Leave, Left, Place, Request, Turn};
 use crate::error::Result;
-use crate::token::Token;
 
 /// A claim whose requests meet the fault of its lock first.
-pub(super) struct TestEntry {
-    entry: Box<dyn Entry>,
+pub(super) struct TestPlace {
+    entry: Entry,
     claim: Arc<Claim>,
     faults: Arc<Faults>,
 }
 
-impl TestEntry {
-    pub(super) fn new(entry: Box<dyn Entry>, claim: Arc<Claim>, faults: Arc<Faults>) -> TestEntry {
-        TestEntry { entry, claim, faults }
+impl TestPlace {
+    pub(super) fn new(entry: Entry, claim: Arc<Claim>, faults: Arc<Faults>) -> TestPlace {
+        TestPlace { entry, claim, faults }
     }
 
-    fn ask<'a, T: Send + 'a>(
+    fn ask_entry<'a, T: Unpin + Send + 'a>(
         &'a mut self,
-        ask: impl FnOnce(&'a mut dyn Entry) -> Reply<'a, Result<T>> + Send + 'a,
-    ) -> Reply<'a, Result<T>>
-    where
-        Reply<'a, Result<T>>: Future<Output = Result<T>>,
-    {
-        let TestEntry { entry, claim, faults } = self;
+        ask: impl FnOnce(&'a mut Entry) -> Request<'a, T> + Send + 'a,
+    ) -> Request<'a, T> {
+        let TestPlace { entry, claim, faults } = self;
         match faults.of(claim.want().name.as_str()) {
-            None => ask(&mut **entry),
-            Some(fault) => Reply::coming(async move {
+            None => ask(entry),
+            Some(fault) => Request::drops(async move {
                 fault.strike(claim.runtime.clock()).await?;
-                ask(&mut **entry).await
+                ask(entry).await
             }),
         }
     }
 }
 
-impl Entry for TestEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        self.ask(|entry| entry.attempt())
+impl Place for TestPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.ask_entry(|entry| entry.ask())
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.entry.renewal()?;
-        let id = self.faults.number(claim.want().name.as_str());
-        let session = TestSession { id, session, faults: Arc::clone(&self.faults) };
-        Some(Renewal { claim, session: Arc::new(session) })
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.ask_entry(move |entry| entry.leave(how, again))
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.ask(|entry| entry.withdraw())
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let session = self.entry.session(holds)?;
+        let id = self.faults.number(self.claim.want().name.as_str());
+        Some(Arc::new(TestSession { id, session, faults: Arc::clone(&self.faults) }))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        self.ask(|entry| entry.release())
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.ask_entry(move |entry| entry.turn(to))
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.ask(|entry| entry.detach())
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        self.ask(move |entry| entry.upgrade(join))
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
-        self.ask(move |entry| entry.downgrade(token))
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
-    Info, Listing, Loss, Memory, Moment, Name, Operator, Page, Removed, Renewal, Reply, Result, Session,
-    Token,
+    How, Info, Leave, Left, Listing, Loss, Memory, Moment, Name, Operator, Page, Place, Reply, Request,
+    Result, Session, Token, Turn,
 };
 
 use crate::manual_time;
@@ -69,8 +69,8 @@ impl Engine {
     }
 }
 
-struct EngineEntry {
-    entry: Box<dyn Entry>,
+struct EnginePlace {
+    entry: Entry,
     claim: Arc<Claim>,
     engine: Engine,
 }
@@ -80,13 +80,12 @@ impl Backend for Engine {
         self.capabilities.lock().unwrap().clone()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        let entry = self.memory.enter(Arc::clone(&claim));
-        Box::new(EngineEntry { entry, claim, engine: self.clone() })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.memory.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        if how == How::Attach {
+            return entry;
+        }
+        Entry::new(Arc::clone(&claim), how, EnginePlace { entry, claim, engine: (*self).clone() })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -116,17 +115,17 @@ fn failure() -> Error {
     Error::new(ErrorKind::Unreachable, "the engine is away")
 }
 
-impl Entry for EngineEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for EnginePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         self.engine.attempted.fetch_add(1, Ordering::Relaxed);
         let answer = self.engine.attempts.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
         match answer {
-            Answer::Fails => return Reply::ready(Err(failure())),
-            Answer::Never => return Reply::coming(pending()),
+            Answer::Fails => return Request::ready(Err(failure())),
+            Answer::Never => return Request::drops(pending()),
             _ => {}
         }
-        let attempt = self.entry.attempt();
-        if let Reply::Ready(Some(Ok(Attempt::Blocked { .. }))) = attempt {
+        let attempt = self.entry.ask();
+        if let Request::Ready(Ok(Attempt::Blocked { .. })) = attempt {
             self.engine.stands(&self.claim);
         }
         if let Answer::ThenPause(pause) = answer {
@@ -135,39 +134,43 @@ impl Entry for EngineEntry {
         attempt
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
     /// A place in the queue is renewed here, too.
-    fn renewal(&self) -> Option<Renewal> {
-        Some(Renewal { claim: Arc::clone(&self.claim), session: Arc::new(self.engine.clone()) })
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        Some(Arc::new(self.engine.clone()))
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        if how == Leave::Detach {
+            return self.entry.leave(how, again);
+        }
         self.engine.removals.fetch_add(1, Ordering::Relaxed);
         let answer = self.engine.releases.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
         match answer {
-            Answer::Fails => Reply::ready(Err(failure())),
-            Answer::Refuses => Reply::ready(Err(Error::new(ErrorKind::Denied, "the engine refuses"))),
-            Answer::After(time) => Reply::coming(async move {
+            Answer::Fails => Request::ready(Err(failure())),
+            Answer::Refuses => Request::ready(Err(Error::new(ErrorKind::Denied, "the engine refuses"))),
+            Answer::After(time) => Request::drops(async move {
                 self.engine.clock.sleep_until(self.engine.clock.now() + time).await;
-                self.entry.withdraw().await
+                self.entry.leave(Leave::Withdraw, again).await
             }),
-            _ => self.entry.withdraw(),
+            _ => self.entry.leave(Leave::Withdraw, again),
         }
     }
 
     /// The answer comes later, as that of a server.
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(async move {
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        let Turn::Exclusive { .. } = to else { return self.entry.turn(to) };
+        Request::drops(async move {
             tokio::task::yield_now().await;
-            self.entry.upgrade(join).await
+            self.entry.turn(to).await
         })
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Entry, HolderInfo, Mode, Name, Registry, Want,
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Entry, HolderInfo, How, Mode, Name, Registry, Want,
 };
 use fencepost_testkit::etcd::Etcd;
 use fencepost_testkit::faults::Faults;
@@ -30,10 +30,11 @@ impl Bare {
         Bare { backend, helper }
     }
 
-    fn enter(&self, id: u128, ttl: Duration) -> Box<dyn Entry> {
+    fn enter(&self, id: u128, ttl: Duration) -> Entry {
         let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
         let (holder, runtime) = (HolderInfo::labelled("test"), self.helper.runtime().clone());
-        self.backend.enter(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)))
+        Arc::clone(&self.backend)
+            .entry(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)), How::Enter)
     }
 
     /// Takes the lock and gives it back.
@@ -51,7 +52,8 @@ impl Bare {
         let mut entry = self.enter(id + 1, ttl);
         let answer = tokio::time::timeout(Duration::from_millis(200), entry.attempt()).await;
         answer.expect_err("the network is silent");
-        drop(entry);
+        // Its drop would remove it, and be repeated when the network is back.
+        entry.forget();
         proxy.mend().unwrap();
     }
 

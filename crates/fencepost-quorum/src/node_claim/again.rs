@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fencepost_core::{Attempt, Claim, Cleanup, Loss, Moment, State, Token};
+use fencepost_core::{Attempt, Claim, Leave, Loss, Moment, State, Token};
 
 use super::{Answer, NodeClaim, NodeState};
 
@@ -25,7 +25,7 @@ impl NodeClaim {
             if self.claim.validity.ended() == Some(Loss::Deleted) {
                 self.standing = NodeState::Gone;
             }
-            self.retire(Cleanup::Withdraw);
+            self.retire(Leave::Withdraw);
             *self = self.anew(outer, false, true);
         }
         self.vote().proposal.store(token.get(), Ordering::Relaxed);

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use fencepost_core::{
-    Attempt, Claim, Cleanup, Effect, Entry, Error, ErrorKind, Moment, Removed, Renewal, Result, State, Token,
-    Vote, clean_up, cleanup_deadline,
+    Attempt, Claim, Effect, Entry, Error, ErrorKind, How, Leave, Moment, Removed, Renewal, Result, State,
+    Token, Vote, cleanup_deadline,
 };
 
 use super::node::Node;
@@ -17,13 +17,13 @@ use super::node::Node;
 /// A claim that was undone at a node so many times while it was asked for is given up there. Also how far a lease is looked for.
 pub(crate) const GENERATIONS: u32 = 16;
 
-pub(crate) type Away = Pin<Box<dyn Future<Output = (Box<dyn Entry>, Answer)> + Send>>;
+pub(crate) type Away = Pin<Box<dyn Future<Output = (Entry, Answer)> + Send>>;
 
 /// A request whose answer nobody waits for: a majority had confirmed before, or the claim was given up.
 pub(crate) struct Straggler {
     pub(crate) node: Arc<Node>,
     pub(crate) away: Away,
-    pub(crate) how: Cleanup,
+    pub(crate) how: Leave,
     /// When it is given up.
     pub(crate) until: Moment,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Answer {
 }
 
 enum Slot {
-    Here(Box<dyn Entry>),
+    Here(Entry),
     /// A request is under way: nothing else is sent for this claim before it was answered or given up on, or a release
     /// could overtake its own claim on a slow node and leave an orphan.
     Away(Away),
@@ -111,10 +111,9 @@ impl NodeClaim {
         claim.waits = outer.waits && !again;
         claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));
         let claim = Arc::new(claim);
-        let entry = match attached {
-            true => node.backend.attach(Arc::clone(&claim)),
-            false => node.backend.enter(Arc::clone(&claim)),
-        };
+        let how = if attached { How::Attach } else { How::Enter };
+        // The seat says when it leaves, because a claim that was undone at a node needs no request.
+        let entry = Arc::clone(&node.backend).entry(Arc::clone(&claim), how).on_drop(None);
         let (slot, standing) = (Slot::Here(entry), NodeState::Fresh);
         NodeClaim {
             node: Arc::clone(node),
@@ -215,7 +214,7 @@ impl NodeClaim {
         }
     }
 
-    fn send(&mut self, cleanup: bool, request: impl FnOnce(Box<dyn Entry>) -> Away) {
+    fn send(&mut self, cleanup: bool, request: impl FnOnce(Entry) -> Away) {
         self.slot = match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(entry) => {
                 (self.unsent, self.cleanup) = (true, cleanup);
@@ -247,14 +246,14 @@ impl NodeClaim {
         });
     }
 
-    pub(crate) fn leave(&mut self, how: Cleanup) {
+    pub(crate) fn leave(&mut self, how: Leave) {
         if matches!(self.standing, NodeState::Fresh) && !self.attached {
             self.standing = NodeState::Left(Removed::Nothing);
             return;
         }
         self.send(true, |mut entry| {
             Box::pin(async move {
-                let answer = how.ask(&mut *entry).await;
+                let answer = entry.remove(how).await;
                 (entry, Answer::Left(answer))
             })
         });
@@ -355,7 +354,7 @@ impl NodeClaim {
     }
 
     /// Its request to leave, if that is under way: nobody waits for it any more.
-    pub(crate) fn straggler(&mut self, how: Cleanup) -> Option<Straggler> {
+    pub(crate) fn straggler(&mut self, how: Leave) -> Option<Straggler> {
         if !self.is_parting() {
             return None;
         }
@@ -364,12 +363,12 @@ impl NodeClaim {
         Some(self.left_behind(away, how))
     }
 
-    fn left_behind(&self, away: Away, how: Cleanup) -> Straggler {
+    fn left_behind(&self, away: Away, how: Leave) -> Straggler {
         Straggler { node: Arc::clone(&self.node), away, how, until: cleanup_deadline(&self.claim) }
     }
 
     /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
-    pub(crate) fn retire(&mut self, how: Cleanup) {
+    pub(crate) fn retire(&mut self, how: Leave) {
         let nothing = match self.standing {
             NodeState::Left(_) | NodeState::Gone | NodeState::Detached => true,
             NodeState::Failed(_, unknown) => !unknown,
@@ -377,7 +376,7 @@ impl NodeClaim {
         };
         match std::mem::replace(&mut self.slot, Slot::Empty) {
             Slot::Here(_) if nothing => {}
-            Slot::Here(entry) => clean_up(entry, &self.claim, how),
+            Slot::Here(entry) => entry.clean_up(how),
             Slot::Away(away) => self.left_behind(away, how).clean_up(&self.claim.runtime),
             Slot::Empty => {}
         }

@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 
 use fencepost_core::{
-    Backend, Claim, ClaimId, Cleanup, Clock, Entry, Error, ErrorKind, HolderInfo, Memory, Mode, Name,
+    Backend, Claim, ClaimId, Clock, Entry, Error, ErrorKind, HolderInfo, How, Leave, Memory, Mode, Name,
     Removed, Result, Spawner, Task, Want,
 };
 
@@ -38,11 +38,11 @@ impl Stage {
     }
 
     /// The entry of a claim that holds a lock of its own.
-    fn granted(&self, id: u128) -> Box<dyn Entry> {
+    fn granted(&self, id: u128) -> Entry {
         let want = Want { name: Name::new(&format!("lock/{id}")).unwrap(), mode: Mode::Exclusive };
         let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
         let claim = Claim::new(id, want, Duration::from_secs(9), holder, self.runtime.clone());
-        let mut entry = self.memory.enter(Arc::new(claim));
+        let mut entry = Arc::clone(&self.memory).entry(Arc::new(claim), How::Enter).on_drop(None);
         assert!(matches!(poll(&mut entry.attempt()), Poll::Ready(Ok(Attempt::Granted(_)))));
         entry
     }
@@ -65,7 +65,7 @@ impl Stage {
         });
         let until = self.runtime.clock().now() + Duration::from_secs(9);
         let node = Arc::clone(&self.node);
-        (Straggler { node, away: Box::pin(away), how: Cleanup::Release, until }, late)
+        (Straggler { node, away: Box::pin(away), how: Leave::Release, until }, late)
     }
 
     fn add(&self, id: u128) -> Late {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    Memory, Mode, Name, Operator, Removed, Renewal, Reply, Result, Runtime, Session, Spawner, Task, Token,
-    Want,
+    How, Leave, Left, Memory, Mode, Name, Operator, Place, Renewal, Reply, Request, Result, Runtime, Session,
+    Spawner, Task, Token, Turn, Want,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -40,12 +40,9 @@ impl Backend for Node {
         self.memory.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(NodeEntry { entry: self.memory.enter(claim), node: self.clone() })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(NodeEntry { entry: self.memory.attach(claim), node: self.clone() })
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        Entry::new(claim, how, NodePlace { entry, node: (*self).clone() })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -53,44 +50,44 @@ impl Backend for Node {
     }
 }
 
-pub(crate) struct NodeEntry {
-    entry: Box<dyn Entry>,
+pub(crate) struct NodePlace {
+    entry: Entry,
     node: Node,
 }
 
-impl Entry for NodeEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for NodePlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         match self.node.check() {
-            Ok(()) => Reply::coming(async move {
+            Ok(()) => Request::drops(async move {
                 let _ready = self.node.ready.acquire().await.expect("it is never closed");
-                self.entry.attempt().await
+                self.entry.ask().await
             }),
-            Err(error) => Reply::ready(Err(error)),
+            Err(error) => Request::ready(Err(error)),
         }
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.entry.renewal()?;
-        Some(Renewal { claim, session: Arc::new(NodeSession { session, node: self.node.clone() }) })
-    }
-
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
         match self.node.check() {
-            Ok(()) => self.entry.withdraw(),
-            Err(error) => Reply::ready(Err(error)),
+            Err(error) if how != Leave::Detach => Request::ready(Err(error)),
+            _ => self.entry.leave(how, again),
         }
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry.detach()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let session = self.entry.session(holds)?;
+        Some(Arc::new(NodeSession { session, node: self.node.clone() }))
     }
 
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.entry.raise(to)
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.entry.turn(to)
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
     }
 }
 
@@ -144,7 +141,7 @@ impl Patient {
 
 pub(crate) struct Five {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: Arc<Quorum>,
     pub(crate) clock: Clock,
     runtime: Runtime,
     next: u128,
@@ -166,7 +163,7 @@ impl Five {
         };
         let nodes: Vec<Node> = (0..5).map(node).collect();
         let backends = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Backend>).collect();
-        let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
+        let quorum = Arc::new(Quorum::new("quorum", backends, clock.clone()).unwrap());
         Five { nodes, quorum, clock, runtime, next: 1 }
     }
 
@@ -184,9 +181,9 @@ impl Five {
         Arc::new(claim)
     }
 
-    pub(crate) async fn attempt(&mut self) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
+    pub(crate) async fn attempt(&mut self) -> (Arc<Claim>, Entry, Attempt) {
         let claim = self.claim();
-        let mut entry = self.quorum.enter(Arc::clone(&claim));
+        let mut entry = Arc::clone(&self.quorum).entry(Arc::clone(&claim), How::Enter);
         let attempt = entry.attempt().await.expect("a majority answers");
         (claim, entry, attempt)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Eviction, Loss, Mode, Removed, State};
+use fencepost_core::{Attempt, Backend, Eviction, How, Loss, Mode, Removed, State};
 
 use five::{Five, Patient, TTL, name, token};
 
@@ -21,7 +21,7 @@ async fn permits_are_no_more_than_there_are_whichever_nodes_grant_them() {
     for down in [&[3, 4][..], &[1, 2], &[4], &[0], &[], &[]] {
         down.iter().for_each(|number| five.down(*number, true));
         let claim = five.claim_as(Mode::Permits { n: 1, of: 2 });
-        let mut entry = five.quorum.enter(claim);
+        let mut entry = Arc::clone(&five.quorum).entry(claim, How::Enter);
         let two_down = down.len() == 2;
         match entry.attempt().await {
             Ok(Attempt::Granted(_)) => granted += 1,
@@ -105,7 +105,7 @@ async fn a_release_of_what_is_held_is_one_though_a_minority_confirms_it() {
         let (claim, mut entry, granted) = five.attempt().await;
         if lease {
             entry.detach().await.unwrap();
-            entry = five.quorum.attach(claim);
+            entry = Arc::clone(&five.quorum).entry(claim, How::Attach);
         }
         five.evict(2..4, token(&granted)).await;
         five.down(4, true);
@@ -118,7 +118,7 @@ async fn a_release_of_what_is_held_is_one_though_a_minority_confirms_it() {
 async fn a_permit_is_lost_with_the_second_node_that_evicts_it() {
     let mut five = Five::new();
     let claim = five.claim_as(Mode::Permits { n: 1, of: 2 });
-    let mut entry = five.quorum.enter(Arc::clone(&claim));
+    let mut entry = Arc::clone(&five.quorum).entry(Arc::clone(&claim), How::Enter);
     let token = token(&entry.attempt().await.unwrap());
     five.evict(0..1, token).await;
     assert_eq!(claim.validity.state(five.clock.now()), State::Held);
@@ -132,7 +132,7 @@ async fn a_renewal_that_too_few_nodes_confirm_fails() {
     for (mode, down) in [(Mode::Exclusive, 3), (Mode::Permits { n: 1, of: 2 }, 2)] {
         let mut five = Five::new();
         let claim = five.claim_as(mode);
-        let mut entry = five.quorum.enter(Arc::clone(&claim));
+        let mut entry = Arc::clone(&five.quorum).entry(Arc::clone(&claim), How::Enter);
         assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(_))));
         let held = entry.renewal().expect("it is renewed");
         let before = claim.validity.due();
@@ -155,7 +155,7 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     let mut five = Five::new();
     let mut claim = five.claim();
     Arc::get_mut(&mut claim).expect("nobody else has it").waits = true;
-    let mut entry = five.quorum.enter(claim);
+    let mut entry = Arc::clone(&five.quorum).entry(claim, How::Enter);
     let token = token(&entry.attempt().await.unwrap());
     let held = entry.renewal().expect("it is renewed");
     five.down(4, true);
@@ -163,7 +163,7 @@ async fn a_node_that_voted_for_somebody_else_is_asked_until_it_is_free() {
     five.down(4, false);
     // A contender without a majority, which has stopped.
     let other = five.claim();
-    let mut contender = five.nodes[4].memory.enter(Arc::clone(&other));
+    let mut contender = Arc::clone(&five.nodes[4].memory).entry(Arc::clone(&other), How::Enter);
     assert!(matches!(contender.attempt().await, Ok(Attempt::Granted(_))));
     for _ in 0..3 {
         five.clock.advance_to(five.clock.now() + TTL / 4);

@@ -1,18 +1,16 @@
 //! A lease that is detached, attached and released at nodes that differ.
 
-use std::sync::Arc;
-
-use fencepost_core::{Attempt, Backend, Entry, Mode, Removed, Token};
+use fencepost_core::{Attempt, Entry, How, Mode, Removed, Token};
 use fencepost_quorum::Quorum;
 
 use crate::scripted::{Asked, Say, TTL, Votes, lost, now, poll, unknown, unsent};
 
-fn attach(votes: &Votes) -> Box<dyn Entry> {
-    votes.quorum.attach(Arc::new(votes.claim(1, Mode::Exclusive)))
+fn attach(votes: &Votes) -> Entry {
+    votes.entry(votes.claim(1, Mode::Exclusive), How::Attach)
 }
 
 /// A claim that all nodes have granted.
-fn granted(votes: &Votes) -> Box<dyn Entry> {
+fn granted(votes: &Votes) -> Entry {
     let mut entry = votes.enter(1);
     let wall = votes.wall();
     votes.say(votes.nodes.iter().map(|_| Say::Grant(wall)));

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Entry, Mode, Removed};
+use fencepost_core::{Attempt, Entry, How, Mode, Removed};
 use fencepost_quorum::Quorum;
 
 use crate::scripted::{Asked, Say, Votes, now, poll, unknown, unsent};
 
 /// A claim that is granted by the nodes that answer so.
-fn granted(votes: &Votes, id: u128, says: impl IntoIterator<Item = Say>) -> Box<dyn Entry> {
+fn granted(votes: &Votes, id: u128, says: impl IntoIterator<Item = Say>) -> Entry {
     let mut entry = votes.enter(id);
     votes.say(says);
     assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))));
@@ -22,7 +22,7 @@ fn granted(votes: &Votes, id: u128, says: impl IntoIterator<Item = Say>) -> Box<
 }
 
 /// A claim that was asked for, with these answers.
-fn asked_for(votes: &Votes, says: [Say; 3]) -> Box<dyn Entry> {
+fn asked_for(votes: &Votes, says: [Say; 3]) -> Entry {
     let mut entry = votes.enter(1);
     votes.say(says);
     let _ = now(entry.attempt());
@@ -87,19 +87,19 @@ fn a_node_that_refused_a_claim_is_told_that_it_leaves() {
     assert_eq!(votes.asked(), [[Asked::Withdraw]; 3]);
 }
 
-/// Nobody waits for it.
+/// A node that blocks a claim that does not wait keeps nothing of it, so only a node whose reply was lost is asked to remove it. Nobody waits
+/// for that.
 #[test]
 fn a_refused_claim_that_does_not_wait_is_withdrawn_where_it_may_be_known() {
     for (answer, last) in [(unsent(), vec![]), (unknown(), vec![Asked::Withdraw])] {
         let votes = Votes::of(3);
         let mut claim = votes.claim(1, Mode::Exclusive);
         claim.waits = false;
-        let mut entry = votes.quorum.enter(Arc::new(claim));
+        let mut entry = votes.entry(claim, How::Enter);
         votes.say([Say::Refuse(1), Say::Refuse(1), answer]);
         assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { again: None, .. })));
         let vote = Asked::Vote(votes.wall());
-        let known = vec![vote, Asked::Withdraw];
-        assert_eq!(votes.asked(), [known.clone(), known, [vec![vote], last].concat()]);
+        assert_eq!(votes.asked(), [vec![vote], vec![vote], [vec![vote], last].concat()]);
         assert_eq!(now(entry.withdraw()).unwrap(), Removed::Nothing);
     }
 }

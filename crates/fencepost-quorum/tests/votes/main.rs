@@ -6,9 +6,7 @@ mod renewal;
 mod scripted;
 mod turns;
 
-use std::sync::Arc;
-
-use fencepost_core::{Attempt, Backend, Mode, Token};
+use fencepost_core::{Attempt, How, Mode, Token};
 use fencepost_quorum::Quorum;
 
 use scripted::{Asked, Say, Votes, now, outbid, poll, unsent};
@@ -99,7 +97,7 @@ fn a_token_that_is_outbid_is_replaced_by_one_that_is_ahead_of_the_others() {
 fn a_claim_beside_others_puts_its_token_ahead_at_once() {
     let votes = Votes::of(3);
     let wall = votes.wall();
-    let mut entry = votes.quorum.enter(Arc::new(votes.claim(1, Mode::Shared)));
+    let mut entry = votes.entry(votes.claim(1, Mode::Shared), How::Enter);
     let mut asking = entry.attempt();
     votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
     assert!(poll(&mut asking).is_pending());

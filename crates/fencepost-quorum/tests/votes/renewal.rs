@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Claim, Entry, Mode, Removed, Renewal};
+use fencepost_core::{Attempt, Claim, Entry, How, Mode, Removed, Renewal};
 
 use crate::scripted::{Asked, Say, Votes, now, poll, unsent};
 
 /// Slow nodes are waited for so long where a majority suffices.
 const GRACE: Duration = Duration::from_millis(20);
 
-fn granted(votes: &Votes, id: u128) -> (Box<dyn Entry>, Renewal) {
-    let mut entry = votes.quorum.enter(Arc::new(votes.claim(id, Mode::Shared)));
+fn granted(votes: &Votes, id: u128) -> (Entry, Renewal) {
+    let mut entry = votes.entry(votes.claim(id, Mode::Shared), How::Enter);
     let wall = votes.wall();
     votes.say([Say::Grant(wall), Say::Grant(wall), Say::Grant(wall)]);
     assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))));

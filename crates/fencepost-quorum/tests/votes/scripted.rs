@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, HolderInfo, Loss, Mode,
-    Moment, Name, Operator, Removed, Renewal, Reply, Result, Runtime, Session, Spawner, Task, Token, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Found, HolderInfo, How,
+    Leave, Left, Loss, Mode, Moment, Name, Operator, Place, Removed, Reply, Request, Result, Runtime,
+    Session, Spawner, Task, Token, Turn, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -103,7 +104,7 @@ impl Node {
 
 struct Scripted(Arc<Node>);
 
-struct ScriptedEntry {
+struct ScriptedPlace {
     node: Arc<Node>,
     claim: Arc<Claim>,
     attached: bool,
@@ -114,12 +115,9 @@ impl Backend for Scripted {
         Capabilities::full("scripted")
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ScriptedEntry { node: Arc::clone(&self.0), claim, attached: false })
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        Box::new(ScriptedEntry { node: Arc::clone(&self.0), claim, attached: true })
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let (node, attached) = (Arc::clone(&self.0), how == How::Attach);
+        Entry::new(Arc::clone(&claim), how, ScriptedPlace { node, claim, attached })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -129,10 +127,10 @@ impl Backend for Scripted {
 
 impl Operator for Scripted {}
 
-impl ScriptedEntry {
-    async fn leave(&self, asked: Asked) -> Result<Removed> {
+impl ScriptedPlace {
+    async fn remove(&self, asked: Asked) -> Result<Left> {
         match self.node.answer(asked).await {
-            Say::Left(left) => Ok(left),
+            Say::Left(left) => Ok(Left::by_parts(left)),
             Say::Fail(error) => Err(error),
             other => panic!("{other:?} answers no {asked:?}"),
         }
@@ -147,9 +145,9 @@ impl ScriptedEntry {
     }
 }
 
-impl Entry for ScriptedEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
-        Reply::coming(async {
+impl Place for ScriptedPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::drops(async {
             let vote = self.claim.vote.as_ref().expect("each claim at a node is a vote");
             let sent = self.claim.runtime.clock().now();
             let proposal = vote.proposal.load(std::sync::atomic::Ordering::SeqCst);
@@ -170,29 +168,32 @@ impl Entry for ScriptedEntry {
         })
     }
 
-    fn poll_wait(&mut self, _: &mut Context<'_>) -> Poll<()> {
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
         if *self.node.hints.lock().unwrap() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let (claim, node) = (Arc::clone(&self.claim), Arc::clone(&self.node));
-        Some(Renewal { claim, session: Arc::new(NodeSession { node }) })
+    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+        match how {
+            Leave::Withdraw => Request::drops(self.remove(Asked::Withdraw)),
+            Leave::Release if self.attached => Request::drops(self.remove(Asked::ReleaseLease)),
+            Leave::Release => Request::drops(self.remove(Asked::Release)),
+            Leave::Detach => Request::drops(async {
+                self.done(Asked::Detach).await?;
+                Ok(Found::There.into())
+            }),
+        }
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(Asked::Withdraw))
+    fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
+        Some(Arc::new(NodeSession { node: Arc::clone(&self.node) }))
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed>> {
-        Reply::coming(self.leave(if self.attached { Asked::ReleaseLease } else { Asked::Release }))
-    }
-
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        Reply::coming(self.done(Asked::Detach))
-    }
-
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        Reply::coming(self.done(Asked::Raise(to.get())))
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        let Turn::Raise { to } = to else { panic!("a vote is raised alone") };
+        Request::drops(async move {
+            self.done(Asked::Raise(to.get())).await?;
+            Ok(Attempt::Granted(to))
+        })
     }
 }
 
@@ -237,7 +238,7 @@ impl Spawner for Patient {
 /// A quorum of scripted nodes. Time passes and tasks run only where a test says so.
 pub(crate) struct Votes {
     pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) quorum: Quorum,
+    pub(crate) quorum: Arc<Quorum>,
     pub(crate) clock: Clock,
     pub(crate) runtime: Runtime,
     tasks: Patient,
@@ -250,7 +251,7 @@ impl Votes {
         let nodes: Vec<Arc<Node>> = (0..count).map(|_| Arc::default()).collect();
         let backends =
             nodes.iter().map(|node| Arc::new(Scripted(Arc::clone(node))) as Arc<dyn Backend>).collect();
-        let quorum = Quorum::new("quorum", backends, clock.clone()).unwrap();
+        let quorum = Arc::new(Quorum::new("quorum", backends, clock.clone()).unwrap());
         Votes { nodes, quorum, clock, runtime, tasks }
     }
 
@@ -261,8 +262,13 @@ impl Votes {
         Claim::new(ClaimId::from_u128(id), want, TTL, holder, self.runtime.clone())
     }
 
-    pub(crate) fn enter(&self, id: u128) -> Box<dyn Entry> {
-        self.quorum.enter(Arc::new(self.claim(id, Mode::Exclusive)))
+    pub(crate) fn enter(&self, id: u128) -> Entry {
+        self.entry(self.claim(id, Mode::Exclusive), How::Enter)
+    }
+
+    /// Dropped, it asks nothing: each request is one that the test makes.
+    pub(crate) fn entry(&self, claim: Claim, how: How) -> Entry {
+        Arc::clone(&self.quorum).entry(Arc::new(claim), how).on_drop(None)
     }
 
     /// Each of the nodes, from the first, gives one of these answers.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Backend, Effect, Entry, Error, ErrorKind, Mode, Moment, Removed, Result};
+use fencepost_core::{Attempt, Backend, Effect, Entry, Error, ErrorKind, How, Mode, Moment, Removed, Result};
 use fencepost_quorum::Quorum;
 
 use crate::scripted::{Asked, Say, Votes, now, poll, unknown, unsent};
@@ -106,10 +106,10 @@ fn a_contended_lock_is_asked_for_at_one_node_by_those_who_wait() {
     assert_eq!(counts(&votes), [1, 0, 0]);
     let mut claim = votes.claim(2, Mode::Exclusive);
     claim.waits = false;
-    assert!(poll(&mut votes.quorum.enter(Arc::new(claim)).attempt()).is_pending());
+    assert!(poll(&mut votes.entry(claim, How::Enter).attempt()).is_pending());
     assert_eq!(counts(&votes), [1, 1, 1]);
     let attached = Arc::new(votes.claim(3, Mode::Exclusive));
-    assert!(poll(&mut votes.quorum.attach(attached).attempt()).is_pending());
+    assert!(poll(&mut Arc::clone(&votes.quorum).entry(attached, How::Attach).attempt()).is_pending());
     assert_eq!(counts(&votes), [1, 1, 1]);
 }
 
@@ -168,9 +168,9 @@ fn an_answer_that_comes_while_the_claim_waits_wakes_it_if_it_is_a_vote() {
         let mut entry = votes.enter(1);
         votes.say([Say::Refuse(OLDER), Say::Refuse(OLDER)]);
         assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { .. })));
-        assert!(waits(&mut *entry));
+        assert!(waits(&mut entry));
         votes.nodes[2].say(answer);
-        assert_eq!(!waits(&mut *entry), wakes);
+        assert_eq!(!waits(&mut entry), wakes);
     }
 }
 
@@ -181,10 +181,10 @@ fn two_hints_wake_as_one_does() {
     votes.say([Say::Refuse(OLDER), Say::Refuse(OLDER), Say::Refuse(OLDER)]);
     assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { .. })));
     votes.nodes[..2].iter().for_each(|node| node.hints(true));
-    assert!(!waits(&mut *entry));
+    assert!(!waits(&mut entry));
 }
 
-fn waits(entry: &mut dyn Entry) -> bool {
+fn waits(entry: &mut Entry) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     entry.poll_wait(&mut cx) == Poll::Pending
 }

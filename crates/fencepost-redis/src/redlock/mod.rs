@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, Info, Listing, Name,
+    Backend, BackendUrl, Capabilities, Claim, ClaimInfo, Entry, Error, Eviction, How, Info, Listing, Name,
     Operator, Page, Record, RecordKind, RecordStore, Reply, Report, Result, Runtime, StoredRecord, Token,
     Tokens,
 };
@@ -209,17 +209,13 @@ impl Backend for Node {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
         match self.handle.redis.get() {
-            Some(redis) => redis.enter(claim),
-            None => Unreached::of(self, claim, false),
-        }
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        match self.handle.redis.get() {
-            Some(redis) => redis.attach(claim),
-            None => Unreached::of(self, claim, true),
+            Some(redis) => Arc::clone(redis).entry(claim, how),
+            None => {
+                let place = Unreached::of(&self, Arc::clone(&claim), how);
+                Entry::new(claim, how, place)
+            }
         }
     }
 
@@ -238,7 +234,7 @@ impl Backend for Node {
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        self.handle.redis.get().map_or_else(|| Reply::ready(()), Backend::close)
+        self.handle.redis.get().map_or_else(|| Reply::ready(()), |redis| redis.close())
     }
 }
 

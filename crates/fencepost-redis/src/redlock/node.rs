@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Moment, Removed, Renewal, Reply, Result,
-    Runtime, Token,
+    Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Found, How, Leave, Left, Moment, Place, Request,
+    Result, Runtime, Session, Turn,
 };
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ impl Runs {
 
 /// One node, as soon as it is reached.
 pub(super) struct NodeHandle {
-    pub(super) redis: OnceLock<RedisBackend>,
+    pub(super) redis: OnceLock<Arc<RedisBackend>>,
     /// The first attempt has ended.
     tried: watch::Sender<bool>,
     /// Until when a claim waits for the first attempt.
@@ -57,7 +57,7 @@ impl NodeHandle {
     pub(super) fn with(&self, client: Arc<RedisClient>, runs: &Runs) -> Result<()> {
         let distinct = runs.add(&client);
         if distinct.is_ok() {
-            let _ = self.redis.set(RedisBackend { client });
+            let _ = self.redis.set(Arc::new(RedisBackend { client }));
         }
         self.tried.send_replace(true);
         distinct
@@ -87,7 +87,7 @@ impl NodeHandle {
     }
 
     /// The node. While the client has just come, this waits for the first attempt to reach it.
-    pub(super) async fn redis(&self) -> Result<&RedisBackend> {
+    pub(super) async fn redis(&self) -> Result<&Arc<RedisBackend>> {
         if self.redis.get().is_none()
             && let Some(until) = self.until.get()
         {
@@ -106,60 +106,63 @@ pub(super) fn unreached() -> Error {
 pub(super) struct Unreached {
     handle: Arc<NodeHandle>,
     claim: Arc<Claim>,
-    attached: bool,
+    how: How,
     /// Since the node was there.
-    entry: Option<Box<dyn Entry>>,
+    entry: Option<Entry>,
 }
 
 impl Unreached {
-    pub(super) fn of(node: &Node, claim: Arc<Claim>, attached: bool) -> Box<dyn Entry> {
-        Box::new(Unreached { handle: Arc::clone(&node.handle), claim, attached, entry: None })
+    pub(super) fn of(node: &Node, claim: Arc<Claim>, how: How) -> Unreached {
+        Unreached { handle: Arc::clone(&node.handle), claim, how, entry: None }
     }
 
-    fn entry(&mut self) -> Option<&mut dyn Entry> {
+    fn entry(&mut self) -> Option<&mut Entry> {
         if self.entry.is_none() {
-            let (redis, claim) = (self.handle.redis.get()?, Arc::clone(&self.claim));
-            self.entry = Some(if self.attached { redis.attach(claim) } else { redis.enter(claim) });
+            let redis = Arc::clone(self.handle.redis.get()?);
+            self.entry = Some(redis.entry(Arc::clone(&self.claim), self.how));
         }
-        match &mut self.entry {
-            Some(entry) => Some(&mut **entry),
-            None => None,
-        }
+        self.entry.as_mut()
     }
 }
 
-impl Entry for Unreached {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt>> {
+impl Place for Unreached {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         if self.entry.is_some() {
-            return self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.attempt());
+            return self.entry().map_or_else(|| Request::ready(Err(unreached())), Place::ask);
         }
-        Reply::coming(async move {
+        Request::drops(async move {
             // Dropped here nothing was sent.
             self.handle.redis().await?;
             match self.entry() {
-                Some(entry) => entry.attempt().await,
+                Some(entry) => entry.ask().await,
                 None => Err(unreached()),
             }
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_wait(cx))
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_news(cx))
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        self.entry.as_ref()?.renewal()
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        match self.entry() {
+            Some(entry) => entry.leave(how, again),
+            None if how == Leave::Detach => Request::ready(Err(unreached())),
+            None => Request::ready(Ok(Found::Nothing.into())),
+        }
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
-        self.entry().map_or_else(|| Reply::ready(Ok(Removed::Nothing)), |entry| entry.withdraw())
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.as_ref()?.session(holds)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<()>> {
-        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.detach())
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.entry().map_or_else(|| Request::ready(Err(unreached())), |entry| entry.turn(to))
     }
 
-    fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.entry().map_or_else(|| Reply::ready(Err(unreached())), |entry| entry.raise(to))
+    fn abandon(&mut self, asking: bool) {
+        if let Some(entry) = &mut self.entry {
+            entry.abandon(asking);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, Info, KeptRuns, Limit, Listing, Name, Operator, Page,
+    Backend, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Limit, Listing, Name, Operator, Page,
     RecordStore, Reply, Report, Result, Token,
 };
 
@@ -67,12 +67,8 @@ impl<S: Operators> Backend for LocksBackend<S> {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.0.enter(claim)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.0.attach(claim)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        self.0.entry(claim, how)
     }
 
     fn operator(&self) -> &dyn Operator {

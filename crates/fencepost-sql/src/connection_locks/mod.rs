@@ -29,7 +29,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Claim, ClaimEntry, Entry, Result, Runtime};
+use fencepost_core::{Backoff, Claim, Entry, How, Result, Runtime};
 
 pub use backend::Operators;
 pub use connection::Connection;
@@ -93,14 +93,13 @@ impl<S: Server> ConnectionLocks<S> {
         self.connections.holding(FIRST_TTL).await
     }
 
-    /// Makes an entry for a claim.
-    pub fn enter(self: &Arc<Self>, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), LockPlace::new(self, claim))
-    }
-
-    /// Makes an entry for a detached lease, of which none exists.
-    fn attach(self: &Arc<Self>, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), LockPlace::gone(self, claim))
+    /// Makes the entry of a claim. A detached lease does not exist.
+    pub fn entry(self: &Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = match how {
+            How::Enter => LockPlace::new(self, Arc::clone(&claim)),
+            How::Attach => LockPlace::gone(self, Arc::clone(&claim)),
+        };
+        Entry::new(claim, how, place)
     }
 
     /// Sends a statement of which only the reply matters.

@@ -11,8 +11,8 @@ mod statements;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimEntry, Entry, ErrorKind, Eviction, Info, KeptRuns, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
+    Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -140,12 +140,9 @@ impl Backend for LeaseTable {
         capabilities
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::enter(Arc::clone(&claim), TablePlace::new(&self.client, claim, false))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        ClaimEntry::attach(Arc::clone(&claim), TablePlace::new(&self.client, claim, true))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let place = TablePlace::new(&self.client, Arc::clone(&claim), how == How::Attach);
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::support::{Database, SOON};
 use fencepost_core::{
-    Attempt, BackendUrl, Claim, ClaimId, Client, Eviction, HolderInfo, Mode, Name, Registry, Removed, Want,
+    Attempt, BackendUrl, Claim, ClaimId, Client, Eviction, HolderInfo, How, Mode, Name, Registry, Removed,
+    Want,
 };
 use rusqlite::Connection;
 
@@ -44,8 +45,8 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     let name = Name::new("stock/42").unwrap();
     let want = Want { name: name.clone(), mode: Mode::Exclusive };
     let holder = Arc::new(HolderInfo::new("owner", "host", 1));
-    let mut owner =
-        engine.enter(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, runtime.clone())));
+    let mut owner = Arc::clone(&engine)
+        .entry(Arc::new(Claim::new(ClaimId::from_u128(7), want, SOON, holder, runtime.clone())), How::Enter);
     let Attempt::Granted(grant) = owner.attempt().await.unwrap() else { panic!("it is free") };
 
     let writer = Arc::new(Writer { path: database.path(), writes: Mutex::default() });

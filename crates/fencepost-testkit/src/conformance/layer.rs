@@ -1,8 +1,8 @@
 //! A layer that loses all renewals, or counts the claims.
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, Operator, Removed, Renewal, Reply,
-    Session, Token,
+    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, How, Leave, Left, Operator, Place, Reply,
+    Request, Session, Turn,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,11 +49,6 @@ impl Layer {
     pub(super) fn counting(inner: Arc<dyn Backend>, claims: Arc<Claims>) -> Layer {
         Layer { inner, deaf: false, claims }
     }
-
-    fn wrap(&self, inner: Box<dyn Entry>) -> Box<dyn Entry> {
-        self.claims.count.fetch_add(1, Ordering::SeqCst);
-        Box::new(LayerEntry { inner, deaf: self.deaf, claims: Arc::clone(&self.claims) })
-    }
 }
 
 impl Backend for Layer {
@@ -61,12 +56,10 @@ impl Backend for Layer {
         self.inner.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.enter(claim))
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.wrap(self.inner.attach(claim))
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        self.claims.count.fetch_add(1, Ordering::SeqCst);
+        let inner = Arc::clone(&self.inner).entry(Arc::clone(&claim), how);
+        Entry::new(claim, how, LayerPlace { inner, deaf: self.deaf, claims: Arc::clone(&self.claims) })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -86,55 +79,44 @@ impl Backend for Layer {
     }
 }
 
-struct LayerEntry {
-    inner: Box<dyn Entry>,
+struct LayerPlace {
+    inner: Entry,
     deaf: bool,
     claims: Arc<Claims>,
 }
 
-impl Entry for LayerEntry {
-    fn attempt(&mut self) -> Reply<'_, Result<Attempt, Error>> {
+impl Place for LayerPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
         if self.claims.are_together() {
-            return self.inner.attempt();
+            return self.inner.ask();
         }
-        Reply::coming(async {
+        Request::drops(async {
             while !self.claims.are_together() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            self.inner.attempt().await
+            self.inner.ask().await
         })
     }
 
-    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inner.poll_wait(cx)
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_news(cx)
     }
 
-    fn renewal(&self) -> Option<Renewal> {
-        let Renewal { claim, session } = self.inner.renewal()?;
-        if !self.deaf {
-            return Some(Renewal { claim, session });
-        }
-        Some(Renewal { claim, session: Arc::new(DeafSession(session)) })
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        self.inner.leave(how, again)
     }
 
-    fn withdraw(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        self.inner.withdraw()
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        let session = self.inner.session(holds)?;
+        Some(if self.deaf { Arc::new(DeafSession(session)) } else { session })
     }
 
-    fn release(&mut self) -> Reply<'_, Result<Removed, Error>> {
-        self.inner.release()
+    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+        self.inner.turn(to)
     }
 
-    fn detach(&mut self) -> Reply<'_, Result<(), Error>> {
-        self.inner.detach()
-    }
-
-    fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt, Error>> {
-        self.inner.upgrade(join)
-    }
-
-    fn downgrade(&mut self, token: Token) -> Reply<'_, Result<(), Error>> {
-        self.inner.downgrade(token)
+    fn abandon(&mut self, asking: bool) {
+        self.inner.abandon(asking);
     }
 }
 

@@ -24,21 +24,21 @@ impl Stage {
         Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
     }
 
-    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LimitPlace {
+    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LimitTurn {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
         let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
         let mut claim = Claim::new(id, want, ttl, holder, self.runtime.clone());
         claim.waits = join;
-        LimitPlace { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
+        LimitTurn { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
     }
 
-    fn place(&self, mode: Mode) -> LimitPlace {
+    fn place(&self, mode: Mode) -> LimitTurn {
         self.place_of("a", mode, true)
     }
 
     /// A claim that waits at the engine.
-    fn inside(&self, name: &str, mode: Mode) -> LimitPlace {
+    fn inside(&self, name: &str, mode: Mode) -> LimitTurn {
         let mut place = self.place_of(name, mode, true);
         assert!(place.pass());
         place.answered();
@@ -75,9 +75,9 @@ fn claims_that_hold_together_are_sent_together() {
     readers.iter_mut().for_each(|reader| assert!(reader.pass()));
     let mut late = stage.place(Mode::Shared);
     assert!(!late.pass(), "that is the limit");
-    readers[0].hear(Some(&Ok(Attempt::Granted(Token::new(1)))));
+    readers[0].hear(&Ok(Attempt::Granted(crate::token::Token::new(1))));
     assert!(!late.pass(), "the others have no answer yet");
-    readers[1].hear(Some(&Ok(Attempt::Blocked { again: None })));
+    readers[1].hear(&Ok(Attempt::Blocked { again: None }));
     drop(readers);
     assert!(late.pass());
 }

@@ -1,8 +1,7 @@
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{
-    Attempt, BackendUrl, ClaimEntry, ClaimId, Clock, Entry, HolderInfo, Mode, Name, Runtime, Spawner, Task,
-    Want,
+    Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, How, Mode, Name, Runtime, Spawner, Task, Want,
 };
 use fencepost_testkit::server::TempDir;
 
@@ -36,18 +35,18 @@ impl Stage {
     }
 
     /// A claim to the lock `name`, with the answer to its first attempt.
-    fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
+    fn ask(&self, id: u128, name: &str) -> (Arc<Claim>, Entry, Attempt) {
         self.ask_in(Mode::Exclusive, id, name)
     }
 
-    fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, Box<dyn Entry>, Attempt) {
+    fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, Entry, Attempt) {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
         let ttl = Duration::from_secs(30);
         let claim = Arc::new(Claim::new(id, want, ttl, holder, self.client.runtime.clone()));
         let (client, session) = (Arc::clone(&self.client), Arc::clone(&self.session));
         let place = SqlitePlace::new(client, session, Arc::clone(&claim), false);
-        let mut entry = ClaimEntry::enter(Arc::clone(&claim), place);
+        let mut entry = Entry::new(Arc::clone(&claim), How::Enter, place);
         let attempt = now(entry.attempt()).unwrap();
         (claim, entry, attempt)
     }
@@ -62,7 +61,7 @@ fn now<T>(reply: Reply<'_, T>) -> T {
     answer
 }
 
-fn waits(entry: &mut Box<dyn Entry>) -> bool {
+fn waits(entry: &mut Entry) -> bool {
     entry.poll_wait(&mut Context::from_waker(Waker::noop())) == Poll::Pending
 }
 

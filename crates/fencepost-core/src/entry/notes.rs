@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::admission::Mode;
+use crate::backend::attempt::Removed;
 use crate::backend::claim::Claim;
+use crate::backend::operator::Operator;
 use crate::backend::records::{RecordKind, RecordStore};
-use crate::backend::{Backend, Removed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::operator::run::{Outcome, Run, RunEnd, Runs};
 use crate::time::{Backoff, Moment};
@@ -146,7 +147,7 @@ impl Notes {
     }
 
     /// Notes that the run began.
-    pub(super) async fn begin(&mut self, token: Token, backend: &Arc<dyn Backend>) -> Result<()> {
+    pub(super) async fn begin(&mut self, token: Token, operator: &dyn Operator) -> Result<()> {
         let claim = Arc::clone(&self.claim);
         let clock = claim.runtime.clock();
         let granted = *self.granted.get_or_insert(clock.now());
@@ -157,7 +158,7 @@ impl Notes {
             let other = runs.running.as_ref().map(|run| run.token).filter(|other| *other != token);
             let shares = match (other, claim.want().mode) {
                 (None, _) | (_, Mode::Exclusive) => false,
-                (Some(other), _) => holds(backend, &claim, other).await?,
+                (Some(other), _) => holds(operator, &claim, other).await?,
             };
             runs.begin(claim.run(token, since), |_| shares);
             if self.write(runs, now).await? {
@@ -219,8 +220,8 @@ fn before(now: u64, passed: Duration) -> u64 {
 }
 
 /// Returns whether the grant with `token` holds the claim's resource.
-async fn holds(backend: &Arc<dyn Backend>, claim: &Claim, token: Token) -> Result<bool> {
-    let info = backend.operator().inspect(&claim.want().name).await?;
+async fn holds(operator: &dyn Operator, claim: &Claim, token: Token) -> Result<bool> {
+    let info = operator.inspect(&claim.want().name).await?;
     Ok(info.holders().any(|holder| holder.token == Some(token)))
 }
 

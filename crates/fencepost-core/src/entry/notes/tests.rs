@@ -62,7 +62,7 @@ impl RecordStore for Store {
     }
 }
 
-fn stage() -> (Arc<Store>, Arc<dyn Backend>, impl Fn(u128) -> Notes) {
+fn stage() -> (Arc<Store>, Arc<Memory>, impl Fn(u128) -> Notes) {
     let clock = Clock::manual();
     let store = Arc::new(Store { clock: clock.clone(), stored: Mutex::default(), fails: Mutex::default() });
     let made = Arc::clone(&store);
@@ -85,11 +85,11 @@ fn stage() -> (Arc<Store>, Arc<dyn Backend>, impl Fn(u128) -> Notes) {
 async fn a_run_that_outlives_its_record_overwrites_no_other() {
     let (store, backend, notes) = stage();
     let (mut long, mut other) = (notes(1), notes(2));
-    long.begin(Token::new(1), &backend).await.unwrap();
+    long.begin(Token::new(1), &*backend).await.unwrap();
     store.clock.advance_to(store.clock.now() + Duration::from_secs(1_000));
     // Its time is over, and the next run has a record of the same version.
     *store.stored.lock() = None;
-    other.begin(Token::new(2), &backend).await.unwrap();
+    other.begin(Token::new(2), &*backend).await.unwrap();
     long.end(Token::new(1)).await.unwrap();
     let (text, ..) = store.stored.lock().clone().unwrap();
     assert_eq!(read(text).running.map(|run| run.token), Some(Token::new(2)));
@@ -100,7 +100,7 @@ async fn a_run_whose_beginning_was_not_noted_began_with_its_grant() {
     let (store, backend, notes) = stage();
     let mut notes = notes(1);
     *store.fails.lock() = true;
-    notes.begin(Token::new(1), &backend).await.unwrap_err();
+    notes.begin(Token::new(1), &*backend).await.unwrap_err();
     store.clock.advance_to(store.clock.now() + Duration::from_secs(600));
     *store.fails.lock() = false;
     notes.end(Token::new(1)).await.unwrap();

@@ -1,16 +1,14 @@
 //! A layer that keeps the runs of resources in a store of the engine.
 
-pub(crate) mod entry;
-mod notes;
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
-use crate::backend::kept_runs::entry::RunEntry;
 use crate::backend::records::{RecordKind, RecordStore, StoredRecord};
-use crate::backend::{Backend, Entry, Operator, Reply};
+use crate::backend::{Backend, Operator, Reply};
+use crate::entry::Entry;
+use crate::entry::place::How;
 use crate::error::Result;
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
@@ -39,16 +37,6 @@ impl KeptRuns {
     /// Keeps the runs of `inner` in `store`.
     pub fn new(inner: Arc<dyn Backend>, store: Arc<dyn RecordStore>) -> KeptRuns {
         KeptRuns { inner, store, warned: Arc::default() }
-    }
-
-    fn entry(&self, claim: Arc<Claim>, attaches: bool) -> Box<dyn Entry> {
-        let enter = |claim| if attaches { self.inner.attach(claim) } else { self.inner.enter(claim) };
-        if claim.history.is_none() {
-            return enter(claim);
-        }
-        let (inner, backend) = (enter(Arc::clone(&claim)), Arc::clone(&self.inner));
-        let (store, warned) = (Arc::clone(&self.store), Arc::clone(&self.warned));
-        Box::new(RunEntry::new(inner, backend, store, claim, attaches, warned))
     }
 
     async fn read(&self, name: &Name) -> Result<(Option<Runs>, StoredRecord)> {
@@ -88,12 +76,9 @@ impl Backend for KeptRuns {
         self.inner.capabilities()
     }
 
-    fn enter(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(claim, false)
-    }
-
-    fn attach(&self, claim: Arc<Claim>) -> Box<dyn Entry> {
-        self.entry(claim, true)
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let operator = Arc::new(OperatorOf(Arc::clone(&self.inner)));
+        Arc::clone(&self.inner).entry(claim, how).keeping_runs(operator, &self.store, &self.warned)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -111,6 +96,15 @@ impl Backend for KeptRuns {
     fn close(&self) -> Reply<'_, ()> {
         self.store.close();
         self.inner.close()
+    }
+}
+
+/// Tells who holds a lock.
+struct OperatorOf(Arc<dyn Backend>);
+
+impl Operator for OperatorOf {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.0.operator().inspect(name)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decides what a withdrawal removed although a reply was lost.
 
-use crate::backend::Removed;
+use crate::backend::attempt::Removed;
 use crate::error::{Effect, Result};
 
 /// The engine's reply about a claim that is withdrawn.
@@ -19,7 +19,7 @@ pub enum Found {
 /// The requests to withdraw or release a claim, from the first one on. A request may take effect although its reply is lost; the one that
 /// repeats it then finds nothing.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Withdrawal {
+pub(super) struct Withdrawal {
     was_valid: Option<bool>,
     /// A request was sent, and nothing says that it had no effect.
     sent: bool,
@@ -29,7 +29,7 @@ pub struct Withdrawal {
 impl Withdrawal {
     /// Starts a request. `valid`: the claim is valid now by the client's clock; the first request's answer counts. Returns whether a
     /// request was sent before this one.
-    pub fn start(&mut self, valid: bool) -> bool {
+    pub(super) fn start(&mut self, valid: bool) -> bool {
         let earlier = self.was_valid.is_some();
         self.was_valid.get_or_insert(valid);
         self.repeated |= self.sent;
@@ -42,28 +42,29 @@ impl Withdrawal {
     ///
     /// # Errors
     /// That of the answer.
-    pub fn answered<T>(&mut self, answer: Result<T>) -> Result<T> {
+    pub(super) fn answered<T>(&mut self, answer: Result<T>) -> Result<T> {
         self.sent &= answer.as_ref().err().is_none_or(|error| error.effect() != Effect::None);
         answer
     }
 
     /// Notes whether the connection has sent the request more than once.
-    pub fn repeated(&mut self, repeated: bool) {
+    pub(super) fn repeated(&mut self, repeated: bool) {
         self.repeated |= repeated;
     }
 
     /// Returns whether an earlier request may have taken effect, or may still arrive.
-    pub(crate) fn may_have_left(&self) -> bool {
+    pub(super) fn may_have_left(&self) -> bool {
         self.sent || self.repeated
     }
 
     /// Returns whether a request that may have taken effect was sent again.
-    pub fn is_repeated(&self) -> bool {
+    #[cfg(test)]
+    fn is_repeated(&self) -> bool {
         self.repeated
     }
 
     /// Returns what the requests removed. `held`: the claim was granted.
-    pub fn removed(&self, found: Found, held: bool) -> Removed {
+    pub(super) fn removed(&self, found: Found, held: bool) -> Removed {
         let was_valid = self.was_valid == Some(true);
         let removed = match found {
             Found::Valid => true,

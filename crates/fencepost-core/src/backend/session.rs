@@ -1,0 +1,32 @@
+//! What keeps grants alive.
+
+use std::sync::Arc;
+
+use crate::backend::claim::Claim;
+use crate::backend::reply::Reply;
+use crate::error::Result;
+
+/// A claim and the session that keeps it alive. An engine makes it, layers pass it on.
+#[derive(Clone)]
+pub struct Renewal {
+    /// The claim to renew.
+    pub claim: Arc<Claim>,
+    /// The session that renews it.
+    pub session: Arc<dyn Session>,
+}
+
+/// The liveness unit of grants: a connection, a session or a lease. When it ends, its grants end.
+pub trait Session: Send + Sync {
+    /// Returns the id of the unit: claims of sessions with the same id are renewed by one round, through one of those
+    /// sessions. No two engines of a client have the same id: a quorum has several engines.
+    fn id(&self) -> u64;
+
+    /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
+    /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not
+    /// [`renewed`](Claim::renewed) comes here only when its user extends it: its lease then ends `ttl` after this request. A
+    /// renewal never shortens a lease, so two renewals may overtake each other.
+    ///
+    /// # Errors
+    /// The round failed as a whole, and the missing answers are unknown. Core tries again soon.
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
+}

@@ -1,0 +1,95 @@
+//! The two calls by which an entry keeps the run of its claim: after a grant, and around its end.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::backend::attempt::{Attempt, Removed};
+use crate::backend::operator::Operator;
+use crate::backend::records::RecordStore;
+use crate::backend::reply::Reply;
+use crate::entry::Entry;
+use crate::entry::place::Leave;
+use crate::entry::runs::EntryRun;
+use crate::error::Result;
+use crate::token::Token;
+
+impl Entry {
+    /// Keeps the claim's [run](crate::Run) in `store`, if the claim [asks for it](Claim::history). Any other claim costs nothing by this.
+    /// `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be recorded.
+    #[must_use]
+    pub fn keeping_runs(
+        mut self,
+        operator: Arc<dyn Operator>,
+        store: &Arc<dyn RecordStore>,
+        warned: &Arc<AtomicBool>,
+    ) -> Entry {
+        let claim = &self.life.claim;
+        if claim.history.is_some() {
+            let run = EntryRun::new(operator, Arc::clone(claim), store, warned);
+            self.run = Some(Box::new(run));
+        }
+        self
+    }
+
+    pub(super) fn attempt_with_run(&mut self) -> Reply<'_, Result<Attempt>> {
+        // An answer without a request stays one: the wait loop tells from it whether the engine was reached.
+        match ready(self.ask_for_grant()) {
+            None => Reply::coming(self.attempt_and_begin()),
+            Some(Ok(Attempt::Granted(token))) if self.run.as_ref().is_some_and(|run| !run.is_begun()) => {
+                Reply::coming(async move { self.begin_run(token).await.map(|()| Attempt::Granted(token)) })
+            }
+            Some(answer) => Reply::ready(answer),
+        }
+    }
+
+    async fn attempt_and_begin(&mut self) -> Result<Attempt> {
+        let attempt = self.ask_for_grant().await?;
+        if let Attempt::Granted(token) = attempt {
+            self.begin_run(token).await?;
+        }
+        Ok(attempt)
+    }
+
+    async fn begin_run(&mut self, token: Token) -> Result<()> {
+        match &mut self.run {
+            Some(run) => run.begin(token).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn renumber_run(&mut self, now: Token) {
+        if let Some(run) = &mut self.run {
+            run.renumber(now).await;
+        }
+    }
+
+    pub(super) fn remove_with_run(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
+        let granted = self.run.as_ref().is_some_and(|run| run.is_granted());
+        if how == Leave::Withdraw && !granted {
+            return self.part(how);
+        }
+        Reply::coming(async move {
+            if how == Leave::Release && !granted && self.life.attaches {
+                // The token tells which run ends.
+                self.attempt_and_begin().await?;
+            }
+            let noted = match &mut self.run {
+                Some(run) => run.end(how).await?,
+                None => None,
+            };
+            let removed = self.part(how).await?;
+            if let Some(run) = &mut self.run {
+                run.close(noted, removed).await;
+            }
+            Ok(removed)
+        })
+    }
+}
+
+/// Returns the answer if it is ready. A future that was never polled has done nothing, and is made again.
+fn ready<T>(reply: Reply<'_, T>) -> Option<T> {
+    match reply {
+        Reply::Ready(answer) => answer,
+        Reply::Coming(_) => None,
+    }
+}
