@@ -25,6 +25,17 @@ def jdbc(url):
     return f"jdbc:postgresql://{parts.hostname}:{parts.port or 5432}{parts.path or '/'}?{query}"
 
 
+def changed(text, diff):
+    """Returns a program of `redisson/` with the change that the page shows: each part of it replaces lines that are there once."""
+    for part in diff.split("\n\n"):
+        lines = part.splitlines()
+        before, after = ("".join(f"{line[1:]}\n" for line in lines if line[0] == sign) for sign in "-+")
+        if text.count(before) != 1:
+            raise SystemExit(f"these lines of the change are not in the program:\n{before}")
+        text = text.replace(before, after)
+    return text
+
+
 def run(path, classes, variables):
     """Returns why it failed."""
     command = ["java", "-cp", os.pathsep.join([classes, os.environ.get("PGJDBC", "")]), str(path)]
@@ -43,11 +54,20 @@ def main():
     blocks = re.findall(r"^```java\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     files = sorted(HERE.glob("*.java"))
     shown = {path for path in files if path.read_text() in blocks}
+    diff = (HERE / "redisson/change.diff").read_text()
     failed, skipped = [f"{path.name} is not on the page as it is" for path in files if path not in shown], 0
+    if f"```diff\n{diff}```\n" not in page:
+        failed.append("the page does not show redisson/change.diff as it is")
     if len(shown) != len(blocks):
         failed.append(f"the page has {len(blocks)} examples, and {len(shown)} of them are files")
     with tempfile.TemporaryDirectory() as classes:
         subprocess.run(["javac", "-d", classes, *map(str, CORE.glob("*.java"))], check=True)
+        of_redisson = sorted(HERE.glob("redisson/*.java"))
+        for path in of_redisson:
+            made = pathlib.Path(classes, "made", path.name)
+            made.parent.mkdir(exist_ok=True)
+            made.write_text(changed(path.read_text(), diff))
+            files.append(made)
         for path in files:
             variables = {}
             if "JDBC_URL" in path.read_text():
