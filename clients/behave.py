@@ -143,7 +143,7 @@ class Driver:
 
     def __init__(self, command, log, say):
         self.say, self.answers, self.events, self.changed = say, {}, [], threading.Condition()
-        self.started, self.number = {}, 0
+        self.started, self.number, self.sends = {}, 0, threading.Lock()
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8")
         hello = queue.Queue()
@@ -177,20 +177,22 @@ class Driver:
             self.changed.notify_all()
 
     def send(self, command):
-        self.number += 1
-        line = json.dumps({"id": self.number, **command}, ensure_ascii=False)
-        if self.say:
-            print(">", line, flush=True)
-        try:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            raise Failed("the driver has ended") from None
-        return self.number
+        with self.sends:
+            self.number += 1
+            number = self.number
+            line = json.dumps({"id": number, **command}, ensure_ascii=False)
+            if self.say:
+                print(">", line, flush=True)
+            try:
+                self.process.stdin.write(line + "\n")
+                self.process.stdin.flush()
+            except (OSError, ValueError):
+                raise Failed("the driver has ended") from None
+        return number
 
-    def wait(self, what, take):
+    def wait(self, what, take, limit=LIMIT):
         with self.changed:
-            end = time.monotonic() + LIMIT
+            end = time.monotonic() + limit
             while True:
                 if self.answers is None:
                     raise Failed(f"the driver has ended before {what}")
@@ -198,10 +200,10 @@ class Driver:
                 if found is not None:
                     return found
                 if not self.changed.wait(end - time.monotonic()):
-                    raise Failed(f"not within {LIMIT:g} s: {what}; events: {self.events}")
+                    raise Failed(f"not within {limit:g} s: {what}; events: {self.events}")
 
-    def answer(self, number, what):
-        return self.wait(f"the answer to {what}", lambda: self.answers.pop(number, None))
+    def answer(self, number, what, limit=LIMIT):
+        return self.wait(f"the answer to {what}", lambda: self.answers.pop(number, None), limit)
 
     def event(self, wanted):
         def take():

@@ -160,7 +160,8 @@ impl Line {
     }
 
     fn needs_no_bench(&self) -> bool {
-        self.script().is_some() || self.measure.first().is_some_and(|kind| kind == "client")
+        let of_clients = |kind: &String| kind == "client" || kind == "soak";
+        self.script().is_some() || self.measure.first().is_some_and(of_clients)
     }
 
     /// Runs the program and reads its last line.
@@ -181,6 +182,9 @@ impl Line {
         if let ["client", client] = measure[..] {
             return behaves(workspace, &self.id, client, limit);
         }
+        if let ["soak", arguments @ ..] = &measure[..] {
+            return soak(workspace, &self.id, arguments, limit);
+        }
         if let Some(script) = self.script() {
             return scripts::run(workspace, &self.id, script, limit)
                 .map(|checks| Measured { figure: Some(checks.len() as f64), note: checks.join("; ") });
@@ -192,11 +196,24 @@ impl Line {
             let peers = peers::build(workspace, |engine| engine == of)?;
             program = program.env("FENCEPOST_PEERS", &peers.to_string_lossy());
         }
-        let output = program.run()?;
-        let last = output.text.lines().rev().find(|line| line.starts_with('{'));
-        let last = last.ok_or_else(|| format!("{} printed no result", measure.join(" ")))?;
-        serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))
+        last_line(&program.run()?.text, &measure)
     }
+}
+
+/// Reads the result that a program has printed as its last object.
+fn last_line(text: &str, measure: &[&str]) -> Result<Measured, String> {
+    let last = text.lines().rev().find(|line| line.starts_with('{'));
+    let last = last.ok_or_else(|| format!("{} printed no result", measure.join(" ")))?;
+    serde_json::from_str(last).map_err(|error| format!("{last}: {error}"))
+}
+
+/// Runs all clients at once. A language that is not installed is a failure.
+fn soak(workspace: &Workspace, step: &str, arguments: &[&str], limit: Duration) -> Result<Measured, String> {
+    workspace.cargo(step, &["build", "--package", "fencepost-cli", "--bin", "fencepost"]).run()?;
+    let binary = workspace.target().join("debug/fencepost");
+    let program =
+        workspace.program(step, "python3", &[&["clients/soak.py"], arguments].concat()).limit(limit);
+    last_line(&program.env("FENCEPOST", &binary.to_string_lossy()).run()?.text, arguments)
 }
 
 /// Runs the cases of a client in another language. A language that is not installed is a failure.
