@@ -53,7 +53,7 @@ pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::degraded::Degraded;
 pub use backend::kept_runs::KeptRuns;
-pub use backend::limit::Limit;
+pub use backend::local_queue::LocalQueue;
 pub use backend::ordered_queue::OrderedQueue;
 pub use backend::record::{ClaimRecord, LaterFormat};
 pub use backend::records::{Record, RecordKind, RecordStore, Records, StoredRecord};

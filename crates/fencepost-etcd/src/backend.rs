@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Limit, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, LocalQueue,
+    Name, Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -44,13 +44,14 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let client = EtcdClient::open(config, runtime.clone(), sender).await?;
         runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
         let records = Arc::new(EtcdRecords::new(Arc::clone(&client)));
-        let backend = Arc::new(KeptRuns::new(Arc::new(EtcdBackend { client }), records));
-        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &engine)) as Arc<dyn Backend>)
+        let backend = Arc::new(EtcdBackend { client, queue: LocalQueue::new(MAX_QUEUED, &engine) });
+        Ok(Arc::new(KeptRuns::new(backend, records)) as Arc<dyn Backend>)
     })
 }
 
 struct EtcdBackend {
     client: Arc<EtcdClient>,
+    queue: LocalQueue,
 }
 
 impl Backend for EtcdBackend {
@@ -66,7 +67,8 @@ impl Backend for EtcdBackend {
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
         let place = EtcdPlace::new(&self.client, Arc::clone(&claim), how == How::Attach);
-        Entry::new(claim, how, place)
+        let entry = Entry::new(claim, how, place);
+        Arc::clone(&self).queue.before(entry, how, self)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Limit,
-    Listing, Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing,
+    LocalQueue, Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -47,9 +47,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
         let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
         let records = Arc::new(HttpRecords { client: Arc::clone(&client) });
-        let backend =
-            Arc::new(KeptRuns::new(Arc::new(HttpBackend { client, capabilities, engine }), records));
-        Ok(Arc::new(Limit::new(backend, MAX_QUEUED, &queues)) as Arc<dyn Backend>)
+        let queue = LocalQueue::new(MAX_QUEUED, &queues);
+        let backend = Arc::new(HttpBackend { client, capabilities, engine, queue });
+        Ok(Arc::new(KeptRuns::new(backend, records)) as Arc<dyn Backend>)
     })
 }
 
@@ -83,6 +83,7 @@ struct HttpBackend {
     capabilities: Capabilities,
     /// The engine behind the service.
     engine: String,
+    queue: LocalQueue,
 }
 
 impl Backend for HttpBackend {
@@ -91,7 +92,8 @@ impl Backend for HttpBackend {
     }
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
-        Entry::new(Arc::clone(&claim), how, HttpPlace::new(&self.client, claim))
+        let entry = Entry::new(Arc::clone(&claim), how, HttpPlace::new(&self.client, claim));
+        Arc::clone(&self).queue.before(entry, how, self)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -61,7 +61,7 @@ impl HttpPlace {
                 "max_hold_ms": claim.max_hold.map(millis), "max_wait_ms": claim.max_wait.map(millis),
             },
             "reason": claim.reason.as_deref(),
-            "unfair": claim.unfair,
+            "unfair": claim.is_unfair(),
         });
         match claim.want().mode {
             Mode::Exclusive => body["mode"] = "exclusive".into(),

@@ -95,7 +95,7 @@ impl SqlitePlace {
             process: client.key,
             ttl,
             join: claim.waits,
-            unfair: claim.unfair,
+            unfair: claim.is_unfair(),
             pinned: client.pinned,
             fixed: !claim.renewed,
             sent: now.boot,

@@ -27,6 +27,7 @@ pub mod faults;
 pub mod forgery;
 pub mod forked;
 pub mod history;
+pub mod limited;
 pub mod needs;
 pub mod redis;
 pub mod server;

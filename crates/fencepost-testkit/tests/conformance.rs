@@ -175,7 +175,7 @@ mod memory_with_runs_apart {
 /// Claims pass the limit first.
 mod memory_under_a_limit {
     use super::*;
-    use fencepost_core::Limit;
+    use fencepost_testkit::limited;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     struct Limited;
@@ -193,7 +193,7 @@ mod memory_under_a_limit {
 
     impl Namespace for Engine {
         fn open(&self, _runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
-            let limit = Limit::new(self.0.clone(), 64, &self.1);
+            let limit = limited::Limited::new(self.0.clone(), 64, &self.1);
             Box::pin(async { Ok(Arc::new(limit) as Arc<dyn Backend>) })
         }
     }

@@ -1,9 +1,10 @@
 //! The limit on claims that wait at the engine: their number, their order, and their answers.
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Client, Entry, Guard, How, Limit, Memory, Name, Operator, Reply, Result,
+    Backend, Capabilities, Claim, Client, Entry, Guard, How, Memory, Name, Operator, Reply, Result,
 };
 use fencepost_testkit::chaos::{Chaos, Odds};
+use fencepost_testkit::limited::Limited;
 use fencepost_testkit::wait::{all_along, eventually};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ const MOST: u32 = 4;
 fn client(name: &str) -> (Client, Arc<Memory>) {
     let memory = Memory::new();
     let inner = Arc::clone(&memory);
-    let locks = Client::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, name)))).unwrap();
+    let locks = Client::builder().open(|_| Ok(Arc::new(Limited::new(inner, MOST, name)))).unwrap();
     (locks, memory)
 }
 
@@ -67,7 +68,7 @@ async fn readers_that_have_waited_here_are_granted_in_the_order_of_their_calls()
         let inner = Arc::clone(&memory);
         Client::builder().open(move |runtime| {
             let layer = Chaos::new(inner, runtime.clock().clone(), seed, late);
-            Ok(Arc::new(Limit::new(Arc::new(layer), MOST, "reading")))
+            Ok(Arc::new(Limited::new(Arc::new(layer), MOST, "reading")))
         })
     };
     let clients = [open(1).unwrap(), open(2).unwrap()];
@@ -112,7 +113,7 @@ async fn clients_of_a_process_share_the_limit() {
     let memory = Memory::new();
     let open = || {
         let inner = Arc::clone(&memory);
-        Client::builder().open(|_| Ok(Arc::new(Limit::new(inner, MOST, "shared")))).unwrap()
+        Client::builder().open(|_| Ok(Arc::new(Limited::new(inner, MOST, "shared")))).unwrap()
     };
     let (one, two) = (open(), open());
     let guard = one.mutex("stock").unwrap().lock().await.unwrap();
@@ -135,7 +136,7 @@ async fn a_claim_that_waits_in_the_process_is_told_that_the_engine_fails() {
     let locks = Client::builder().ttl(Duration::from_millis(300)).outage(outage).open(|runtime| {
         let layer = Arc::new(Chaos::new(memory.clone(), runtime.clock().clone(), 1, Odds::NONE));
         chaos = Some(Arc::clone(&layer));
-        Ok(Arc::new(Limit::new(layer, MOST, "outage")))
+        Ok(Arc::new(Limited::new(layer, MOST, "outage")))
     });
     let (locks, chaos) = (locks.unwrap(), chaos.unwrap());
     // Another client, so that its claim does not depend on the network.
@@ -191,7 +192,7 @@ async fn a_grant_that_comes_while_the_engine_is_asked_for_is_renewed() {
     let slow = Slow { inner: memory.clone(), asked: AtomicBool::new(false), answer: Notify::new() };
     let (slow, ttl) = (Arc::new(slow), Duration::from_millis(300));
     let inner = Arc::clone(&slow);
-    let locks = Client::builder().ttl(ttl).open(|_| Ok(Arc::new(Limit::new(inner, 1, "slow")))).unwrap();
+    let locks = Client::builder().ttl(ttl).open(|_| Ok(Arc::new(Limited::new(inner, 1, "slow")))).unwrap();
     let other = Client::builder().open(|_| Ok(memory.clone())).unwrap();
     let guard = other.mutex("stock").unwrap().lock().await.unwrap();
     let first = ask(&locks, 1).pop().unwrap();

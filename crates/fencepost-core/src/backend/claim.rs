@@ -41,7 +41,8 @@ pub struct Claim {
     /// Does it wait when it is blocked? If not, a blocked attempt leaves nothing at the engine.
     pub waits: bool,
     /// Is it granted at its arrival if it fits beside the holders, although others wait? If it does not fit, it waits as any other
-    /// claim does. `true` only where [`Capabilities::barging`](crate::Capabilities::barging) says so.
+    /// claim does. `true` only where [`Capabilities::barging`](crate::Capabilities::barging) says so. Engines ask
+    /// [`is_unfair`](Claim::is_unfair).
     pub unfair: bool,
     /// Is the lease renewed by the renewer? If not, it ends on its own `ttl` after the grant.
     pub renewed: bool,
@@ -78,6 +79,7 @@ pub struct Claim {
     record: OnceLock<String>,
     reported: OnceLock<(i32, RunEnd)>,
     leaving: AtomicBool,
+    waited: AtomicBool,
     ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
     turned: AtomicU8,
@@ -111,6 +113,7 @@ impl Claim {
             record: OnceLock::new(),
             reported: OnceLock::new(),
             leaving: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             turned: AtomicU8::new(AS_WANTED),
@@ -173,6 +176,17 @@ impl Claim {
     /// nobody.
     pub fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
+    }
+
+    /// It has waited in the process before the engine was asked.
+    pub(crate) fn set_waited(&self) {
+        self.waited.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the engine may let it pass those that wait. A claim that has waited in the [local queue](crate::LocalQueue) is fair from
+    /// then on, because others may have queued at the engine after it and before this request.
+    pub fn is_unfair(&self) -> bool {
+        self.unfair && !self.waited.load(Ordering::Acquire)
     }
 
     /// Returns how its run ends if that is now.

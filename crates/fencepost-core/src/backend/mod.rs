@@ -57,8 +57,8 @@
 //!   queue, and the waiters collect their grants later. Or it makes the token from the place in the queue. If each waiter
 //!   only asks [`admit`](admission::admit), a second reader may get its token before the first one. The case
 //!   `mixed_history` finds that.
-//! - **Many waiters.** An engine that polls lets a waiter pause longer the more claims are ahead. The layer
-//!   [`Limit`](crate::Limit) keeps all but a few waiters of a process away from the engine. The case `counter` has 200
+//! - **Many waiters.** An engine that polls lets a waiter pause longer the more claims are ahead. A
+//!   [`LocalQueue`](crate::LocalQueue) keeps all but a few waiters of a process away from the engine. The case `counter` has 200
 //!   waiters for one name. The case `many_locks` renews 300 grants: send one request for a whole round, not one per claim.
 //!
 //! # Mechanisms of core
@@ -69,7 +69,7 @@
 //! |---|---|
 //! | decide who may hold a resource | [`admission`] |
 //! | store a claim's holder, mode and reason as text, and show it to operators | [`ClaimRecord`](crate::ClaimRecord) |
-//! | keep long queues away from the engine | [`Limit`](crate::Limit) |
+//! | keep long queues away from the engine | [`LocalQueue`](crate::LocalQueue) |
 //! | pause between attempts to connect | [`Backoff`](crate::Backoff) |
 //! | share one request among callers that ask at the same time | [`SingleFlight`](crate::SingleFlight) |
 //! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
@@ -95,7 +95,7 @@ pub(crate) mod claim;
 pub(crate) mod claim_id;
 pub(crate) mod degraded;
 pub(crate) mod kept_runs;
-pub(crate) mod limit;
+pub(crate) mod local_queue;
 pub(crate) mod operator;
 pub(crate) mod ordered_queue;
 pub(crate) mod record;

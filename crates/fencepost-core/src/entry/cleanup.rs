@@ -84,7 +84,8 @@ impl Drop for Entry {
         if self.life.claim.runtime.clock().is_forked() {
             // It is the parent's, with all that it stands on.
             let place = std::mem::replace(&mut self.place, Box::new(Nowhere));
-            std::mem::forget((place, self.life.kept.take(), self.run.take(), Arc::clone(&self.life.claim)));
+            let claim = Arc::clone(&self.life.claim);
+            std::mem::forget((place, self.life.kept.take(), self.life.turn.take(), self.run.take(), claim));
             return;
         }
         if self.life.is_over() && self.run.as_ref().is_none_or(|run| run.is_closed()) {

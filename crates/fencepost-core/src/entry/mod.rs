@@ -10,6 +10,7 @@
 //!   [`Withdrawal::removed`]. A claim that nothing was confirmed for counts as valid.
 
 pub(crate) mod cleanup;
+pub(crate) mod local_turn;
 mod notes;
 pub(crate) mod place;
 pub(crate) mod runs;
@@ -28,6 +29,7 @@ use crate::backend::attempt::{Attempt, Removed};
 use crate::backend::claim::Claim;
 use crate::backend::reply::Reply;
 use crate::backend::session::{Renewal, Session};
+use crate::entry::local_turn::LocalTurn;
 use crate::entry::place::{How, Leave, Left, Place, Request, Turn};
 use crate::entry::runs::EntryRun;
 pub use crate::entry::withdrawal::Found;
@@ -58,6 +60,12 @@ impl Entry {
     /// Makes the entry of a claim that nothing was asked for yet, or that takes up a detached grant. No I/O.
     pub fn new(claim: Arc<Claim>, how: How, place: impl Place + 'static) -> Entry {
         Entry { place: Box::new(place), life: Life::new(claim, how), run: None }
+    }
+
+    /// Makes the claim wait for its turn in the process first.
+    pub(crate) fn with_turn(mut self, turn: LocalTurn) -> Entry {
+        self.life.turn = Some(Box::new(turn));
+        self
     }
 
     /// Sets how the claim leaves when the entry is dropped. `None`: it stays, until its lease ends. Without this call a claim is
@@ -94,6 +102,9 @@ impl Entry {
     /// Is ready when another attempt is worthwhile, also when the claim's validity has ended. This is a hint: it may be ready without a
     /// reason, but not time after time. A wake-up between the answer of an attempt and this call is not lost.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(turn) = self.life.turn.as_ref().and_then(|turn| turn.poll(cx)) {
+            return turn;
+        }
         // The answer to a request whose caller has gone away is the news.
         if self.life.kept.is_some() {
             return self.life.poll_kept(cx).map(drop);
@@ -112,6 +123,9 @@ impl Entry {
 
     /// Returns the session that keeps the claim alive, queued or holding. `None`: nothing has to.
     pub fn renewal(&self) -> Option<Renewal> {
+        if let Some(session) = self.life.turn.as_ref().and_then(|turn| turn.session()) {
+            return Some(Renewal { claim: Arc::clone(&self.life.claim), session });
+        }
         let holds = match self.life.step {
             Step::Holding(_) => true,
             Step::Queued => false,
@@ -252,6 +266,8 @@ struct Life {
     withdrawal: Withdrawal,
     /// The request that outlives its caller.
     kept: Option<Kept>,
+    /// Its turn among those of its process, if the engine's queue is kept short.
+    turn: Option<Box<LocalTurn>>,
     /// How it leaves when the entry is dropped. `None`: it stays.
     on_drop: Option<Leave>,
 }
@@ -289,12 +305,17 @@ impl Life {
             How::Attach => (true, Step::Asked, None),
         };
         let withdrawal = Withdrawal::default();
-        Life { claim, attaches, step, asking: false, withdrawal, kept: None, on_drop }
+        Life { claim, attaches, step, asking: false, withdrawal, kept: None, turn: None, on_drop }
     }
 
     /// Nobody asks any more.
     fn abandon(&mut self) {
         self.step = Step::Left(Removed::Nothing);
+    }
+
+    /// Waits in the process if it has to. Returns whether it does.
+    fn waits_here(&mut self) -> bool {
+        self.turn.as_mut().is_some_and(|turn| !turn.pass())
     }
 
     /// Returns whether nothing of the claim is at the engine.
@@ -322,6 +343,9 @@ impl Life {
     }
 
     fn asked(&mut self, before: Before, answer: Result<Attempt>) -> Result<Attempt> {
+        if let Some(turn) = &mut self.turn {
+            turn.hear(&answer);
+        }
         match &answer {
             Ok(attempt) => {
                 self.asking = false;
@@ -411,6 +435,10 @@ impl Entry {
         if let Some(known) = self.life.known() {
             return Reply::ready(Ok(known));
         }
+        if self.life.waits_here() {
+            self.life.turn.iter().for_each(|turn| turn.blocked());
+            return Reply::ready(Ok(Attempt::Blocked { again: None }));
+        }
         if self.life.kept.is_some() {
             return Reply::coming(async move {
                 match self.life.settle().await {
@@ -442,6 +470,14 @@ impl Entry {
 
     fn part(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         self.life.claim.set_leaving();
+        if let Some(turn) = &mut self.life.turn {
+            if turn.waits() {
+                turn.leave();
+                self.life.step = Step::Left(Removed::Withdrawn);
+            }
+            // Those behind it need not wait for the answer.
+            turn.answered();
+        }
         if self.life.kept.is_some() {
             return Reply::coming(async move {
                 match self.life.settle().await {

@@ -67,7 +67,7 @@ impl Queue {
             }
         }
         let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
-        if (self.waiting == 0 || overtakes || claim.unfair) && self.fits(mode) {
+        if (self.waiting == 0 || overtakes || claim.is_unfair()) && self.fits(mode) {
             let token = self.draw(claim, rules);
             let key = self.hold(claim, token, now);
             return (Some(key), Attempt::Granted(token));

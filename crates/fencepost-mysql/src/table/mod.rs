@@ -7,7 +7,7 @@ pub(crate) mod statement;
 
 use std::sync::Arc;
 
-use fencepost_core::{Backend, Limit, Result, Runtime};
+use fencepost_core::{Backend, Result, Runtime};
 use fencepost_sql::{LeaseTable, TableOptions};
 
 use crate::config::Config;
@@ -16,17 +16,13 @@ use crate::error::ENGINE;
 use crate::schema::dialect::MYSQL;
 use crate::table::driver::MysqlDriver;
 
-/// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
-/// it.
-const MAX_QUEUED: u32 = 64;
-
 /// Opens the lease table that a URL names.
 pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // No lock belongs to a connection, so no program has to inherit one.
     config.server.pinned = false;
     // Clients whose URLs differ share no limit.
     let (server, table) = (&config.server, &config.table);
-    let engine = format!("mysql {server} {} {table:?} {}", server.database, server.prefix);
+    let queue = format!("mysql {server} {} {table:?} {}", server.database, server.prefix);
     let name = config.table.clone();
     let options = TableOptions {
         engine: ENGINE,
@@ -34,8 +30,9 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         prefix: config.server.prefix.clone(),
         // There are no messages. It names the process in the table of sessions.
         channel: format!("fencepost_{:016x}", runtime.client()),
+        queue,
     };
     let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
     let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
-    Ok(Arc::new(Limit::new(table.with_records(&MYSQL, &name), MAX_QUEUED, &engine)))
+    Ok(table.with_records(&MYSQL, &name))
 }

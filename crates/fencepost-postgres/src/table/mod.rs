@@ -8,7 +8,7 @@ pub(crate) mod statement;
 
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{Backend, Error, Limit, Result, Runtime};
+use fencepost_core::{Backend, Error, Result, Runtime};
 use fencepost_sql::{LeaseTable, TableOptions, client_name};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -19,16 +19,12 @@ use crate::schema::dialect::POSTGRES;
 use crate::table::driver::PostgresDriver;
 use crate::table::listener::{PROOF, Proofs};
 
-/// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
-/// it.
-const MAX_QUEUED: u32 = 64;
-
 /// Opens the lease table that a URL names.
 pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
     // No lock belongs to a connection, so no program has to inherit one.
     config.server.pinned = false;
     // Clients whose URLs differ share no limit.
-    let engine = format!(
+    let queue = format!(
         "postgres {} {} {:?} {}",
         config.server, config.server.database, config.table, config.server.prefix
     );
@@ -38,6 +34,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         table: name.clone(),
         prefix: config.server.prefix.clone(),
         channel: client_name(&runtime),
+        queue,
     };
     let (sender, messages) = mpsc::unbounded_channel();
     let connector = |inbox| Ok::<_, Error>(Arc::new(Connector::new(config.clone(), runtime.clone(), inbox)?));
@@ -49,7 +46,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     let table = LeaseTable::open(Arc::clone(&driver), &POSTGRES, options, runtime.clone()).await?;
     driver.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
-    Ok(Arc::new(Limit::new(table.with_records(&POSTGRES, &name), MAX_QUEUED, &engine)))
+    Ok(table.with_records(&POSTGRES, &name))
 }
 
 /// Handles messages until the client is dropped.

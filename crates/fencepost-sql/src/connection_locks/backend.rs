@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Limit, Listing, Name, Operator, Page,
-    RecordStore, Reply, Report, Result, Token,
+    Backend, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, LocalQueue, Name, Operator,
+    Page, RecordStore, Reply, Report, Result, Token,
 };
 
 use crate::connection_locks::{ConnectionLocks, Server};
@@ -48,12 +48,12 @@ impl<S: Operators> ConnectionLocks<S> {
         records: Arc<dyn RecordStore>,
         key: &str,
     ) -> Arc<dyn Backend> {
-        let locks = KeptRuns::new(Arc::new(LocksBackend(self)), records);
-        Arc::new(Limit::new(Arc::new(locks), MAX_QUEUED, key))
+        let queue = LocalQueue::new(MAX_QUEUED, key);
+        Arc::new(KeptRuns::new(Arc::new(LocksBackend(self, queue)), records))
     }
 }
 
-struct LocksBackend<S: Operators>(Arc<ConnectionLocks<S>>);
+struct LocksBackend<S: Operators>(Arc<ConnectionLocks<S>>, LocalQueue);
 
 impl<S: Operators> Backend for LocksBackend<S> {
     fn capabilities(&self) -> Capabilities {
@@ -68,7 +68,8 @@ impl<S: Operators> Backend for LocksBackend<S> {
     }
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
-        self.0.entry(claim, how)
+        let entry = self.0.entry(claim, how);
+        Arc::clone(&self).1.before(entry, how, self)
     }
 
     fn operator(&self) -> &dyn Operator {

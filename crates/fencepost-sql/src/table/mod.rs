@@ -11,8 +11,8 @@ mod statements;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
-    Page, Reply, Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing, LocalQueue, Name,
+    Operator, Page, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -29,6 +29,10 @@ use crate::table::claim::place::TablePlace;
 use crate::table::client::TableClient;
 use crate::table::statements::Statements;
 
+/// At most `MAX_QUEUED` claims of a process wait for a name in the table; the others wait in the process. Each look at a line reads all of
+/// it.
+const MAX_QUEUED: u32 = 64;
+
 /// How a table is used.
 #[derive(Debug)]
 pub struct TableOptions {
@@ -40,11 +44,14 @@ pub struct TableOptions {
     pub prefix: String,
     /// The channel of messages to this client.
     pub channel: String,
+    /// Names the table in the process: clients with the same one wait in one queue of the process.
+    pub queue: String,
 }
 
 /// Locks in a lease table.
 pub struct LeaseTable {
     client: Arc<TableClient>,
+    queue: LocalQueue,
 }
 
 impl LeaseTable {
@@ -61,7 +68,7 @@ impl LeaseTable {
         options: TableOptions,
         runtime: Runtime,
     ) -> Result<Arc<LeaseTable>> {
-        let TableOptions { engine, table, prefix, channel } = options;
+        let TableOptions { engine, table, prefix, channel, queue } = options;
         let statements = Statements::new(dialect, &table);
         let layout = statements.layout.clone();
         let client = TableClient::new(
@@ -91,7 +98,7 @@ impl LeaseTable {
             }
         }
         runtime.spawn(cleaner::run(Arc::downgrade(&client)));
-        Ok(Arc::new(LeaseTable { client }))
+        Ok(Arc::new(LeaseTable { client, queue: LocalQueue::new(MAX_QUEUED, &queue) }))
     }
 
     /// Handles a message that arrived on the client's channel.
@@ -142,7 +149,8 @@ impl Backend for LeaseTable {
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
         let place = TablePlace::new(&self.client, Arc::clone(&claim), how == How::Attach);
-        Entry::new(claim, how, place)
+        let entry = Entry::new(claim, how, place);
+        Arc::clone(&self).queue.before(entry, how, self)
     }
 
     fn operator(&self) -> &dyn Operator {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::backend::claim::Want;
+use crate::backend::reply::Reply;
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
 use crate::runtime::spawner::{Spawner, Task};
@@ -13,6 +14,16 @@ impl Spawner for Nowhere {
     fn spawn(&self, _: Task) {}
 }
 
+impl Session for Nowhere {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::ready(Ok(()))
+    }
+}
+
 struct Stage {
     queues: Arc<Queues>,
     runtime: Runtime,
@@ -20,25 +31,25 @@ struct Stage {
 
 impl Stage {
     fn new(most: u32) -> Stage {
-        let queues = Arc::new(Queues { most, all: Mutex::default() });
+        let queues = Arc::new(Queues::new(most));
         Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
     }
 
-    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LimitTurn {
+    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LocalTurn {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
         let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
         let mut claim = Claim::new(id, want, ttl, holder, self.runtime.clone());
         claim.waits = join;
-        LimitTurn { claim: Arc::new(claim), queues: Arc::clone(&self.queues), at: At::Outside }
+        LocalTurn::new(Arc::new(claim), &self.queues, Arc::new(Nowhere))
     }
 
-    fn place(&self, mode: Mode) -> LimitTurn {
+    fn place(&self, mode: Mode) -> LocalTurn {
         self.place_of("a", mode, true)
     }
 
     /// A claim that waits at the engine.
-    fn inside(&self, name: &str, mode: Mode) -> LimitTurn {
+    fn inside(&self, name: &str, mode: Mode) -> LocalTurn {
         let mut place = self.place_of(name, mode, true);
         assert!(place.pass());
         place.answered();
@@ -127,4 +138,25 @@ fn names_that_nobody_claims_are_forgotten_and_no_others() {
         let name = place.claim.want().name.as_str();
         assert!(!stage.place_of(name, Mode::Exclusive, true).pass(), "{name}");
     }
+}
+
+/// Others have queued at the engine while it waited here.
+#[test]
+fn a_claim_that_has_waited_here_is_asked_for_as_a_fair_one() {
+    let stage = Stage::new(9);
+    let unfair = || {
+        let want = Want { name: Name::new("a").unwrap(), mode: Mode::Shared };
+        let (id, holder) = (stage.runtime.fresh_id(), HolderInfo::labelled("test"));
+        let mut claim = Claim::new(id, want, Duration::from_secs(30), holder, stage.runtime.clone());
+        claim.unfair = true;
+        LocalTurn::new(Arc::new(claim), &stage.queues, Arc::new(Nowhere))
+    };
+    let mut at_once = unfair();
+    assert!(at_once.pass() && at_once.claim.is_unfair());
+    let (mut first, mut waits) = (stage.place(Mode::Exclusive), unfair());
+    at_once.answered();
+    assert!(first.pass());
+    assert!(!waits.pass());
+    first.answered();
+    assert!(waits.pass() && !waits.claim.is_unfair());
 }
