@@ -322,7 +322,7 @@ async fn the_page_works_below_a_path(proxy: WebServer) {
     let next = next.expect("an address");
     let next = if next.starts_with('/') { next } else { format!("/locks/{}", next.trim_start_matches("./")) };
     let (head, page) = browse(proxy.address(), &access.token, &format!("GET {next}"), "").await;
-    assert!(head.starts_with("HTTP/1.1 200 ") && page.contains("Lock <bdi>a</bdi>"), "{next}: {head}");
+    assert!(head.starts_with("HTTP/1.1 200 ") && page.contains("<bdi>a</bdi></h1>"), "{next}: {head}");
 }
 
 #[tokio::test]
