@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The programs that a test starts and a bare system may lack, by name, by the path of a file or by a module of
 /// Python, and their Debian packages.
-const NEEDED: [(&str, &str); 28] = [
+const NEEDED: [(&str, &str); 29] = [
     ("chrt", "util-linux"),
     ("setsid", "util-linux"),
     ("unshare", "util-linux"),
@@ -40,6 +40,7 @@ const NEEDED: [(&str, &str); 28] = [
     ("/usr/sbin/apache2", "apache2"),
     ("chromium", "chromium"),
     ("chromedriver", "chromium-driver"),
+    ("promtool", "prometheus"),
 ];
 
 /// Returns the packages of the programs that are not there.

@@ -73,6 +73,11 @@ pub const CHROMIUM: Program = Program { file: "chromium", package: "chromium", v
 pub const CHROMEDRIVER: Program =
     Program { file: "chromedriver", package: "chromium-driver", variable: None };
 
+/// It collects metrics.
+pub const PROMETHEUS: Program = Program { file: "prometheus", package: "prometheus", variable: None };
+/// Its check of rules.
+pub const PROMTOOL: Program = Program { file: "promtool", package: "prometheus", variable: None };
+
 impl Program {
     /// Returns the folder that the server's variable names.
     pub(crate) fn folder(self) -> Option<PathBuf> {

@@ -23,6 +23,7 @@ mod limits;
 mod listing;
 mod log;
 mod mistakes;
+mod monitoring;
 mod mysql;
 mod operators;
 mod pages;
