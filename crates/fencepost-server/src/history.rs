@@ -3,12 +3,13 @@
 //! Nothing decides by them. They are lost with the process.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Token};
+use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Run, Runs, Token};
 
 use crate::hour::Hour;
 use crate::seen::{Callers, Seen, now_micros};
@@ -17,6 +18,8 @@ use crate::seen::{Callers, Seen, now_micros};
 const OF_LOCK: usize = 1_000;
 /// The most grants of all locks.
 const OF_ALL: usize = 10_000;
+/// The most locks whose runs are to be asked for.
+const ASKED: usize = 100;
 /// Over how many microseconds the handoffs of a lock are counted.
 const WINDOW: u64 = 60_000_000;
 
@@ -37,6 +40,12 @@ struct State {
     seen: Option<Arc<Seen>>,
     since_micros: Option<u64>,
     hour: Hour,
+    /// The locks whose grants have ended and whose runs were not asked for since.
+    ended: VecDeque<Name>,
+    /// When the last good run of a job ended, of those whose age is watched.
+    good: BTreeMap<Name, Option<u64>>,
+    /// Where ended grants are written. If too many wait there, one is left out: nothing waits for the file.
+    archive: Option<SyncSender<Grant>>,
 }
 
 /// A grant.
@@ -67,6 +76,8 @@ pub(crate) struct End {
     pub(crate) how: How,
     /// It ended at this time, and not before it.
     pub(crate) is_exact: bool,
+    /// How its work ended, where the engine keeps runs and its holder reported it.
+    pub(crate) exit_code: Option<i32>,
 }
 
 /// How a grant ended.
@@ -103,6 +114,37 @@ pub(crate) struct Hot {
 }
 
 impl History {
+    /// Returns a history that hands ended grants to a file.
+    pub(crate) fn new(archive: Option<SyncSender<Grant>>) -> History {
+        History(Arc::new(Mutex::new(State { archive, ..State::default() })))
+    }
+
+    /// Takes the next lock whose grant has ended, so that its runs are asked for.
+    pub(crate) fn take_ended(&self) -> Option<Name> {
+        self.0.lock().ended.pop_front()
+    }
+
+    /// Notes the runs that the engine keeps of a lock.
+    pub(crate) fn ran(&self, name: &Name, runs: &Runs) {
+        let mut state = self.0.lock();
+        if let Some(good) = state.good.get_mut(name) {
+            *good = runs.good.as_ref().and_then(|run| run.ended_micros);
+        }
+        for run in [&runs.last, &runs.good].into_iter().flatten() {
+            state.exited(name, run);
+        }
+    }
+
+    /// Watches the age of the last good run of this job.
+    pub(crate) fn watch_age(&self, name: &Name) {
+        self.0.lock().good.entry(name.clone()).or_default();
+    }
+
+    /// Returns when the last good run of a job ended whose age is watched, if there was one.
+    pub(crate) fn last_good(&self, name: &Name) -> Option<u64> {
+        self.0.lock().good.get(name).copied().flatten()
+    }
+
     /// Notes that the looks begin.
     pub(crate) fn begin(&self) {
         self.0.lock().since_micros.get_or_insert_with(now_micros);
@@ -266,7 +308,7 @@ impl End {
     /// An end that is known exactly.
     fn now(how: How) -> End {
         let now = now_micros();
-        End { at_micros: now, after_micros: now, how, is_exact: true }
+        End { at_micros: now, after_micros: now, how, is_exact: true, exit_code: None }
     }
 }
 
@@ -310,7 +352,7 @@ impl State {
                         _ => How::Released,
                     };
                     let (at_micros, after_micros) = (now.at_micros, before.at_micros);
-                    self.end(key, End { at_micros, after_micros, how, is_exact: false });
+                    self.end(key, End { at_micros, after_micros, how, is_exact: false, exit_code: None });
                 }
             }
         }
@@ -332,9 +374,9 @@ impl State {
 
     /// Ends the grants of this copy that no look has seen: they were made before this look began, and it does not find them.
     fn end_unseen(&mut self, now: &Seen) {
-        let State { grants, hour, .. } = self;
-        let open = grants.values_mut().filter(|grant| grant.end.is_none());
-        for grant in open.filter(|grant| grant.since_micros < now.began_micros) {
+        let open = self.grants.iter().filter(|(_, grant)| grant.end.is_none());
+        let mut ended = Vec::new();
+        for (key, grant) in open.filter(|(_, grant)| grant.since_micros < now.began_micros) {
             let info = now.locks.get(grant.name.as_str());
             if info.is_some_and(|info| holder_of(info, grant.token).is_some()) {
                 continue;
@@ -343,13 +385,32 @@ impl State {
             let is_expired = grant.since_micros.saturating_add(micros(ttl)) <= now.at_micros;
             let how = if is_expired { How::Expired } else { How::Released };
             let (at_micros, after_micros) = (now.at_micros, grant.since_micros);
-            grant.end(End { at_micros, after_micros, how, is_exact: false }, hour);
+            ended.push((*key, End { at_micros, after_micros, how, is_exact: false, exit_code: None }));
+        }
+        for (key, end) in ended {
+            self.end(key, end);
         }
     }
 
     fn end(&mut self, key: u64, end: End) {
-        if let Some(grant) = self.grants.get_mut(&key) {
-            grant.end(end, &mut self.hour);
+        let Some(grant) = self.grants.get_mut(&key) else { return };
+        grant.end(end, &mut self.hour);
+        if let Some(archive) = &self.archive {
+            let _ = archive.try_send(grant.clone());
+        }
+        if self.ended.len() < ASKED && !self.ended.contains(&grant.name) {
+            self.ended.push_back(grant.name.clone());
+        }
+    }
+
+    /// Notes the exit code of a run that has ended.
+    fn exited(&mut self, name: &Name, run: &Run) {
+        let Some(key) = self.key(name, run.token) else { return };
+        let Some(grant) = self.grants.get_mut(&key) else { return };
+        let Some(end) = grant.end.as_mut().filter(|end| end.exit_code != run.exit_code) else { return };
+        end.exit_code = run.exit_code;
+        if let Some(archive) = &self.archive {
+            let _ = archive.try_send(grant.clone());
         }
     }
 

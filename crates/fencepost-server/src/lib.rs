@@ -18,6 +18,7 @@
 //!   service answers requests for this machine's own names alone.
 
 mod acquire;
+mod archive;
 mod attempt;
 mod audit;
 mod body;
@@ -67,6 +68,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use fencepost_core::{Client, Error, ErrorKind, Result};
 
+pub use crate::archive::Archive;
 pub use crate::audit::Audit;
 pub use crate::listen::{bind, bind_admin, serve, serve_admin};
 pub use crate::options::{Options, certificates};

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use fencepost_core::{Error, Result};
+use fencepost_core::{Error, Name, Result};
 use fencepost_tls::Certificates;
 use rustls::ServerConfig;
 
+use crate::archive::Archive;
 use crate::audit::Audit;
 use crate::prometheus::Metrics;
 use crate::proxies::Network;
@@ -36,6 +38,10 @@ pub struct Options {
     /// The address of the engine without credentials. The page shows it to callers with the right to read all names, so that they know
     /// staging from production.
     pub address: Option<Arc<str>>,
+    /// The file with the history of locks. `None`: it is in memory alone.
+    pub archive: Option<Archive>,
+    /// How old the last good run of a job may be. The page says so where a job has none that is as young.
+    pub max_ages: Arc<[(Name, Duration)]>,
 }
 
 /// Reads the certificate of the service and its key, and the authorities of its clients' certificates. With these, each client needs a

@@ -2,11 +2,13 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
-use fencepost_core::{Client, Name, Records, Result};
+use fencepost_core::{Client, Error, ErrorKind, Name, Records, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::archive::Archive;
 use crate::audit::Audit;
 use crate::doctor::Doctor;
 use crate::failures::Failures;
@@ -66,6 +68,8 @@ pub(crate) struct Parts {
     pub(crate) audit: Audit,
     pub(crate) metrics: Option<Metrics>,
     pub(crate) streams: Streams,
+    pub(crate) archive: Option<Archive>,
+    pub(crate) max_ages: Arc<[(Name, Duration)]>,
     /// The address of the engine, for the page.
     pub(crate) address: Option<Arc<str>>,
     /// Callers reach it by TLS.
@@ -80,8 +84,16 @@ pub(crate) struct Waits {
 
 impl Service {
     pub(crate) fn new(locks: Client, options: &Options) -> Result<Service> {
-        let history = History::default();
-        let snapshots = Snapshots::new(locks.clone(), history.clone());
+        let history = History::new(options.archive.as_ref().map(Archive::start));
+        for (name, _) in &*options.max_ages {
+            history.watch_age(name);
+        }
+        if !options.max_ages.is_empty() && !locks.capabilities().history {
+            let message =
+                "the age of runs cannot be watched, because this engine keeps no runs; leave --max-age out";
+            return Err(Error::new(ErrorKind::Unsupported, message).on(locks.capabilities().engine));
+        }
+        let snapshots = Snapshots::new(locks.clone(), history.clone(), Arc::clone(&options.max_ages));
         Ok(Service(Arc::new(Parts {
             records: locks.records()?,
             locks,
@@ -98,9 +110,16 @@ impl Service {
             audit: options.audit.clone(),
             metrics: options.metrics.clone(),
             streams: options.streams.clone(),
+            archive: options.archive.clone(),
+            max_ages: Arc::clone(&options.max_ages),
             address: options.address.clone(),
             is_secure: options.certificates.is_some(),
         })))
+    }
+
+    /// Returns how old the last good run of a job may be, where that was given.
+    pub(crate) fn max_age(&self, name: &Name) -> Option<Duration> {
+        self.max_ages.iter().find(|(known, _)| known == name).map(|(_, age)| *age)
     }
 
     /// Returns a caller that came before with the rights that it has now. `None`: its access token is not valid any more.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::Client;
+use fencepost_core::{Client, Name};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -18,6 +18,11 @@ const EVERY: Duration = Duration::from_millis(500);
 const IDLE: Duration = Duration::from_secs(20);
 /// The history alone takes at most one part in this number of the engine's time.
 const IDLE_PART: u32 = 20;
+
+/// For how many locks a look asks for the runs, because a grant has ended.
+const RUNS: usize = 10;
+/// Each look of this number asks for the runs of jobs whose age is watched.
+const RUNS_EVERY: u64 = 4;
 
 /// All locks at one time, or why they are not known.
 pub(crate) type Snapshot = Result<Arc<Seen>, &'static str>;
@@ -38,6 +43,8 @@ pub(crate) struct Snapshots(Arc<Shared>);
 struct Shared {
     locks: Client,
     history: History,
+    /// The jobs whose runs are watched.
+    max_ages: Arc<[(Name, Duration)]>,
     seen: watch::Sender<Option<Look>>,
     is_looking: AtomicBool,
     /// How many looks have begun.
@@ -69,10 +76,10 @@ impl Looks {
 }
 
 impl Snapshots {
-    pub(crate) fn new(locks: Client, history: History) -> Snapshots {
+    pub(crate) fn new(locks: Client, history: History, max_ages: Arc<[(Name, Duration)]>) -> Snapshots {
         let seen = watch::Sender::new(None);
         let (is_looking, begun, wake) = (AtomicBool::new(false), AtomicU64::new(0), Arc::default());
-        Snapshots(Arc::new(Shared { locks, history, seen, is_looking, begun, wake }))
+        Snapshots(Arc::new(Shared { locks, history, max_ages, seen, is_looking, begun, wake }))
     }
 
     /// Starts the task, unless it runs.
@@ -103,6 +110,7 @@ impl Shared {
                     tracing::warn!("the locks can be listed again");
                 }
                 self.history.observe(seen);
+                self.ask_runs(seen.number).await;
             }
             Err(error) => {
                 if !was_away && !error.is_closed() {
@@ -111,6 +119,23 @@ impl Shared {
             }
         }
         self.seen.send_replace(Some(Look { began, snapshot: seen.map_err(|_| AWAY) }));
+    }
+
+    /// Asks for the runs of locks whose grants have ended, and of jobs whose age is watched. What fails is asked for later or not at all.
+    async fn ask_runs(&self, number: u64) {
+        if !self.locks.capabilities().history {
+            return;
+        }
+        let ended = std::iter::from_fn(|| self.history.take_ended()).take(RUNS);
+        let watched = self.max_ages.iter().filter(|_| number.is_multiple_of(RUNS_EVERY));
+        let names: Vec<Name> = ended.chain(watched.map(|(name, _)| name.clone())).collect();
+        for name in names {
+            if let Ok(info) = self.locks.inspect(name.as_str()).await
+                && let Some(runs) = &info.runs
+            {
+                self.history.ran(&name, runs);
+            }
+        }
     }
 
     async fn all(&self) -> fencepost_core::Result<Seen> {

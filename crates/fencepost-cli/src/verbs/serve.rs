@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Error, HolderInfo};
+use fencepost_core::{Error, HolderInfo, Name};
 use fencepost_server::{
-    Audit, Metrics, Network, NewToken, Options as Service, Right, Routers, Streams, Tokens,
+    Archive, Audit, Metrics, Network, NewToken, Options as Service, Right, Routers, Streams, Tokens,
 };
 use sd_notify::NotifyState;
 
@@ -25,6 +25,7 @@ use crate::wait::until_stopped;
 /// Headings of the help.
 const RIGHTS: &str = "Rights";
 const TLS: &str = "TLS";
+const PAGE: &str = "Page";
 const NETWORK: &str = "Network";
 
 /// Serve locks over HTTP to programs in any language, with a page to look at.
@@ -65,6 +66,18 @@ pub(crate) struct Args {
     /// given several times
     #[arg(long, value_name = "NET", help_heading = NETWORK)]
     trusted_proxy: Vec<Network>,
+    /// File for the history of locks that the page shows, an SQLite file of its own; without it the history is in memory alone
+    #[arg(long, value_name = "FILE", help_heading = PAGE)]
+    history: Option<PathBuf>,
+    /// Keep the history for DAYS
+    #[arg(long, value_name = "DAYS", default_value = "30", requires = "history", value_parser = count, help_heading = PAGE)]
+    history_days: u32,
+    /// Keep the history in at most N MiB; the oldest grants are deleted
+    #[arg(long, value_name = "N", default_value = "256", requires = "history", value_parser = count, help_heading = PAGE)]
+    history_mib: u32,
+    /// Show a job as late if its last good run is older than DUR; may be given several times
+    #[arg(long, value_name = "NAME=DUR", value_parser = max_age, help_heading = PAGE)]
+    max_age: Vec<(Name, Duration)>,
     /// File of access tokens, which is read again when it changes: each request then needs one
     #[arg(long, value_name = "FILE", help_heading = RIGHTS)]
     tokens: Option<PathBuf>,
@@ -241,6 +254,12 @@ fn tell_systemd(state: NotifyState) -> Result<(), Failure> {
     })
 }
 
+/// Reads a name and the longest age of its last good run. A name may have an equals sign, a duration has none.
+fn max_age(text: &str) -> Result<(Name, Duration), String> {
+    let (name, age) = text.rsplit_once('=').ok_or("write NAME=DUR, such as nightly=25h")?;
+    Ok((Name::new(name).map_err(|error| error.to_string())?, duration::parse(age)?))
+}
+
 fn options(args: &Args) -> Result<Service, Error> {
     let tokens = args.tokens.as_deref().map(Tokens::read).transpose()?.map(Arc::new);
     let audit = match args.audit.as_deref() {
@@ -264,5 +283,10 @@ fn options(args: &Args) -> Result<Service, Error> {
         proxies: args.trusted_proxy.as_slice().into(),
         streams: Streams::default(),
         address: None,
+        archive: args.history.as_ref().map(|path| {
+            let keep = Duration::from_secs(u64::from(args.history_days) * 86_400);
+            Archive::new(path, keep, u64::from(args.history_mib) << 20)
+        }),
+        max_ages: args.max_age.as_slice().into(),
     })
 }

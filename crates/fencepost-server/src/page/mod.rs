@@ -6,6 +6,7 @@ mod html;
 pub(crate) mod live;
 mod parts;
 mod rows;
+mod runs;
 mod timeline;
 pub(crate) mod views;
 
@@ -18,9 +19,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use fencepost_core::Runs;
 
+use crate::archive::Past;
 use crate::page::confirm::check_origin;
 use crate::page::html::{escaped, text};
-use crate::page::parts::{Asked, Parts, Section, may_examine, parts};
+use crate::page::parts::{Asked, OF_LOCK, Parts, Section, may_examine, parts};
 use crate::page::rows::{head, rows};
 use crate::problem::{Answer, Problem};
 use crate::request::lock_name;
@@ -47,8 +49,8 @@ pub(crate) async fn show(
     let away = |detail: &str| Problem::unavailable("unreachable", detail);
     let seen = look.map_err(|_| away("the engine does not list its locks within 10 s; try again"))?;
     let seen = seen.ok_or_else(|| away("the service ends"))?.map_err(away)?;
-    let runs = runs(&service, &asked).await?;
-    let parts = parts(&service, &caller, &asked, &seen, runs.as_ref());
+    let kept = kept(&service, &asked).await?;
+    let parts = parts(&service, &caller, &asked, &seen, &kept);
     Ok(Html(render(&service, &caller, &asked, &seen, &parts)).into_response())
 }
 
@@ -61,10 +63,21 @@ fn checked(service: &Service, caller: &Caller, query: Result<Query<Asked>, Query
     Ok(asked)
 }
 
-/// Returns the runs that the engine keeps of the lock that is asked for.
-async fn runs(service: &Service, asked: &Asked) -> Answer<Option<Runs>> {
-    let Some(name) = &asked.name else { return Ok(None) };
-    Ok(service.locks.inspect(name).await?.runs)
+/// What others keep of the lock that is asked for: the engine its runs, and a file its grants.
+#[derive(Clone, Default)]
+struct Kept {
+    runs: Option<Runs>,
+    past: Past,
+}
+
+/// Returns what is kept of the lock that is asked for.
+async fn kept(service: &Service, asked: &Asked) -> Answer<Kept> {
+    let Some(name) = &asked.name else { return Ok(Kept::default()) };
+    let past = match &service.archive {
+        Some(archive) => archive.of_lock(lock_name(name)?, OF_LOCK).await,
+        None => Past::default(),
+    };
+    Ok(Kept { runs: service.locks.inspect(name).await?.runs, past })
 }
 
 /// Examines the engine, and shows the page again.

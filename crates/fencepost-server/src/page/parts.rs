@@ -10,9 +10,11 @@ use serde::Deserialize;
 
 use crate::history::Grant;
 use crate::hour::{Hour, Minute};
+use crate::page::Kept;
 use crate::page::charts::columns;
 use crate::page::html::{clock, encoded, link, millis, named, own_label, table, text};
 use crate::page::rows::attention;
+use crate::page::runs::{late, run_strip};
 use crate::page::timeline::{self, count, held, most, queue, situation, timeline, waited, with_holders};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -29,7 +31,7 @@ const RECENT: usize = 60;
 const RECENT_OF_LOCK: usize = 10;
 const RECENT_LOCKS: usize = 6;
 /// The most grants of a lock on its own page: all that are kept.
-const OF_LOCK: usize = 1_000;
+pub(crate) const OF_LOCK: usize = 1_000;
 /// The most hot locks.
 const HOT: usize = 10;
 /// The most waiters of a lock among all locks, and on its own page.
@@ -68,17 +70,17 @@ pub(crate) struct Parts<'a> {
     pub(crate) below: Vec<Section>,
 }
 
-/// Chooses what the caller sees. `runs`: those of the lock, if one lock is asked for.
+/// Chooses what the caller sees. `kept`: what is kept of the lock, if one lock is asked for.
 pub(crate) fn parts<'a>(
     service: &Service,
     caller: &Caller,
     asked: &Asked,
     seen: &'a Arc<Seen>,
-    runs: Option<&Runs>,
+    kept: &Kept,
 ) -> Parts<'a> {
     match &asked.name {
         // The name was checked when the page was asked for.
-        Some(name) => of_lock(service, caller, Name::new(name).ok(), seen, runs),
+        Some(name) => of_lock(service, caller, Name::new(name).ok(), seen, kept),
         None => of_all(service, caller, asked, seen),
     }
 }
@@ -88,26 +90,46 @@ fn of_lock<'a>(
     caller: &Caller,
     name: Option<Name>,
     seen: &'a Arc<Seen>,
-    runs: Option<&Runs>,
+    kept: &Kept,
 ) -> Parts<'a> {
     let info = name.as_ref().and_then(|name| seen.locks.get(name.as_str()));
     let mut grants = Vec::new();
     if let Some(name) = &name {
-        grants = with_holders(service.history.of_lock(name, OF_LOCK), name, info, seen);
+        let mut known = service.history.of_lock(name, OF_LOCK);
+        let older: Vec<Grant> = kept
+            .past
+            .grants
+            .iter()
+            .filter(|old| known.iter().all(|new| new.token != old.token))
+            .cloned()
+            .collect();
+        known.extend(older);
+        grants = with_holders(known, name, info, seen);
+        grants.truncate(OF_LOCK);
     }
     let may_evict = name.as_ref().is_some_and(|name| caller.may(Verb::Evict, name));
-    let since = service.history.since_micros();
+    let mut watched = kept.past.watched.clone();
+    watched.extend(service.history.since_micros().map(|since| (since, u64::MAX)));
+    let max_age = name.as_ref().and_then(|name| service.max_age(name));
+    let mut summary = situation(info, &grants, seen.at_micros, may_evict);
+    if let Some((name, max_age)) = name.as_ref().zip(max_age) {
+        summary += &late(service.history.last_good(name), max_age, seen.at_micros);
+    }
     Parts {
-        above: vec![("summary", situation(info, &grants, seen.at_micros, may_evict))],
+        above: vec![("summary", summary)],
         locks: info.into_iter().collect(),
         waiters: None,
         below: vec![
             ("queue", info.map(|info| queue(info, seen.at_micros, QUEUE)).unwrap_or_default()),
-            ("timeline", timeline(&grants, seen.at_micros, since)),
+            ("timeline", timeline(&grants, seen.at_micros, &watched)),
             ("waited", waited(&grants)),
             ("most", most(&grants)),
             ("recent", timeline::recent(caller, &grants, seen.at_micros)),
-            ("runs", runs.map(kept).unwrap_or_default()),
+            (
+                "runs",
+                run_strip(&grants, seen.at_micros, max_age)
+                    + &kept.runs.as_ref().map(kept_runs).unwrap_or_default(),
+            ),
             ("about", about(service)),
         ],
     }
@@ -193,7 +215,16 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     Parts {
         above: vec![
             ("numbers", numbers(service, caller, seen, all())),
-            ("overdue", attention(caller, all(), seen.at_micros, SHORT)),
+            (
+                "overdue",
+                attention(
+                    caller,
+                    all(),
+                    &late_jobs(service, seen.at_micros, &is_shown),
+                    seen.at_micros,
+                    SHORT,
+                ),
+            ),
             ("groups", groups(all(), &asked.prefix)),
             ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
         ],
@@ -216,6 +247,13 @@ fn is_found(info: &Info, sought: &str) -> bool {
         || info.claims.iter().any(|claim| {
             has(&claim.holder.label) || has(&claim.holder.host) || claim.reason.as_deref().is_some_and(has)
         })
+}
+
+/// Returns the jobs that have no good run as young as they should, with the words for it.
+fn late_jobs(service: &Service, now: u64, is_shown: &impl Fn(&Name) -> bool) -> Vec<(Name, String)> {
+    let jobs = service.max_ages.iter().filter(|(name, _)| is_shown(name));
+    let jobs = jobs.map(|(name, age)| (name.clone(), late(service.history.last_good(name), *age, now)));
+    jobs.filter(|(_, words)| !words.is_empty()).collect()
 }
 
 fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
@@ -329,7 +367,7 @@ fn grants_of(reader: &Caller, grants: &[&Grant]) -> String {
 }
 
 /// Returns the runs that the engine keeps.
-fn kept(runs: &Runs) -> String {
+fn kept_runs(runs: &Runs) -> String {
     let columns = ["Run", "Token", "Holder", "Began", "Took", "Exit code", "End"];
     let all = [("last", &runs.last), ("last good", &runs.good)];
     let rows = all.into_iter().filter_map(|(which, run)| run.as_ref().map(|run| run_cells(which, run)));
@@ -387,12 +425,19 @@ pub(crate) fn may_examine(caller: &Caller) -> bool {
 fn about(service: &Service) -> String {
     let since = service.history.since_micros().map(clock).unwrap_or_default();
     let own = HolderInfo::this_process();
+    let (before, fault) = match &service.archive {
+        None => ("", None),
+        Some(archive) => (" The page of a lock also has what the history file keeps.", archive.fault()),
+    };
+    let fault = fault.map_or_else(String::new, |fault| {
+        format!("<p class=\"problem\"><strong>The history file fails:</strong> {}. Locks do not depend on it.</p>", text(&fault))
+    });
     format!(
-        "<p><small>What this page shows of the past is what this copy of the service (pid {} on <bdi>{}</bdi>) has seen since {since}: at \
-         most 1,000 grants of a lock and 10,000 in all, in memory. It looks at the engine every 0.5 s while a page is open, else every 20 \
-         s. It misses shorter grants, unless they were made through this copy. Where the end of a grant was not seen, its bar ends when it \
-         was seen last, and both limits are given. A grant that ended before its lease counts as released, also if its process \
-         died.</small></p>",
+        "{fault}<p><small>What this page shows of the past is what this copy of the service (pid {} on <bdi>{}</bdi>) has seen since \
+         {since}: at most 1,000 grants of a lock and 10,000 in all, in memory.{before} It looks at the engine every 0.5 s while a page is \
+         open, else every 20 s. It misses shorter grants, unless they were made through this copy. Where the end of a grant was not \
+         seen, its bar ends when it was seen last, and both limits are given. A grant that ended before its lease counts as released, \
+         also if its process died.</small></p>",
         own.pid,
         text(&own.host)
     )

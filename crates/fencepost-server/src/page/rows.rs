@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use fencepost_core::{ClaimInfo, Info};
+use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::changes::differ;
 use crate::page::html::{encoded, escaped, left, link, named, passing, shown, text, who};
@@ -177,6 +177,7 @@ fn action(info: &Info, claim: &ClaimInfo) -> String {
 pub(crate) fn attention<'a>(
     reader: &Caller,
     locks: impl Iterator<Item = &'a Info> + Clone,
+    late: &[(Name, String)],
     at_micros: u64,
     limit: usize,
 ) -> String {
@@ -185,10 +186,13 @@ pub(crate) fn attention<'a>(
     let mut queues: Vec<(usize, &Info)> = locks.map(|info| (info.waiters().count(), info)).collect();
     queues.retain(|(waiting, _)| *waiting >= LONG_QUEUE);
     queues.sort_by_key(|(waiting, _)| std::cmp::Reverse(*waiting));
-    if overdue.is_empty() && queues.is_empty() {
+    if overdue.is_empty() && queues.is_empty() && late.is_empty() {
         return String::new();
     }
     let mut section = "<h2>Needs attention</h2><ul class=\"attention\">".to_owned();
+    for (name, words) in late.iter().take(limit) {
+        let _ = write!(section, "<li class=\"bad\"><div>{}</div>{words}</li>", link(name.as_str()));
+    }
     for (info, claim) in overdue.iter().take(limit) {
         let may_evict = reader.may(Verb::Evict, &info.name);
         let waiting = match info.waiters().count() {
@@ -213,7 +217,11 @@ pub(crate) fn attention<'a>(
         section.push_str("</div></li>");
     }
     section.push_str("</ul>");
-    match (overdue.len() + queues.len()).saturating_sub(overdue.len().min(limit) + queues.len().min(limit)) {
+    match [overdue.len(), queues.len(), late.len()]
+        .iter()
+        .map(|count| count.saturating_sub(limit))
+        .sum::<usize>()
+    {
         0 => {}
         more => {
             let _ = write!(section, "<p>and {more} more</p>");

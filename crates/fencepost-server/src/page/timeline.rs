@@ -17,6 +17,8 @@ use crate::view::Claim;
 const ROWS: usize = 30;
 /// The most holders of a time that are drawn above each other: more would be lines.
 const LANES: usize = 8;
+/// How many microseconds without a watch are not drawn: a copy notes every 10 s that it still watches.
+const RESTART: u64 = 11_000_000;
 /// From which width on a bar has a gap behind it.
 const GAP_FROM: u64 = 6;
 /// The most holders that are counted in the list of those who take it most.
@@ -119,14 +121,14 @@ fn outcome(grant: &Grant) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns a bar for each grant that is kept, in one strip. `grants`: the latest first. `since`: when this copy of the service began to
-/// watch.
-pub(crate) fn timeline(grants: &[Grant], now: u64, since: Option<u64>) -> String {
+/// Returns a bar for each grant that is kept, in one strip. `grants`: the latest first. `watched`: when a
+/// service watched, from and until.
+pub(crate) fn timeline(grants: &[Grant], now: u64, watched: &[(u64, u64)]) -> String {
     if grants.is_empty() {
         return String::new();
     }
     let heading = format!("<h2>Timeline <small>{}</small></h2>", count(grants.len(), "grant"));
-    heading + &strip(grants, &Scale::of(grants, now), since)
+    heading + &strip(grants, &Scale::of(grants, now), watched)
 }
 
 /// Returns the latest grants, each with a bar of its own. `grants`: the latest first.
@@ -165,7 +167,13 @@ pub(crate) fn recent(reader: &Caller, grants: &[Grant], now: u64) -> String {
             row_bar(grant, class, &scale),
             grant.waited.map_or_else(|| "–".to_owned(), millis),
             held(grant),
-            format!("<span class=\"end {class}\">{end}</span>"),
+            format!(
+                "<span class=\"end {class}\">{end}</span>{}",
+                grant
+                    .end
+                    .and_then(|end| end.exit_code)
+                    .map_or_else(String::new, |code| format!("<small>exit code {code}</small>"))
+            ),
             grant.token.to_string(),
         ];
         section.push_str("<tr>");
@@ -205,7 +213,7 @@ fn row_bar(grant: &Grant, class: &str, scale: &Scale) -> String {
 }
 
 /// Returns all grants in one drawing, with the time below it.
-fn strip(grants: &[Grant], scale: &Scale, since: Option<u64>) -> String {
+fn strip(grants: &[Grant], scale: &Scale, watched: &[(u64, u64)]) -> String {
     let kinds = ["holds", "released", "expired", "evicted", "lost"];
     let mut bars: [Bars; 5] = std::array::from_fn(|_| Bars::default());
     let mut lanes: Vec<u64> = Vec::new();
@@ -232,13 +240,19 @@ fn strip(grants: &[Grant], scale: &Scale, since: Option<u64>) -> String {
         bars[kind].add(begin, end - gap, lane * 14, 12);
     }
     let height = lanes.len() * 14;
-    let unwatched = since.filter(|since| *since > scale.from).map_or_else(String::new, |since| {
-        format!("<path class=\"unseen\" d=\"M0 0h{}v{height}H0z\"/>", scale.at(since))
-    });
+    let (mut gaps, mut until, mut slack) = (Bars::default(), scale.from, 0);
+    for (from, to) in watched {
+        if *from > until.saturating_add(slack) {
+            gaps.add(scale.at(until), scale.at(*from), 0, height);
+        }
+        until = until.max(*to);
+        slack = RESTART;
+    }
+    let unwatched = gaps.path("unseen");
     let shapes: String = kinds.iter().zip(&bars).map(|(kind, bars)| bars.path(kind)).collect();
     let mut strip = format!(
         "<div class=\"strip\">{}</div><p class=\"axis\">",
-        drawing("lanes", height, &(unwatched + &shapes))
+        drawing("lanes", height, &format!("{unwatched}{shapes}"))
     );
     for quarter in 0..=4 {
         let at = scale.from + scale.to.saturating_sub(scale.from) / 4 * quarter;
@@ -250,7 +264,7 @@ fn strip(grants: &[Grant], scale: &Scale, since: Option<u64>) -> String {
             let _ = write!(strip, "<span class=\"end {kind}\">{kind}</span> ");
         }
     }
-    if since.is_some_and(|since| since > scale.from) {
+    if !unwatched.is_empty() {
         strip.push_str("<span class=\"end unseen\">not watched: other grants are not known</span> ");
     }
     if crowded > 0 {

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use fencepost_core::Runs;
 use fencepost_core::sync::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::page::parts::{Asked, Section, parts};
 use crate::page::rows::{is_changed, rows};
-use crate::page::{in_section, runs};
+use crate::page::{Kept, in_section, kept};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Right;
 use crate::seen::Seen;
@@ -46,7 +45,7 @@ struct Made {
     sections: Vec<Section>,
     /// The most waiters of a lock that are shown. `None`: the page of a lock shows them elsewhere.
     waiters: Option<usize>,
-    runs: Option<Runs>,
+    kept: Kept,
 }
 
 impl Views {
@@ -108,12 +107,12 @@ impl Made {
                 (earlier, now) => earlier.is_none() && now.is_none(),
             })
         };
-        let mut kept = before.and_then(|before| before.runs.clone());
-        if asked.name.as_deref().is_some_and(|name| !is_same(name)) {
-            // A look that fails leaves the runs as they are.
-            kept = runs(service, asked).await.ok().flatten().or(kept);
+        let mut now_kept = before.map(|before| before.kept.clone()).unwrap_or_default();
+        if asked.name.as_deref().is_some_and(|name| before.is_none() || !is_same(name)) {
+            // A look that fails leaves them as they are.
+            now_kept = kept(service, asked).await.unwrap_or(now_kept);
         }
-        let parts = parts(service, reader, asked, seen, kept.as_ref());
+        let parts = parts(service, reader, asked, seen, &now_kept);
         let order: Vec<String> = parts.locks.iter().map(|info| info.name.as_str().to_owned()).collect();
         let waiters = parts.waiters;
         let sections: Vec<Section> = parts.above.into_iter().chain(parts.below).collect();
@@ -126,7 +125,7 @@ impl Made {
             (!is_quiet).then(|| text(reader, seen, waiters, &order, changed, changed_sections))
         });
         let before = before.map(|before| before.seen.number);
-        Made { seen: Arc::clone(seen), before, patch, whole: None, order, sections, waiters, runs: kept }
+        Made { seen: Arc::clone(seen), before, patch, whole: None, order, sections, waiters, kept: now_kept }
     }
 
     /// Returns the whole page, for a new reader.

@@ -214,6 +214,10 @@ fn plain(html: &str) -> String {
 async fn the_page_of_a_lock_is_a_timeline() {
     let (router, locks) = service().await;
     let held = locks.mutex("a").unwrap().try_lock().label("before the service").await.unwrap().unwrap();
+    let age = async || locks.inspect("a").await.unwrap().holders().next().unwrap().age;
+    while age().await < Duration::from_millis(20) {
+        tokio::task::yield_now().await;
+    }
     let (_, page) = text(&router, get("/?name=a")).await;
     // Its holder was granted before this copy watched, so what was before is not known.
     for part in [
@@ -240,4 +244,56 @@ async fn the_page_of_a_lock_is_a_timeline() {
     }
     let (_, all) = text(&router, get("/")).await;
     assert!(!all.contains("token <code>"), "the token is on the page of the lock: {all}");
+}
+
+/// A file keeps what a copy of the service saw for the next one.
+#[tokio::test]
+async fn the_history_file_outlives_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let locks =
+        fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await.unwrap();
+    let options = |path: &str| {
+        let archive =
+            fencepost_server::Archive::new(&folder.path().join(path), Duration::from_secs(3_600), 1 << 20);
+        fencepost_server::Options { archive: Some(archive), ..fencepost_server::Options::default() }
+    };
+    let first = fencepost_server::router(locks.clone(), &options("history.db")).unwrap();
+    let (_, held) = acquire(&first, "a", &json!({ "holder": "of the first copy" })).await;
+    crate::kit::answer(&first, crate::kit::post("/v1/leases/release", &crate::kit::lease(&held))).await;
+    drop(first);
+    let second = fencepost_server::router(locks.clone(), &options("history.db")).unwrap();
+    let kept = async {
+        loop {
+            let (_, page) = text(&second, get("/?name=a")).await;
+            if page.contains("of the first copy") {
+                return page;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let page = tokio::time::timeout(Duration::from_secs(20), kept).await.expect("it is in the file");
+    assert!(page.contains("released") && page.contains("history file keeps"), "{page}");
+    // A file that fails changes nothing but the page.
+    let failing = fencepost_server::router(locks, &options("missing/history.db")).unwrap();
+    let (status, held) = acquire(&failing, "a", &json!({ "holder": "without a file" })).await;
+    assert_eq!(status, StatusCode::OK, "{held}");
+    let (_, page) = text(&failing, get("/?name=a")).await;
+    assert!(page.contains("without a file") && page.contains("The history file fails"), "{page}");
+}
+
+/// A job is late only where its age is watched, and says so on both pages.
+#[tokio::test]
+async fn a_job_without_a_good_run_is_late_where_that_was_asked_for() {
+    let locks =
+        fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await.unwrap();
+    let nightly = (fencepost_core::Name::new("nightly").unwrap(), Duration::from_secs(3_600));
+    let options =
+        fencepost_server::Options { max_ages: [nightly].into(), ..fencepost_server::Options::default() };
+    let router = fencepost_server::router(locks, &options).unwrap();
+    for (path, is_late) in
+        [("/", true), ("/?name=nightly", true), ("/?name=other", false), ("/?prefix=o", false)]
+    {
+        let (_, page) = text(&router, get(path)).await;
+        assert_eq!(page.contains("Late:"), is_late, "{path}: {page}");
+    }
 }
