@@ -127,6 +127,10 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         run.step("whole suite on each deployment", || {
             tests_of(workspace, &["--workspace", "--test", "conformance", "--", "--ignored", "whole::"])
         });
+        run.step("own tests of the clients", || {
+            let own = ["--package", "fencepost-cli", "--test", "clients", "--", "--ignored"];
+            tests_of(workspace, &own)
+        });
         run.step("static binary", || dist::check(workspace));
     }
     Ok(run.finish())

@@ -91,6 +91,7 @@ fn passed(what: &str, output: &Output) {
 }
 
 #[test]
+#[ignore = "`cargo xtask test own` runs it, because it loads modules and compiles them for minutes at the first time"]
 fn tests_of_the_client_for_go() {
     tests_of("go", &mut Command::new("./test"));
 }
@@ -102,6 +103,7 @@ fn tests_of_the_client_for_node() {
 
 /// Maven is told not to ask its servers, unless something was never loaded.
 #[test]
+#[ignore = "`cargo xtask test own` runs it, because it loads packages, and ShedLock's kit has times that a busy machine misses"]
 fn tests_of_the_client_for_java() {
     let verify = |options: &[&str]| {
         let mut maven = Command::new("mvn");
