@@ -142,7 +142,10 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
 const LANES: usize = 3;
 
 /// The tests of these features need them, and the others do not mind them.
-const FEATURES: [&str; 2] = ["--features", "fencepost-core/metrics,fencepost-cli/otlp,fencepost-http/otlp"];
+const FEATURES: [&str; 2] = [
+    "--features",
+    "fencepost/blocking,fencepost/macros,fencepost-core/metrics,fencepost-cli/otlp,fencepost-http/otlp",
+];
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
 fn tests(workspace: &Workspace, programs: Vec<TestProgram>) -> Result<Done, String> {

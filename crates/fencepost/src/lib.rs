@@ -175,6 +175,9 @@ mod pages {
     #[cfg(all(feature = "blocking", feature = "macros"))]
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
+    #[cfg(all(feature = "blocking", feature = "macros"))]
+    #[doc = include_str!("../../fencepost-macros/src/locked.md")]
+    struct Locked;
     #[doc = include_str!("../../../docs/coming-from.md")]
     struct ComingFrom;
     #[doc = include_str!("../../../docs/testing-your-code.md")]

@@ -34,8 +34,8 @@
 //! - A future may be dropped at any await. The kind of the [`Request`](crate::Request) says what happens then: an engine that handles the
 //!   requests of a claim in the order of their sending returns [`Drops`](crate::Request::Drops), and one where a later request may overtake
 //!   an earlier one returns [`Kept`](crate::Request::Kept).
-//! - An error without an [effect](Error::effect) says that the claim is where it was before: in the queue, holding, or not at the engine.
-//!   Each request that may have reached the engine fails as [`unknown`](Error::unknown), also one to leave, because that decides whether a
+//! - An error without an [effect](crate::Error::effect) says that the claim is where it was before: in the queue, holding, or not at the engine.
+//!   Each request that may have reached the engine fails as [`unknown`](crate::Error::unknown), also one to leave, because that decides whether a
 //!   release that finds nothing reports "released" or "lost". A request of several steps is unknown as soon as one of them was.
 //! - [`Place::leave`](crate::Place::leave) sends with its first poll. That poll may happen in a `Drop`, without an async runtime, which is
 //!   needed only to wait for the reply.

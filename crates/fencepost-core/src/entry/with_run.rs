@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::token::Token;
 
 impl Entry {
-    /// Keeps the claim's [run](crate::Run) in `store`, if the claim [asks for it](Claim::history). Any other claim costs nothing by this.
+    /// Keeps the claim's [run](crate::Run) in `store`, if the claim [asks for it](crate::Claim::history). Any other claim costs nothing by this.
     /// `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be recorded.
     #[must_use]
     pub fn keeping_runs(

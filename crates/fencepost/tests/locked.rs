@@ -1,4 +1,5 @@
 //! Functions under a lock.
+#![cfg(all(feature = "blocking", feature = "macros"))]
 
 use std::time::Duration;
 
