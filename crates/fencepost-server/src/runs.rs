@@ -7,7 +7,7 @@ use axum::extract::Query;
 use axum::extract::State;
 use axum::extract::rejection::QueryRejection;
 use axum::http::StatusCode;
-use fencepost_core::{Record, RecordKind};
+use fencepost_core::{Error, Record, RecordKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -86,8 +86,7 @@ pub(crate) async fn read(
     service.check(&caller, if may_read { Verb::Read } else { Verb::Acquire }, &name)?;
     let stored = service.records.read(RecordKind::Run, &name).await?;
     let keep_ms = stored.record.as_ref().map_or(0, |record| millis(record.keep));
-    let mut record =
-        stored.record.map(|record| record.object().map_err(fencepost_core::Error::from)).transpose()?;
+    let mut record = stored.record.as_ref().map(Record::object).transpose().map_err(Error::from)?;
     for run in record.iter_mut().flat_map(runs_of) {
         let host = run.get("host").and_then(Value::as_str).and_then(|host| host.strip_suffix(BY_SERVICE));
         match host.map(str::to_owned) {
@@ -129,10 +128,7 @@ pub(crate) async fn write(
         None => None,
         Some(fields) => {
             let stored = service.records.read(RecordKind::Run, &name).await?;
-            let known = stored
-                .record
-                .map(|record| record.object().map_err(fencepost_core::Error::from))
-                .transpose()?;
+            let known = stored.record.as_ref().map(Record::object).transpose().map_err(Error::from)?;
             Some(Record::new(attributed(fields, known.unwrap_or_default(), &caller)?, keep))
         }
     };

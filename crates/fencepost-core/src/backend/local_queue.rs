@@ -13,14 +13,14 @@ use crate::entry::place::How;
 use crate::error::Result;
 use crate::sync::Mutex;
 
-/// A queue in the process, for engines whose queue gets slow or large: at most `most` claims of this process wait at the engine for one name. The others
-/// wait here, in the order of their calls. Each costs the engine nothing, and a step costs the same whatever their number.
+/// A queue in the process, for engines whose queue gets slow or large: at most `most` claims of this process wait at the engine for one
+/// name. The others wait here, in the order of their calls. Each costs the engine nothing, and a step costs the same whatever their number.
 ///
 /// An exclusive claim is sent when those before it have been answered, so that the engine has them in the order of their calls. So is a
 /// claim that has waited here. Claims that can hold together and find nobody waiting here are sent together. A claim that does not
-/// [wait](crate::Claim::waits) is refused while others wait here. A claim that is [unfair](crate::Claim::unfair) passes those that wait at the engine. It
-/// passes none of those that wait here: it has not reached the engine, and waits behind them. Once it has waited here it is asked for as a [fair
-/// one](crate::Claim::is_unfair), because others have queued at the engine meanwhile.
+/// [wait](crate::Claim::waits) is refused while others wait here. A claim that is [unfair](crate::Claim::unfair) passes those that wait at
+/// the engine. It passes none of those that wait here, because it has not reached the engine. Once it has waited here it is asked for as a
+/// [fair one](crate::Claim::is_unfair), because others have queued at the engine meanwhile.
 pub struct LocalQueue {
     queues: Arc<Queues>,
     waits: OnceLock<Arc<Waits>>,

@@ -73,7 +73,7 @@ impl Queue {
         self.inside < most && lone == 0 && (!alone || together == 0)
     }
 
-    /// Does a claim wait in the queue that the engine has not answered?
+    /// Returns whether a claim is queued here, or was queued here and has no answer of the engine yet.
     fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty() || self.resumed > 0
     }
@@ -89,13 +89,13 @@ impl Queue {
 enum At {
     /// It has not asked.
     Outside,
-    /// It waits here under this number, or was let in and does not know it.
+    /// Queued in this process under this number. It may have been admitted already without having noticed.
     Waiting(u64),
-    /// It asks the engine, alone or with others. Claims that are sent alone wait for the answer.
+    /// Its request to the engine is under way, alone or beside those of other claims.
     Entering { alone: bool },
-    /// The same alone, after it has waited here.
+    /// Its request is under way alone, after it was queued here.
     Resumed,
-    /// It waits at the engine.
+    /// Queued at the engine.
     Inside,
     /// It is not counted: it holds, has left, or does not join the queue.
     Through,
@@ -174,7 +174,7 @@ impl LocalTurn {
         !matches!(self.at, At::Outside | At::Waiting(_))
     }
 
-    /// The engine has answered, or it does not matter any more what it answers.
+    /// Notes that the engine has answered, or that its answer does not matter any more, so that the next claim may be sent.
     pub(super) fn answered(&mut self) {
         let (alone, resumed) = match self.at {
             At::Entering { alone } => (alone, 0),
@@ -188,7 +188,7 @@ impl LocalTurn {
         self.at = At::Inside;
     }
 
-    /// It waits no more.
+    /// Takes the claim out of the counts, because it holds, is gone, or leaves.
     pub(super) fn leave(&mut self) {
         if let At::Waiting(number) = self.at {
             let waited = self.on(|queue| queue.waiting.remove(&number).is_some());
