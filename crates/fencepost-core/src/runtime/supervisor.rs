@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
+use crate::sync::Mutex;
 use crate::time::{Backoff, Clock, Moment};
 
 /// The state of a connection that is kept up.
@@ -29,6 +30,8 @@ struct State<C, E> {
     hurried: AtomicBool,
     /// The last attempt worked.
     worked: AtomicBool,
+    /// Why the last attempt failed, until one works. Unlike the failure in `connectivity` it outlives `try_now`.
+    last_failure: Mutex<Option<E>>,
 }
 
 impl<C, E> Clone for Supervisor<C, E> {
@@ -44,11 +47,18 @@ impl<C, E> Default for Supervisor<C, E> {
             connectivity,
             hurried: AtomicBool::new(false),
             worked: AtomicBool::new(false),
+            last_failure: Mutex::new(None),
         }))
     }
 }
 
-impl<C: Clone, E> Supervisor<C, E> {
+impl<C: Clone, E: Clone> Supervisor<C, E> {
+    /// Returns why the last attempt failed, if none has worked since. After [`try_now`](Supervisor::try_now) that may be an attempt that
+    /// began before the call, so it explains why a caller has waited in vain but says nothing about the present.
+    pub fn last_failure(&self) -> Option<E> {
+        self.0.last_failure.lock().clone()
+    }
+
     /// Looks at the state.
     pub fn look<R>(&self, look: impl FnOnce(&Connectivity<C, E>) -> R) -> R {
         look(&self.0.connectivity.borrow())
@@ -172,11 +182,15 @@ impl<C: Clone, E> Supervisor<C, E> {
             match connect(number).await {
                 Ok(connection) => {
                     self.0.worked.store(true, Ordering::SeqCst);
+                    *self.0.last_failure.lock() = None;
                     self.change(Connectivity::Up(connection.clone()), |_| true);
                     serve(connection).await;
                     self.cut(|_| true);
                 }
-                Err(failure) => drop(self.change(Connectivity::Down(Some(failure)), |_| !self.is_hurried())),
+                Err(failure) => {
+                    *self.0.last_failure.lock() = Some(failure.clone());
+                    self.change(Connectivity::Down(Some(failure)), |_| !self.is_hurried());
+                }
             }
             if clock.now().since(began) >= 2 * backoff.longest() {
                 backoff.reset();
@@ -204,7 +218,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::sync::Mutex;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -269,6 +282,7 @@ mod tests {
         assert!(failed(), "it pauses");
         supervisor.try_now();
         supervisor.look(|state| assert!(matches!(state, Connectivity::Down(None))));
+        assert_eq!(supervisor.last_failure(), Some(1), "it still explains why there was no connection");
         pass();
         supervisor.look(|state| assert!(matches!(state, Connectivity::Down(Some(2))), "{state:?}"));
         supervisor.try_now();
@@ -276,7 +290,7 @@ mod tests {
         supervisor.look(|state| assert!(matches!(state, Connectivity::Down(Some(4))), "{state:?}"));
         supervisor.try_now();
         pass();
-        assert_eq!(supervisor.up(), Some(5));
+        assert_eq!((supervisor.up(), supervisor.last_failure()), (Some(5), None));
         supervisor.try_now();
         assert_eq!(supervisor.up(), Some(5), "there is a connection");
     }

@@ -121,7 +121,13 @@ impl PersistentConnection {
         let answer = |state: &Connectivity<Connection, Error>| match state {
             Connectivity::Up(connection) => Ok(connection.clone()),
             Connectivity::Down(Some(failure)) => Err(failure.clone()),
-            Connectivity::Down(None) => Err(self.0.late("in time")),
+            // Somebody asked for a new attempt that has not ended: the one before it tells the cause, unless it was final.
+            Connectivity::Down(None) => Err(self
+                .0
+                .supervisor
+                .last_failure()
+                .filter(Error::is_transient)
+                .unwrap_or_else(|| self.0.late("in time"))),
             Connectivity::Closed => Err(closed()),
         };
         self.0.supervisor.settled(self.0.runtime.clock(), until, is_settled, answer).await
