@@ -1,6 +1,5 @@
 //! Cycles under kill -9, SIGSTOP, bad networks and restarts of the server.
 
-use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use crate::torture::{self, LEASE, Target};
 use fencepost_testkit::faults::Faults;
@@ -8,7 +7,7 @@ use fencepost_testkit::history::Recorder;
 use fencepost_testkit::redis::{Config, Redis};
 use fencepost_testkit::sim::Rng;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Counts what the checker finds over so many cycles, and what is left at the end.
 pub(crate) fn cycles(wanted: usize, seed: u64) -> Measured {
@@ -44,31 +43,13 @@ impl Target for Redis {
     }
 }
 
-/// Returns the claims that are left once their leases are over, and the keys that never expire.
+/// The claims of the locks, and the keys that never expire.
 pub(crate) fn left_at(server: &Redis) -> Vec<String> {
-    runtime().block_on(left(server))
-}
-
-async fn left(server: &Redis) -> Vec<String> {
-    let locks = connect(&server.url()).await;
-    let deadline = Instant::now() + LEASE + Duration::from_secs(10);
-    loop {
-        let mut left = Vec::new();
-        for name in torture::names() {
-            let info = locks.inspect(&name).await.expect("a server that answers");
-            left.extend(info.claims.iter().map(|claim| format!("left: {claim:?}")));
+    let (mut left, mut look) = (torture::claims(&server.url()), server.look());
+    for key in look.keys("*") {
+        if look.ask::<i64>(&["PTTL", &key]) == -1 {
+            left.push(format!("the key {key}, which never expires"));
         }
-        if left.is_empty() || Instant::now() > deadline {
-            let mut look = server.look();
-            for key in look.keys("*") {
-                let ttl: i64 = look.ask(&["PTTL", &key]);
-                if ttl == -1 {
-                    left.push(format!("left: the key {key} never expires"));
-                }
-            }
-            locks.close().await;
-            return left;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    left
 }

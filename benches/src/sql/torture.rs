@@ -1,12 +1,11 @@
 //! Cycles under kill -9 of clients and of the server, SIGSTOP, sessions ended by their numbers, and bad networks.
 
 use super::{Sql, Stage, Way};
-use crate::client::{connect, runtime};
 use crate::torture::{self, LEASE, Target};
 use fencepost_testkit::history::{Recorder, What};
 use fencepost_testkit::sim::Rng;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl<S: Sql> Target for Stage<S> {
     const SEGMENT: usize = 20_000;
@@ -63,29 +62,9 @@ impl<S: Sql> Target for Stage<S> {
     }
 
     fn left(&self) -> Vec<String> {
-        let deadline = Instant::now() + LEASE + Duration::from_secs(20);
-        loop {
-            let mut left = runtime().block_on(self.claims());
-            let locks = if self.holds_by_sessions() { self.locks() } else { 0 };
-            left.extend((locks > 0).then(|| format!("left: {locks} locks of sessions")));
-            if left.is_empty() || Instant::now() > deadline {
-                return left;
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    }
-}
-
-impl<S: Sql> Stage<S> {
-    /// The claims that the engine lists.
-    async fn claims(&self) -> Vec<String> {
-        let locks = connect(&self.url()).await;
-        let mut left = Vec::new();
-        for name in torture::names().filter(|_| locks.capabilities().inspect) {
-            let info = locks.inspect(&name).await.expect("a server that answers");
-            left.extend(info.claims.iter().map(|claim| format!("left: {claim:?}")));
-        }
-        locks.close().await;
+        let mut left = torture::claims(&self.url());
+        let locks = if self.holds_by_sessions() { self.locks() } else { 0 };
+        left.extend((locks > 0).then(|| format!("{locks} locks of sessions")));
         left
     }
 }

@@ -10,6 +10,7 @@ mod side;
 
 pub(crate) use side::side;
 
+use crate::client::{connect, runtime};
 use crate::command::Place;
 use crate::crowd::PROCESSES;
 use crate::figure::Measured;
@@ -52,13 +53,34 @@ pub(crate) trait Target {
     fn strike(&mut self, fault: u64, span: Duration, rng: &mut Rng, notes: &Recorder)
     -> Option<&'static str>;
 
-    /// Returns what is left once the claims of killed processes are over.
+    /// Lists the claims that the servers have now, and what belongs to none of them.
     fn left(&self) -> Vec<String>;
 }
 
-/// The names of the locks that all share.
-pub(crate) fn names() -> impl Iterator<Item = String> {
-    (0..side::LOCKS).map(side::name)
+/// The claims that the engine at `url` lists.
+pub(crate) fn claims(url: &str) -> Vec<String> {
+    runtime().block_on(async {
+        let locks = connect(url).await;
+        let mut claims = Vec::new();
+        for name in (0..side::LOCKS).map(side::name).filter(|_| locks.capabilities().inspect) {
+            let info = locks.inspect(&name).await.expect("a server that answers");
+            claims.extend(info.claims.iter().map(|claim| format!("{claim:?}")));
+        }
+        locks.close().await;
+        claims
+    })
+}
+
+/// Returns what is left once the claims of killed processes have expired.
+fn left_behind<T: Target>(target: &T) -> Vec<String> {
+    let deadline = Instant::now() + T::KEPT + T::LINGER;
+    loop {
+        let left = target.left();
+        if left.is_empty() || Instant::now() > deadline {
+            return left.into_iter().map(|left| format!("left: {left}")).collect();
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Counts what the checker finds over so many cycles, and what is left at the end.
@@ -74,7 +96,7 @@ pub(crate) fn cycles<T: Target>(target: T, wanted: usize, seed: u64) -> Measured
         eprintln!("{done} cycles after {:.0} s: {:?}", start.elapsed().as_secs_f64(), run.weather);
     }
     let mut findings = judge.findings;
-    findings.extend(run.target.left());
+    findings.extend(left_behind(&run.target));
     let first = findings.first().map_or_else(String::new, |first| format!("; first: {first}"));
     let weather: Vec<_> = run.weather.iter().map(|(fault, count)| format!("{count} {fault}")).collect();
     let took = start.elapsed().as_secs_f64();
