@@ -1,7 +1,7 @@
 //! The cost of the blocking API beside that of the async one, on Redis.
 
 use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Named, Rounds, p50};
+use crate::figure::{Figure, Rounds, Row, p50};
 use crate::redis;
 use fencepost::{Block, Locks};
 
@@ -25,16 +25,8 @@ pub(crate) fn cost() -> Figure {
     });
     runtime.block_on(locks.close());
     blocks.close().block().expect("this is no task");
-    Figure {
-        engine: "redis",
-        figure: "lock and release without a runtime, p50",
-        unit: "µs",
-        floor: Named { name: "the async API", value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar: "≤ 1.5 ×",
-        peers: Vec::new(),
-    }
+    let figure = "lock and release without a runtime, p50";
+    Row { engine: "redis", figure, unit: "µs", floor: "the async API", bar: "≤ 1.5 ×" }.of(&rounds, 1)
 }
 
 /// The median time of cycles that block, in µs. No runtime is entered on this thread.

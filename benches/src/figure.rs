@@ -25,6 +25,25 @@ pub(crate) struct Figure {
     pub(crate) peers: Vec<Peer>,
 }
 
+/// What a row says apart from its figures.
+pub(crate) struct Row {
+    pub(crate) engine: &'static str,
+    pub(crate) figure: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) floor: &'static str,
+    pub(crate) bar: &'static str,
+}
+
+impl Row {
+    /// The row with the figures of rounds. Way 0 is the floor, `way` is ours.
+    pub(crate) fn of(self, rounds: &Rounds, way: usize) -> Figure {
+        let Row { engine, figure, unit, floor, bar } = self;
+        let floor = Named { name: floor, value: rounds.median(0) };
+        let (ours, ratio) = (rounds.median(way), rounds.ratio(way, 0));
+        Figure { engine, figure, unit, floor, ours, ratio, bar, peers: Vec::new() }
+    }
+}
+
 /// Another library's figure.
 #[derive(Serialize)]
 pub(crate) struct Peer {

@@ -6,6 +6,7 @@ mod client;
 mod closing;
 mod command;
 mod crowd;
+mod cycle;
 mod degrade;
 mod etcd;
 mod figure;
@@ -98,7 +99,7 @@ fn main() -> ExitCode {
         ["set-orders", times] => primitives::opposite_orders(number(times)),
         ["striped-sold"] => primitives::sold_exactly(),
         ["striped-segments"] => primitives::segments(),
-        ["redis-commands"] => redis::cycle::commands(),
+        ["redis-commands"] => cycle::requests(&redis::start()),
         ["redis-commands-contended"] => redis::handoff::commands(),
         ["redis-commands-waiting"] => redis::waiting::commands(),
         ["redis-handoff", waiters] => ratio(&redis::handoff::rate(number(waiters))),
@@ -124,8 +125,8 @@ fn main() -> ExitCode {
         ["redlock-one-down"] => redis::redlock::one_down(),
         ["redlock-peers"] => redis::redlock::beside_peers(),
         ["etcd-one-task"] => ratio(&etcd::cycle::one_task()),
-        ["etcd-one-task-on-a-disk"] => ratio(&etcd::cycle::on_a_disk()),
-        ["etcd-requests"] => etcd::cycle::requests(),
+        ["etcd-one-task-on-a-disk"] => ratio(&etcd::cycle::one_task_on_a_disk()),
+        ["etcd-requests"] => cycle::requests(&etcd::start()),
         ["etcd-requests-contended"] => etcd::handoff::requests(),
         ["etcd-handoff", waiters, processes] => etcd::handoff::measured(number(waiters), number(processes)),
         ["etcd-held", count] => etcd::held::locks(number(count)),
@@ -143,7 +144,7 @@ fn main() -> ExitCode {
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
-        ["zookeeper-requests"] => zookeeper::cycle::commands(),
+        ["zookeeper-requests"] => cycle::requests(&zookeeper::start().0),
         ["zookeeper-requests-contended", watch] => zookeeper::handoff::commands(watch),
         ["zookeeper-handoff", waiters] => ratio(&zookeeper::handoff::rate(number(waiters))),
         ["zookeeper-peers"] => zookeeper::peers::ahead(),

@@ -1,7 +1,7 @@
 //! Reentrancy, several names at once, and segments.
 
 use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Measured, Named, Rounds, median, p50};
+use crate::figure::{Figure, Measured, Named, Rounds, Row, median, p50};
 use crate::redis;
 use fencepost::{Holder, Locks};
 use fencepost_testkit::faults::Faults;
@@ -73,35 +73,16 @@ fn eight(engine: &'static str, url: &str) -> Figure {
     let locks = runtime.block_on(connect(url));
     let one = locks.mutex("one").expect("a good name");
     let set = locks.multi(NAMES).expect("good names");
+    let take_all = async || set.lock().await.expect("nobody else wants them").release().await;
     let rounds = Rounds::run(ROUNDS, 2, |way| {
-        runtime.block_on(async {
-            match way {
-                0 => p50(CYCLES, async || cycle(&one).await).await,
-                _ => {
-                    p50(CYCLES, async || {
-                        set.lock()
-                            .await
-                            .expect("nobody else wants them")
-                            .release()
-                            .await
-                            .expect("they are held");
-                    })
-                    .await
-                }
-            }
-        })
+        runtime.block_on(p50(CYCLES, async || match way {
+            0 => cycle(&one).await,
+            _ => take_all().await.expect("they are held"),
+        }))
     });
     runtime.block_on(locks.close());
-    Figure {
-        engine,
-        figure: "lock and release of 8 names, 1 ms of network, p50",
-        unit: "µs",
-        floor: Named { name: "lock and release of one", value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar: "≤ 1.5 ×",
-        peers: Vec::new(),
-    }
+    let figure = "lock and release of 8 names, 1 ms of network, p50";
+    Row { engine, figure, unit: "µs", floor: "lock and release of one", bar: "≤ 1.5 ×" }.of(&rounds, 1)
 }
 
 /// Two tasks take overlapping sets in opposite orders so many times each, on Redis. The figure is how many of them failed.

@@ -1,5 +1,6 @@
 //! The floor: put and delete of one key, by a bare gRPC client.
 
+use crate::cycle;
 use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::Request;
@@ -61,14 +62,6 @@ impl ByHand {
         hand
     }
 
-    /// A key with a value as long as that of a lock is put, and deleted.
-    pub(super) async fn cycle(&mut self) {
-        let (key, value) = (b"by/hand".to_vec(), vec![b'x'; 200]);
-        let put = Put { key: key.clone(), value, lease: self.lease };
-        let _: Done = self.ask("/etcdserverpb.KV/Put", put).await;
-        let _: Done = self.ask("/etcdserverpb.KV/DeleteRange", Delete { key }).await;
-    }
-
     /// Deletes a key.
     pub(super) async fn delete(&mut self, key: &str) {
         let delete = Delete { key: key.into() };
@@ -89,5 +82,15 @@ impl ByHand {
         let path = PathAndQuery::from_static(path);
         let answer = self.grpc.unary(Request::new(what), path, ProstCodec::default()).await;
         answer.expect("a server that answers").into_inner()
+    }
+}
+
+impl cycle::ByHand for ByHand {
+    /// A key with a value as long as that of a lock is put, and deleted.
+    async fn cycle(&mut self, key: usize) {
+        let (key, value) = (format!("by/hand/{key}").into_bytes(), vec![b'x'; 200]);
+        let put = Put { key: key.clone(), value, lease: self.lease };
+        let _: Done = self.ask("/etcdserverpb.KV/Put", put).await;
+        let _: Done = self.ask("/etcdserverpb.KV/DeleteRange", Delete { key }).await;
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod peer;
 pub(crate) mod torture;
 pub(crate) mod users;
 
+use crate::cycle::Counted;
 use crate::figure::{Figure, Measured};
 use crate::{cancelled, impatient};
 use fencepost_testkit::etcd::{Config, Etcd};
@@ -27,6 +28,20 @@ pub(crate) fn on_a_disk() -> Etcd {
 
 fn server(config: Config) -> Etcd {
     Etcd::start(&config).expect("etcd, which `cargo xtask test` installs")
+}
+
+impl Counted for Etcd {
+    fn client_url(&self) -> String {
+        self.url()
+    }
+
+    fn sent(&self, work: impl FnOnce()) -> (f64, String) {
+        let count = || self.requests().expect("a server that counts").values().sum::<u64>();
+        let before = count();
+        work();
+        let sent = count() - before;
+        (sent as f64, format!("{sent} requests"))
+    }
 }
 
 /// Counts keys that are left of requests that are given up.
@@ -56,7 +71,7 @@ pub(crate) fn with_peers() -> Vec<Figure> {
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
-    let mut figures = vec![cycle::one_task(), cycle::on_a_disk()];
+    let mut figures = vec![cycle::one_task(), cycle::one_task_on_a_disk()];
     figures.extend(handoff::CROWDS.map(handoff::rate));
     figures
 }

@@ -1,7 +1,7 @@
 //! Lock and release in memory, beside tokio's own Mutex.
 
 use super::connect;
-use crate::figure::{Figure, Named, Peer, Rounds};
+use crate::figure::{Figure, Peer, Rounds, Row};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,16 +82,9 @@ fn figure(name: &'static str, bar: &'static str, runtime: &Runtime, run: Run) ->
         })
     });
     runtime.block_on(locks.close());
-    Figure {
-        engine: "memory",
-        figure: name,
-        unit: "M/s",
-        floor: Named { name: FLOOR, value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar,
-        peers: vec![Peer { name: PEER, value: rounds.median(2), ratio: Some(rounds.ratio(1, 2)) }],
-    }
+    let peers = vec![Peer { name: PEER, value: rounds.median(2), ratio: Some(rounds.ratio(1, 2)) }];
+    let row = Row { engine: "memory", figure: name, unit: "M/s", floor: FLOOR, bar };
+    Figure { peers, ..row.of(&rounds, 1) }
 }
 
 async fn rate(lock: &impl Lock, run: Run) -> f64 {

@@ -1,5 +1,6 @@
 //! A lock by hand: `SET NX PX` and a script that compares and deletes. It has neither a token nor a line.
 
+use crate::cycle;
 use redis::aio::MultiplexedConnection;
 
 const DELETE: &str =
@@ -19,9 +20,11 @@ impl ByHand {
         let delete = redis::cmd("SCRIPT").arg("LOAD").arg(DELETE).query_async(&mut connection).await;
         ByHand { connection, delete: delete.expect("a script that loads") }
     }
+}
 
-    /// Takes the lock and gives it back.
-    pub(crate) async fn cycle(&mut self, name: &str) {
+impl cycle::ByHand for ByHand {
+    async fn cycle(&mut self, key: usize) {
+        let name = &format!("by hand/{key}");
         let owner = "0123456789abcdef";
         let taken: Option<String> = redis::cmd("SET")
             .arg(name)

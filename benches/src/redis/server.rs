@@ -1,5 +1,7 @@
 //! A Redis server of one's own, and what it counts.
 
+use super::monitor::{Monitor, count};
+use crate::cycle::Counted;
 use fencepost_testkit::redis::{Config, Look, Redis};
 use redis::Value;
 use std::time::Duration;
@@ -7,6 +9,18 @@ use std::time::Duration;
 /// Starts a server that keeps its data in memory alone.
 pub(crate) fn start() -> Redis {
     Redis::start(&Config::new()).expect("redis-server, which `cargo xtask test` installs")
+}
+
+impl Counted for Redis {
+    fn client_url(&self) -> String {
+        self.url()
+    }
+
+    fn sent(&self, work: impl FnOnce()) -> (f64, String) {
+        let monitor = Monitor::of(&self.url());
+        work();
+        count(&monitor.end())
+    }
 }
 
 /// Its process id.

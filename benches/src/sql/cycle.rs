@@ -1,101 +1,41 @@
 //! Lock and release of names that nobody else wants, beside the same statements by hand.
 
-use super::{ByHand, Sql, Stage, Way};
-use crate::client::{connect, cycle, runtime};
-use crate::figure::{Figure, Measured, Named, Rounds, p50};
-use std::time::Instant;
+use super::table::{Bare as _, Table};
+use super::{ByHand as _, Sql, Stage, Way};
+use crate::client::runtime;
+use crate::cycle::{self, ByHand, Counts};
+use crate::figure::{Figure, Row};
+use std::time::Duration;
 
-const ROUNDS: usize = 9;
-/// Cycles of each way in a round.
-const CYCLES: usize = 1_000;
-/// Tasks that share a connection.
-const TASKS: usize = 64;
-/// Cycles of each of them.
-const EACH: usize = 100;
+const COUNTS: Counts = Counts { rounds: 9, cycles: 1_000, warm: 0 };
+/// The same of the lease table beside its own statements.
+const OF_THE_TABLE: Counts = Counts { cycles: 500, ..COUNTS };
+/// How long many tasks are measured in a round.
+const SPAN: Duration = Duration::from_secs(1);
 
 /// One task.
 pub(super) fn one_task<S: Sql>(stage: &Stage<S>) -> Figure {
     let (runtime, way) = (runtime(), Way::of(stage.options));
-    // The engine makes its table first.
-    let (locks, hand) = runtime
-        .block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url(), way).await) });
-    let lock = locks.mutex("uncontended").expect("a good name");
-    let rounds = Rounds::run(ROUNDS, 2, |way| {
-        runtime.block_on(p50(CYCLES, async || match way {
-            0 => hand.cycle(1).await,
-            _ => cycle(&lock).await,
-        }))
-    });
-    runtime.block_on(locks.close());
-    Figure {
-        engine: S::ENGINE,
-        figure: way.figures()[0],
-        unit: "µs",
-        floor: Named { name: way.name(), value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar: way.bars()[0],
-        peers: Vec::new(),
-    }
+    let mut hand = runtime.block_on(S::Hand::connect(&stage.bare_url(), way));
+    let rounds = cycle::one_task(&runtime, &stage.url(), &COUNTS, 2, async |_, _| hand.cycle(1).await);
+    let (figure, bar) = (way.figures()[0], way.bars()[0]);
+    Row { engine: S::ENGINE, figure, unit: "µs", floor: way.name(), bar }.of(&rounds, 1)
 }
 
 /// 64 tasks with a name each, on one connection.
 pub(super) fn many_tasks<S: Sql>(stage: &Stage<S>) -> Figure {
     let (runtime, way) = (runtime(), Way::of(stage.options));
-    // The engine makes its table first.
-    let (locks, hand) = runtime
-        .block_on(async { (connect(&stage.url()).await, S::Hand::connect(&stage.bare_url(), way).await) });
-    let hand = std::sync::Arc::new(hand);
-    let rounds = Rounds::run(ROUNDS, 2, |way| {
-        let began = Instant::now();
-        runtime.block_on(async {
-            let tasks: Vec<_> = (0..TASKS)
-                .map(|task| {
-                    let lock = locks.mutex(&format!("task/{task}")).expect("a good name");
-                    let hand = std::sync::Arc::clone(&hand);
-                    tokio::spawn(async move {
-                        for _ in 0..EACH {
-                            match way {
-                                0 => hand.cycle(task).await,
-                                _ => cycle(&lock).await,
-                            }
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("a task that does not panic");
-            }
-        });
-        (TASKS * EACH) as f64 / began.elapsed().as_secs_f64()
-    });
-    runtime.block_on(locks.close());
-    Figure {
-        engine: S::ENGINE,
-        figure: way.figures()[1],
-        unit: "cycles/s",
-        floor: Named { name: way.name(), value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar: way.bars()[1],
-        peers: Vec::new(),
-    }
+    let hand = runtime.block_on(S::Hand::connect(&stage.bare_url(), way));
+    let rounds = cycle::many_tasks(&runtime, &stage.url(), &hand, COUNTS.rounds, SPAN);
+    let (figure, bar) = (way.figures()[1], way.bars()[1]);
+    Row { engine: S::ENGINE, figure, unit: "cycles/s", floor: way.name(), bar }.of(&rounds, 1)
 }
 
-/// Counts the statements of each cycle.
-pub(super) fn statements<S: Sql>(stage: &Stage<S>) -> Measured {
+/// One task on the lease table, beside the engine's own statements.
+pub(super) fn one_task_of_the_table<S: Table>(stage: &Stage<S>) -> Figure {
     let runtime = runtime();
-    let locks = runtime.block_on(connect(&stage.url()));
-    let lock = locks.mutex("uncontended").expect("a good name");
-    runtime.block_on(cycle(&lock));
-    let sent = stage.server.statements(|| {
-        runtime.block_on(async {
-            for _ in 0..CYCLES {
-                cycle(&lock).await;
-            }
-        });
-    });
-    runtime.block_on(locks.close());
-    let note = format!("{sent} statements for {CYCLES} cycles");
-    Measured { figure: sent as f64 / CYCLES as f64, note }
+    let mut bare = runtime.block_on(S::Bare::connect(&stage.bare_url()));
+    let rounds = cycle::one_task(&runtime, &stage.url(), &OF_THE_TABLE, 2, async |_, _| bare.cycle(1).await);
+    let (figure, floor) = ("mode=table: lock and release, p50", "the statements by hand");
+    Row { engine: S::ENGINE, figure, unit: "µs", floor, bar: "≤ 1.25 ×" }.of(&rounds, 1)
 }

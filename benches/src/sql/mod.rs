@@ -14,6 +14,7 @@ mod tokens;
 mod torture;
 
 use crate::client::runtime;
+use crate::cycle::{ByHand as Cycle, Counted, requests};
 use crate::figure::{Figure, Measured};
 use crate::partition::Partition;
 use crate::{cancelled, impatient, ratio};
@@ -52,13 +53,10 @@ pub(crate) trait Sql: Standalone<Config = ()> {
     fn stranger(url: &str) -> impl Future<Output = Option<Box<dyn Any>>>;
 }
 
-/// The same locks over the bare driver, with the same form of token.
-pub(crate) trait ByHand: Send + Sync + Sized + 'static {
+/// The same locks over the bare driver, with the same form of token. Its cycles are in the way of the connection.
+pub(crate) trait ByHand: Cycle + Clone + Send + Sync + 'static {
     /// Connects. The driver's task runs in the caller's runtime.
     fn connect(url: &str, way: Way) -> impl Future<Output = Self> + Send;
-
-    /// Takes a lock that nobody else wants in the way of the connection, and releases it.
-    fn cycle(&self, key: usize) -> impl Future<Output = ()> + Send;
 
     /// Waits for a lock in the server's queue, and draws its token.
     fn lock(&self, key: usize) -> impl Future<Output = ()> + Send;
@@ -157,6 +155,17 @@ impl<S: Sql> Stage<S> {
     }
 }
 
+impl<S: Sql> Counted for Stage<S> {
+    fn client_url(&self) -> String {
+        self.url()
+    }
+
+    fn sent(&self, work: impl FnOnce()) -> (f64, String) {
+        let sent = self.server.statements(work);
+        (sent as f64, format!("{sent} statements"))
+    }
+}
+
 /// The waiters of the table.
 const CROWDS: [usize; 3] = [16, 128, 1_000];
 
@@ -183,7 +192,7 @@ where
     let stage = || Stage::<S>::start(options);
     let number = |word: &str| word.parse::<usize>().expect("a number");
     Some(match *words {
-        ["statements"] => cycle::statements(&stage()),
+        ["statements"] => requests(&stage()),
         ["one-task"] => ratio(&cycle::one_task(&stage())),
         ["many-tasks"] => ratio(&cycle::many_tasks(&stage())),
         ["handoff", waiters] => ratio(&closed_loop::rate(&stage(), number(waiters))),

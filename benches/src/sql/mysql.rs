@@ -1,6 +1,6 @@
 //! MariaDB.
 
-use super::{ByHand, Sql, Way};
+use super::{ByHand, Cycle, Sql, Way};
 use fencepost_testkit::sql::MariaDb;
 use sqlx_core::connection::Connection as _;
 use sqlx_core::query::query;
@@ -8,6 +8,7 @@ use sqlx_core::query_scalar::query_scalar;
 use sqlx_core::sql_str::AssertSqlSafe;
 use sqlx_mysql::{MySql, MySqlConnection};
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Mutex;
 
@@ -70,8 +71,9 @@ impl Sql for MariaDb {
 }
 
 /// A connection. The driver sends the next statement when it has the reply to the last one.
+#[derive(Clone)]
 pub(crate) struct Hand {
-    connection: Mutex<MySqlConnection>,
+    connection: Arc<Mutex<MySqlConnection>>,
     way: Way,
 }
 
@@ -103,24 +105,7 @@ impl ByHand for Hand {
                 query::<MySql>(text).execute(&mut connection).await.expect("a table");
             }
         }
-        Hand { connection: Mutex::new(connection), way }
-    }
-
-    async fn cycle(&self, key: usize) {
-        if self.way == Way::Session {
-            let name = Hand::key(key);
-            let statement = query::<MySql>(draw!("WHERE GET_LOCK(?, 0) = 1"));
-            let statement = statement.bind(&name).bind(&name).bind(&b"by hand"[..]).bind(&name);
-            let answer = statement.execute(&mut *self.connection.lock().await).await;
-            assert!(answer.expect("a server that answers").last_insert_id() > 0, "it is free");
-            return self.release(key).await;
-        }
-        let mut connection = self.connection.lock().await;
-        let take = "UPDATE by_hand SET owner = 7, token = LAST_INSERT_ID(token + 1), \
-            expires = SYSDATE(6) + INTERVAL 30 SECOND WHERE name = ? AND expires <= SYSDATE(6)";
-        assert!(Hand::row(&mut connection, take, key).await.1 > 0, "it is free");
-        let release = "UPDATE by_hand SET expires = SYSDATE(6) WHERE name = ? AND owner = 7";
-        assert_eq!(Hand::row(&mut connection, release, key).await.0, 1, "it was held");
+        Hand { connection: Arc::new(Mutex::new(connection)), way }
     }
 
     async fn lock(&self, key: usize) {
@@ -146,5 +131,24 @@ impl ByHand for Hand {
         let began = Instant::now();
         query::<MySql>(kill).execute(&mut *connection).await.expect("a session that can be killed");
         began
+    }
+}
+
+impl Cycle for Hand {
+    async fn cycle(&mut self, key: usize) {
+        if self.way == Way::Session {
+            let name = Hand::key(key);
+            let statement = query::<MySql>(draw!("WHERE GET_LOCK(?, 0) = 1"));
+            let statement = statement.bind(&name).bind(&name).bind(&b"by hand"[..]).bind(&name);
+            let answer = statement.execute(&mut *self.connection.lock().await).await;
+            assert!(answer.expect("a server that answers").last_insert_id() > 0, "it is free");
+            return self.release(key).await;
+        }
+        let mut connection = self.connection.lock().await;
+        let take = "UPDATE by_hand SET owner = 7, token = LAST_INSERT_ID(token + 1), \
+            expires = SYSDATE(6) + INTERVAL 30 SECOND WHERE name = ? AND expires <= SYSDATE(6)";
+        assert!(Hand::row(&mut connection, take, key).await.1 > 0, "it is free");
+        let release = "UPDATE by_hand SET expires = SYSDATE(6) WHERE name = ? AND owner = 7";
+        assert_eq!(Hand::row(&mut connection, release, key).await.0, 1, "it was held");
     }
 }

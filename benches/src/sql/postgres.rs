@@ -1,8 +1,9 @@
 //! PostgreSQL: advisory locks.
 
-use super::{ByHand, Sql, Way};
+use super::{ByHand, Cycle, Sql, Way};
 use fencepost_testkit::sql::Postgres;
 use std::any::Any;
+use std::sync::Arc;
 use std::time::Instant;
 use tokio_postgres::{Client, NoTls, Statement};
 
@@ -45,8 +46,9 @@ impl Sql for Postgres {
 }
 
 /// A connection with the statements of a lock.
+#[derive(Clone)]
 pub(crate) struct Hand {
-    client: Client,
+    client: Arc<Client>,
     attempt: Statement,
     give_back: Statement,
     wait: Statement,
@@ -84,15 +86,7 @@ impl ByHand for Hand {
         let (attempt, give_back) = (prepare(attempt).await, prepare(give_back).await);
         let wait = "SELECT pg_advisory_lock($1) IS NULL, nextval(to_regclass('fencepost.token'))";
         let (wait, release) = (prepare(wait).await, prepare(RELEASE).await);
-        Hand { client, attempt, give_back, wait, release }
-    }
-
-    async fn cycle(&self, key: usize) {
-        let row =
-            self.client.query_one(&self.attempt, &[&(key as i64)]).await.expect("a server that answers");
-        assert!(row.get::<_, Option<i64>>(0).is_some(), "it is free");
-        let row = self.client.query_one(&self.give_back, &[&(key as i64)]).await;
-        assert!(row.expect("a server that answers").get::<_, bool>(0), "it was held");
+        Hand { client: Arc::new(client), attempt, give_back, wait, release }
     }
 
     async fn lock(&self, key: usize) {
@@ -110,5 +104,15 @@ impl ByHand for Hand {
         let began = Instant::now();
         self.client.simple_query(end).await.expect("a server that answers");
         began
+    }
+}
+
+impl Cycle for Hand {
+    async fn cycle(&mut self, key: usize) {
+        let row =
+            self.client.query_one(&self.attempt, &[&(key as i64)]).await.expect("a server that answers");
+        assert!(row.get::<_, Option<i64>>(0).is_some(), "it is free");
+        let row = self.client.query_one(&self.give_back, &[&(key as i64)]).await;
+        assert!(row.expect("a server that answers").get::<_, bool>(0), "it was held");
     }
 }

@@ -1,9 +1,9 @@
 //! Lease tables (`mode=table`), beside the same statements by hand.
 
-use super::{Sql, Stage, deleted, full};
-use crate::client::{NAME, connect, cycle, runtime};
+use super::{Cycle, Sql, Stage, cycle, deleted, full};
+use crate::client::{NAME, connect};
 use crate::crowd::wait_until;
-use crate::figure::{Figure, Measured, Named, Rounds, median, p50};
+use crate::figure::{Measured, median};
 use crate::{cancelled, closing, ratio};
 use fencepost::Locks;
 use fencepost_testkit::sql::{MariaDb, Postgres};
@@ -15,9 +15,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio_postgres::{Client, NoTls, Statement};
 
-const ROUNDS: usize = 9;
-/// Cycles of each way in a round.
-const CYCLES: usize = 500;
 /// Tasks that take the locks of [`held`].
 const TASKS: usize = 50;
 /// Renewals that are counted.
@@ -41,19 +38,16 @@ pub(crate) trait Table: Sql {
 }
 
 /// The statements of a lease table over the bare driver.
-pub(crate) trait Bare: Sized {
+pub(crate) trait Bare: Cycle + Sized {
     /// Connects, and makes the lock's row.
     fn connect(url: &str) -> impl Future<Output = Self>;
-
-    /// Takes a lock that nobody else wants, and releases it.
-    fn cycle(&mut self) -> impl Future<Output = ()>;
 }
 
 /// Runs the measurement that the words name. `None`: there is no such measurement.
 pub(super) fn measured<S: Table>(words: &[&str]) -> Option<Measured> {
     let stage = || Stage::<S>::start("?mode=table");
     Some(match *words {
-        ["table-one-task"] => ratio(&one_task(&stage())),
+        ["table-one-task"] => ratio(&cycle::one_task_of_the_table(&stage())),
         ["table-held", count] => held(&stage(), count.parse().expect("a number")),
         ["table-wakeup"] => wakeup(&stage()),
         ["table-full"] => full::lost(&stage()),
@@ -65,31 +59,6 @@ pub(super) fn measured<S: Table>(words: &[&str]) -> Option<Measured> {
         }
         _ => return None,
     })
-}
-
-/// One task that takes and releases a lock that nobody else wants.
-fn one_task<S: Table>(stage: &Stage<S>) -> Figure {
-    let runtime = runtime();
-    let (locks, mut hand) =
-        runtime.block_on(async { (connect(&stage.url()).await, S::Bare::connect(&stage.bare_url()).await) });
-    let lock = locks.mutex("uncontended").expect("a good name");
-    let rounds = Rounds::run(ROUNDS, 2, |way| {
-        runtime.block_on(p50(CYCLES, async || match way {
-            0 => hand.cycle().await,
-            _ => cycle(&lock).await,
-        }))
-    });
-    runtime.block_on(locks.close());
-    Figure {
-        engine: S::ENGINE,
-        figure: "mode=table: lock and release, p50",
-        unit: "µs",
-        floor: Named { name: "the statements by hand", value: rounds.median(0) },
-        ours: rounds.median(1),
-        ratio: rounds.ratio(1, 0),
-        bar: "≤ 1.25 ×",
-        peers: Vec::new(),
-    }
 }
 
 /// Counts the statements of each renewal of a process that holds so many locks.
@@ -196,8 +165,10 @@ impl Bare for BarePostgres {
         let release = client.prepare(release).await.expect("a statement");
         BarePostgres { client, acquire, release }
     }
+}
 
-    async fn cycle(&mut self) {
+impl Cycle for BarePostgres {
+    async fn cycle(&mut self, _: usize) {
         for statement in [&self.acquire, &self.release] {
             self.client.query_one(statement, &[]).await.expect("it is free, then held");
         }
@@ -218,8 +189,10 @@ impl Bare for BareMysql {
         query::<MySql>(make).execute(&mut connection).await.expect("a row");
         BareMysql(connection)
     }
+}
 
-    async fn cycle(&mut self) {
+impl Cycle for BareMysql {
+    async fn cycle(&mut self, _: usize) {
         let acquire = "UPDATE fencepost_lock SET token = LAST_INSERT_ID(GREATEST(token + 1, \
             TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))), owner = 'hand', session = 1, ttl = 30000000, \
             record = 'by hand', expires = NULL, evicted = NULL, count = 1, \

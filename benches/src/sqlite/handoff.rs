@@ -5,7 +5,7 @@
 //! release do not count.
 
 use super::bare::{Bare, Durability};
-use super::cycle::connect;
+use crate::client::connect;
 use crate::command::{Place, Wrapper};
 use crate::figure::{Figure, Named, median};
 use nix::time::{ClockId, clock_gettime};

@@ -1,6 +1,6 @@
 //! kill -9 of holders and waiters: their places are free at once; a thousand times.
 
-use super::cycle::connect;
+use crate::client::connect;
 use crate::command::{Place, Wrapper};
 use crate::figure::{Measured, median};
 use std::io::Write as _;

@@ -1,5 +1,6 @@
 //! A ZooKeeper of one's own, and what it counts.
 
+use crate::cycle::Counted;
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, word};
 use std::time::Duration;
 
@@ -10,6 +11,19 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 pub(crate) fn start() -> ZooKeeper {
     let config = Config::new().fast().synced().tick(TICK);
     ZooKeeper::start(&config).expect("ZooKeeper's jars, which `cargo xtask test` installs")
+}
+
+impl Counted for ZooKeeper {
+    fn client_url(&self) -> String {
+        url(self)
+    }
+
+    fn sent(&self, work: impl FnOnce()) -> (f64, String) {
+        let before = requests(self);
+        work();
+        let sent = requests(self) - before;
+        (sent, format!("{sent} requests, pings, probes and the count itself among them"))
+    }
 }
 
 /// How many requests clients have sent since the server started, pings included.
