@@ -1,0 +1,161 @@
+//! The state that the parts of one client share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::sync::Mutex;
+use fencepost_core::{Claim, Moment, Name, Result, Waiters, margin};
+
+use crate::conn::{Object, Store, Version};
+use crate::keys::Keys;
+use crate::lock_object::{Holding, LockObject};
+
+/// So many leases are watched before those are forgotten that nobody has asked for.
+const WATCHED: usize = 256;
+/// A lease that nobody has asked for in this time is forgotten, if it has also ended.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+pub(crate) struct ObjectClient {
+    pub(crate) store: Store,
+    pub(crate) keys: Keys,
+    /// The longest pause of a waiter between two looks.
+    pub(crate) poll: Duration,
+    pub(crate) claims: Waiters<ClaimState>,
+    watched: Mutex<HashMap<Name, Watched>>,
+    /// For the tasks that it starts.
+    pub(crate) this: Weak<ObjectClient>,
+}
+
+/// A lease of somebody else, as this client has seen it. A store has no clock to share, so a lease has ended once nobody renewed it for its
+/// whole length by the clock of the one who looks.
+struct Watched {
+    /// The token of the grant, and its last renewal.
+    beat: (u64, u64),
+    since: Moment,
+    length: Duration,
+    /// When somebody has looked last.
+    looked: Moment,
+}
+
+/// A claim, and what is known of its grant.
+pub(crate) struct ClaimState {
+    pub(crate) claim: Arc<Claim>,
+    known: Mutex<Option<Known>>,
+    /// The token of its grant; zero before that.
+    token: AtomicU64,
+}
+
+/// The lock as the last write of its holder has left it.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) lock: LockObject,
+    pub(crate) version: Version,
+    /// Until when others keep off. A renewal must not shorten that, because another program that knows the lease may rely on it.
+    pub(crate) until: Moment,
+}
+
+impl AsRef<Claim> for ClaimState {
+    fn as_ref(&self) -> &Claim {
+        &self.claim
+    }
+}
+
+impl ClaimState {
+    pub(crate) fn new(claim: Arc<Claim>) -> ClaimState {
+        ClaimState { claim, known: Mutex::default(), token: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn known(&self) -> Option<Known> {
+        self.known.lock().clone()
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Relaxed)
+    }
+
+    pub(crate) fn learn(&self, known: Option<Known>) {
+        if let Some(known) = &known {
+            self.token.store(known.lock.token, Relaxed);
+        }
+        *self.known.lock() = known;
+    }
+}
+
+/// An object of a lock that was read.
+pub(crate) struct Seen {
+    /// Before it was read.
+    pub(crate) asked: Moment,
+    /// After it was read.
+    pub(crate) now: Moment,
+    /// `None`: there is none, because nobody ever held the lock.
+    pub(crate) object: Option<Object>,
+}
+
+impl Seen {
+    pub(crate) fn version(&self) -> Option<&Version> {
+        self.object.as_ref().map(|object| &object.version)
+    }
+
+    pub(crate) fn lock(&self) -> Result<LockObject> {
+        Ok(self
+            .object
+            .as_ref()
+            .map(|object| LockObject::read(&object.bytes))
+            .transpose()?
+            .unwrap_or_default())
+    }
+}
+
+impl ObjectClient {
+    pub(crate) fn new(store: Store, keys: Keys, poll: Duration) -> Arc<ObjectClient> {
+        Arc::new_cyclic(|this| ObjectClient {
+            store,
+            keys,
+            poll,
+            claims: Waiters::default(),
+            watched: Mutex::default(),
+            this: Weak::clone(this),
+        })
+    }
+
+    /// Reads the object of a lock.
+    pub(crate) async fn look(&self, name: &Name) -> Result<Seen> {
+        let asked = self.store.clock().now();
+        let object = self.store.get(&self.keys.lock(name)).await?;
+        Ok(Seen { asked, now: self.store.clock().now(), object })
+    }
+
+    /// Returns when the lease of this holder has ended, unless it is renewed. It has ended if that is before the lock was asked for.
+    ///
+    /// The holder counts its lease from before its last write was sent, and stops a margin before its end. This client counts from
+    /// after it first read that write, and adds the margin again, because the two clocks may run at different rates.
+    pub(crate) fn watch(&self, name: &Name, token: u64, holder: &Holding, seen: &Seen) -> Moment {
+        let mut all = self.watched.lock();
+        let (beat, length) = ((token, holder.beat), holder.ttl + margin(holder.ttl));
+        if let Some(watched) = all.get_mut(name).filter(|watched| watched.beat == beat) {
+            watched.looked = seen.now;
+            return watched.since + watched.length;
+        }
+        if all.len() >= WATCHED {
+            let kept = |watched: &Watched| {
+                seen.now < watched.looked + FORGOTTEN || seen.now < watched.since + watched.length
+            };
+            all.retain(|_, watched| kept(watched));
+        }
+        all.insert(name.clone(), Watched { beat, since: seen.now, length, looked: seen.now });
+        seen.now + length
+    }
+
+    /// Forgets whose lease was seen: nobody holds the lock, or this client does.
+    pub(crate) fn forget(&self, name: &Name) {
+        self.watched.lock().remove(name);
+    }
+
+    /// Returns whether the lease of this holder has ended, as far as this client has seen.
+    pub(crate) fn has_ended(&self, name: &Name, token: u64, holder: &Holding, seen: &Seen) -> bool {
+        self.watch(name, token, holder, seen) <= seen.asked
+    }
+}
