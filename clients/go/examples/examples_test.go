@@ -1,4 +1,4 @@
-// Package examples runs the programs of docs/clients/go.md.
+// Package examples runs the programs of docs/clients/go.md, and in the folder pages those of other pages.
 package examples
 
 import (
@@ -129,19 +129,35 @@ func TestOnce(t *testing.T) {
 }
 
 func TestLeader(t *testing.T) {
+	succeeds(t, "leader", "the leader, with token ", "(one round of work\n)*no longer the leader\n")
+}
+
+func TestScheduler(t *testing.T) {
+	succeeds(t, "scheduler", "leader, term ", "follower\n")
+}
+
+// succeeds ends a program that leads. Then another one leads.
+func succeeds(t *testing.T, program, leads, ends string) {
 	url := service.Start(t)
-	first := start(t, url, "leader")
-	if line := first.line(); !strings.HasPrefix(line, "the leader, with token ") {
+	first := start(t, url, program)
+	if line := first.line(); !strings.HasPrefix(line, leads) {
 		t.Fatal(line)
 	}
-	second := start(t, url, "leader")
+	second := start(t, url, program)
 	if err := first.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	first.says("(one round of work\n)*no longer the leader\n")
-	if line := second.line(); !strings.HasPrefix(line, "the leader, with token ") {
+	first.says(ends)
+	if line := second.line(); !strings.HasPrefix(line, leads) {
 		t.Fatal(line)
 	}
+}
+
+func TestCallsOfOtherPages(t *testing.T) {
+	start(t, service.Start(t), "comingfrom").says("all calls were made\n")
+	start(t, service.Start(t), "recipes").says("leader, term \\d+\n")
+	start(t, service.Start(t), "firstlock").says("读库存，处理，写库存，令牌 \\d+\n")
+	start(t, service.Start(t), "tutorial").says("(?s).*生成报表\n这台机器跑的： true\n(这台机器跑的： false\n){2}没有互斥：只做允许重复的事\n")
 }
 
 func TestLimit(t *testing.T) {

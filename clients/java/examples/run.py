@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the examples of docs/clients/java.md, which are the files of this folder: each is a program that ends with 0.
+"""Runs the examples of docs/clients/java.md, which are the files of this folder, and those of other pages, which are in `pages`: each is a
+program that ends with 0.
 
 It needs a JDK and FENCEPOST, the program. The example with PostgreSQL needs DATABASE_URL (postgres://USER@HOST:PORT/NAME) and PGJDBC, the
 file of the JDBC driver; without these it is skipped.
@@ -68,6 +69,7 @@ def main():
             made.parent.mkdir(exist_ok=True)
             made.write_text(changed(path.read_text(), diff))
             files.append(made)
+        files += sorted(HERE.glob("pages/*.java"))
         for path in files:
             variables = {}
             if "JDBC_URL" in path.read_text():

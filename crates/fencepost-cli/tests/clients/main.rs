@@ -1,5 +1,8 @@
 //! The clients in other languages: each passes the cases of `clients/behaviour.json` and its own tests, and the examples of its page run.
 
+mod pages;
+
+use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -99,6 +102,40 @@ fn tests_of_the_client_for_go() {
 #[test]
 fn tests_of_the_client_for_node() {
     tests_of("node", Command::new("npm").args(["test", "--silent"]));
+}
+
+/// The same beside the packages that examples and types need, in a copy of what the tests read.
+#[test]
+#[ignore = "`cargo xtask test own` runs it, because it loads packages"]
+fn tests_of_the_client_for_node_with_its_packages() {
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-for-node");
+    for folder in ["clients/node", "docs/clients"] {
+        let to = copy.join(folder);
+        // `node_modules` stays from an earlier run.
+        fs::create_dir_all(&to).unwrap();
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(Path::new(ROOT).join(folder).join("."))
+            .arg(&to)
+            .status()
+            .unwrap();
+        assert!(copied.success());
+    }
+    let mut install = Command::new("npm");
+    install.args(["install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]);
+    let is_installed = install.current_dir(copy.join("clients/node")).output();
+    if !is_installed.is_ok_and(|output| output.status.success()) {
+        eprintln!(
+            "skipped: the tests of the client for node with its packages, because npm has not installed them"
+        );
+        return skip("packages of npm");
+    }
+    let output = Command::new("npm")
+        .args(["test", "--silent"])
+        .current_dir(copy.join("clients/node"))
+        .env("FENCEPOST", env!("CARGO_BIN_EXE_fencepost"))
+        .output();
+    passed("node with its packages", &output.expect("npm is there"));
 }
 
 /// Maven is told not to ask its servers, unless something was never loaded.

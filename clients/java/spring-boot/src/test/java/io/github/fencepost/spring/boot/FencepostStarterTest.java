@@ -9,11 +9,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.github.fencepost.Fencepost;
 import io.github.fencepost.FencepostException;
 import io.github.fencepost.TestService;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -23,8 +26,12 @@ import org.springframework.boot.builder.SpringApplicationBuilder;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
+import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.scheduling.annotation.EnableScheduling;
 import org.springframework.scheduling.annotation.Scheduled;
+import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.support.TransactionSynchronization;
+import org.springframework.transaction.support.TransactionSynchronizationManager;
 
 class FencepostStarterTest {
     private TestService service;
@@ -113,6 +120,58 @@ class FencepostStarterTest {
             throw failure;
         })));
         assertEquals("sold", there.trySell(42));
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class Storing {
+        @Bean
+        Store store(JdbcTemplate database) {
+            return new Store(database);
+        }
+    }
+
+    static class Store {
+        private final JdbcTemplate database;
+
+        Store(JdbcTemplate database) {
+            this.database = database;
+        }
+
+        @Transactional
+        @Locked("${place}/stock/42")
+        public void sell(Runnable after, boolean fails) {
+            assertTrue(TransactionSynchronizationManager.isActualTransactionActive());
+            database.update("INSERT INTO sales VALUES (42)");
+            TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronization() {
+                @Override
+                public void afterCompletion(int status) {
+                    after.run();
+                }
+            });
+            if (fails) {
+                throw new IllegalStateException("failed");
+            }
+        }
+    }
+
+    @Test
+    void theLockIsReleasedWhenTheTransactionHasEnded() {
+        try (ConfigurableApplicationContext shop = host(Storing.class)) {
+            JdbcTemplate database = shop.getBean(JdbcTemplate.class);
+            database.execute("CREATE TABLE sales (article INT)");
+            // Another thread has a connection of its own, which sees only what was committed.
+            Supplier<Integer> sales = () -> database.queryForObject("SELECT COUNT(*) FROM sales", Integer.class);
+            List<Integer> seen = new ArrayList<>();
+            Runnable look = () -> {
+                seen.add(service.holders("north/stock/42"));
+                seen.add(CompletableFuture.supplyAsync(sales).join());
+            };
+            shop.getBean(Store.class).sell(look, false);
+            assertThrows(IllegalStateException.class, () -> shop.getBean(Store.class).sell(look, true));
+            assertEquals(List.of(1, 1, 1, 1), seen);
+            assertEquals(0, service.holders("north/stock/42"));
+        }
     }
 
     @Test
