@@ -24,43 +24,51 @@ pub(crate) struct Owned {
     /// An entry is not `Sync`, and a guard has to be: the future of `lost` borrows it. Nobody locks this mutex: it is reached
     /// through `&mut` alone, see [`slot`](Owned::slot).
     entry: Mutex<Option<Entry>>,
+    /// `None`: it was never lent.
+    pub(super) lent: Option<Arc<LentEntry>>,
     granted: bool,
     /// Reports the end of the grant. `None`: nobody listens.
     holding: Option<Arc<Holding>>,
     /// `None`: it is held for as long as its user likes.
     limits: Option<Box<Limits>>,
-    /// The entry comes back by this when an upgrade that was given up is undone.
+    /// The client's own thread has the entry, until an upgrade that was given up is undone.
     pub(super) undoing: Option<Undoing>,
 }
 
 /// How long a grant is held at least and at most.
-#[derive(Default)]
 struct Limits {
     least: Moment,
     most: Option<Moment>,
     /// Under which the client ends it then.
     key: Option<DueKey>,
-    /// The entry, while the client may take it.
-    lent: Arc<Mutex<Option<Entry>>>,
 }
 
-/// An entry that the client's own thread has, until its grant is shared: see [`undo_upgrade`](Owned::undo_upgrade).
-pub(super) struct Undoing {
-    /// Gives it back, with how that went.
-    pub(super) back: oneshot::Receiver<(Entry, Result<()>)>,
-    /// Dropped, it calls the entry back at once.
-    pub(super) stop: Option<oneshot::Sender<()>>,
-}
+/// The entry, while the client's own thread may take it, or has brought it back.
+#[derive(Default)]
+pub(super) struct LentEntry(Mutex<Option<Entry>>);
 
-impl Undoing {
-    /// The grant is over: the entry is cleaned up, wherever it is.
-    fn abandon(mut self, how: Leave) {
-        self.back.close();
-        self.stop = None;
-        if let Ok((entry, _)) = self.back.try_recv() {
-            entry.clean_up(how);
-        }
+impl LentEntry {
+    /// Lends the entry, unless its longest time has ended, so that nobody takes it any more: it is released then.
+    pub(super) fn put(&self, entry: Option<Entry>, claim: &Claim) {
+        let mut lent = self.0.lock();
+        *lent = entry;
+        let ended = lent.take_if(|_| claim.validity.ended() == Some(Loss::MaxHold));
+        drop(lent);
+        // Dropped when the slot is free again, because its cleanup may wake others.
+        drop(ended);
     }
+
+    fn take(&self) -> Option<Entry> {
+        self.0.lock().take()
+    }
+}
+
+/// An upgrade that is being undone: see [`undo_upgrade`](Owned::undo_upgrade).
+pub(super) struct Undoing {
+    /// Tells how it went, when the entry is back.
+    pub(super) done: oneshot::Receiver<Result<()>>,
+    /// Dropped, it brings the entry back at once.
+    pub(super) stop: Option<oneshot::Sender<()>>,
 }
 
 impl Owned {
@@ -84,7 +92,7 @@ impl Owned {
         let leaves = if granted { Leave::Release } else { Leave::Withdraw };
         let entry = entry.map(|entry| entry.on_drop(Some(leaves)));
         let (client, entry) = (Arc::clone(client), Mutex::new(entry));
-        Owned { client, claim, entry, granted, holding: None, limits: None, undoing: None }
+        Owned { client, claim, entry, lent: None, granted, holding: None, limits: None, undoing: None }
     }
 
     pub(crate) fn entry(&mut self) -> &mut Entry {
@@ -93,8 +101,8 @@ impl Owned {
 
     pub(super) fn slot(&mut self) -> &mut Option<Entry> {
         let slot = self.entry.get_mut();
-        if let (None, Some(limits)) = (&slot, &self.limits) {
-            *slot = limits.lent.lock().take();
+        if let (None, Some(lent)) = (&slot, &self.lent) {
+            *slot = lent.take();
         }
         slot
     }
@@ -107,39 +115,25 @@ impl Owned {
         let now = self.client.runtime.clock().now();
         let least = at_least.map_or(Moment::ZERO, |least| now + least);
         let most = max_hold.map(|most| now + most);
-        self.limits = Some(Box::new(Limits { least, most, ..Limits::default() }));
+        self.limits = Some(Box::new(Limits { least, most, key: None }));
     }
 
     /// Lends the entry to the client, which ends a grant that has been held for its longest time. The holder is told first.
     pub(super) fn lend(&mut self) {
         let Some(limits) = &mut self.limits else { return };
         let Some(most) = limits.most.filter(|_| self.granted) else { return };
-        let entry = self.entry.get_mut().take();
-        if limits.key.is_some() {
-            // Its time may have come while the entry was not lent. If it comes later, the entry is found there.
-            let mut lent = limits.lent.lock();
-            let over = self.claim.validity.ended() == Some(Loss::MaxHold);
-            *lent = entry;
-            let ended = lent.take_if(|_| over);
-            drop(lent);
-            if let Some(entry) = ended {
-                entry.clean_up(Leave::Release);
-            }
-            return;
+        let lent = self.lent.get_or_insert_default();
+        if limits.key.is_none() {
+            let (lent, claim) = (Arc::downgrade(lent), Arc::clone(&self.claim));
+            let renewer = self.client.renewer.clone();
+            let end = move || {
+                claim.validity.end(Loss::MaxHold);
+                renewer.forget(&claim);
+                drop(lent.upgrade().and_then(|lent| lent.take()));
+            };
+            limits.key = Some(self.client.deadlines.add(most, Box::new(end)));
         }
-        *limits.lent.lock() = entry;
-        let (lent, claim) = (Arc::clone(&limits.lent), Arc::clone(&self.claim));
-        let renewer = self.client.renewer.clone();
-        let end = move || {
-            claim.validity.end(Loss::MaxHold);
-            renewer.forget(&claim);
-            // Taken before it is cleaned up: that may wake others.
-            let entry = lent.lock().take();
-            if let Some(entry) = entry {
-                entry.clean_up(Leave::Release);
-            }
-        };
-        limits.key = Some(self.client.deadlines.add(most, Box::new(end)));
+        lent.put(self.entry.get_mut().take(), &self.claim);
     }
 
     /// Keeps the grant for its least time, in the background, instead of ending it now. Returns whether it does.
@@ -156,7 +150,8 @@ impl Owned {
         let entry = self.slot().take();
         self.claim.validity.give_back();
         let mut kept = Owned::new(&self.client, Arc::clone(&self.claim), entry, true);
-        (kept.holding, kept.undoing) = (self.holding.take(), self.undoing.take());
+        (kept.holding, kept.undoing, kept.lent) =
+            (self.holding.take(), self.undoing.take(), self.lent.take());
         // The client's close drops it sooner.
         self.client.deadlines.add(least, Box::new(move || drop(kept)));
         true
@@ -282,24 +277,24 @@ impl Owned {
     pub(super) fn clean_up(&mut self) -> bool {
         if self.client.is_forked() {
             // It is the parent's, with all that it stands on.
-            std::mem::forget((self.entry.get_mut().take(), self.limits.take(), self.undoing.take()));
+            let entry = (self.entry.get_mut().take(), self.lent.take());
+            std::mem::forget((entry, self.limits.take(), self.undoing.take()));
             return false;
         }
         if self.keep_for_least() {
             return false;
         }
         self.drop_limits();
-        let how = if self.granted { Leave::Release } else { Leave::Withdraw };
-        if let Some(undoing) = self.undoing.take() {
-            self.client.renewer.forget(&self.claim);
-            self.claim.validity.give_back();
-            undoing.abandon(how);
-            return true;
+        let is_away = self.undoing.take().is_some();
+        let entry = self.slot().take();
+        if entry.is_none() && !is_away {
+            return false;
         }
-        let Some(entry) = self.slot().take() else { return false };
         self.client.renewer.forget(&self.claim);
         self.claim.validity.give_back();
-        entry.clean_up(how);
+        // An entry that is away is dropped when it finds no slot.
+        self.lent = None;
+        drop(entry);
         true
     }
 }

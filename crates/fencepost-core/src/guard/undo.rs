@@ -11,12 +11,10 @@ use crate::backend::Reply;
 use crate::backend::claim::Claim;
 use crate::entry::Entry;
 use crate::entry::cleanup::cleanup_deadline;
-use crate::entry::place::Leave;
 use crate::error::{Error, Result};
 use crate::guard::owned::{Owned, Undoing};
 use crate::time::{Backoff, Moment};
 use crate::token::Token;
-use crate::validity::Loss;
 
 impl Owned {
     /// Makes the grant shared, with this token, and removes its mark. The request is sent now, and repeated in the background until the engine has confirmed
@@ -36,22 +34,18 @@ impl Owned {
             self.lend();
             return answer;
         }
-        let (give, back) = oneshot::channel();
+        let (tell, done) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
-        let claim = Arc::clone(&self.claim);
+        let (lent, claim) = (Arc::downgrade(self.lent.get_or_insert_default()), Arc::clone(&self.claim));
         self.claim.runtime.cleaner().finish(async move {
             let answer = undo(&mut entry, token, &claim, stopped).await;
-            // Its longest time is over, or its guard is gone.
-            let unwanted = if claim.validity.ended() == Some(Loss::MaxHold) {
-                Some(entry)
-            } else {
-                give.send((entry, answer)).err().map(|(entry, _)| entry)
-            };
-            if let Some(entry) = unwanted {
-                entry.clean_up(Leave::Release);
+            // Without its guard the entry is released by its drop.
+            if let Some(lent) = lent.upgrade() {
+                lent.put(Some(entry), &claim);
             }
+            let _ = tell.send(answer);
         });
-        self.undoing = Some(Undoing { back, stop: Some(stop) });
+        self.undoing = Some(Undoing { done, stop: Some(stop) });
         Ok(())
     }
 
@@ -62,15 +56,12 @@ impl Owned {
     pub(super) async fn settle(&mut self, until: Moment) -> Result<()> {
         let Some(undoing) = &mut self.undoing else { return Ok(()) };
         let clock = self.client.runtime.clock();
-        let Some(back) = clock.within(until, &mut undoing.back).await else {
+        let Some(answer) = clock.within(until, &mut undoing.done).await else {
             return Err(Error::no_answer().unknown());
         };
         self.undoing = None;
-        // Without an entry its host has stopped, or the grant is over.
-        let Ok((entry, answer)) = back else { return Ok(()) };
-        *self.slot() = Some(entry);
-        self.lend();
-        answer
+        // Without an answer its host has stopped.
+        answer.unwrap_or(Ok(()))
     }
 
     /// Takes the entry back for its release, until then at most. Whether its grant is shared does not matter any more.
