@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::MaybeDone;
+
 use crate::acquire::ask::Ask;
 use crate::acquire::blockers::Blockers;
 use crate::acquire::options::Single;
@@ -33,7 +35,7 @@ impl Single<'_> {
             owned.claim().validity.forget_unrenewed();
         }
         let mut outage = Outage::default();
-        let mut blockers = Blockers::new(self, deadline, first);
+        let mut blockers = None;
         // Boxed, because few claims have it, and it is large.
         let mut overdue: Option<Beside<'_>> =
             self.evict_overdue.then(|| Box::pin(self.evict_overdue_holders(ask)) as Beside<'_>);
@@ -52,7 +54,7 @@ impl Single<'_> {
                 }
             };
             let Some((answer, heard)) = answer else {
-                return Ok(self.out_of_time(owned, ask, blockers, outage).await);
+                return Ok(self.out_of_time(owned, ask, blockers, first, outage).await);
             };
             (until, is_first) = (deadline, false);
             let validity = &owned.claim().validity;
@@ -109,11 +111,11 @@ impl Single<'_> {
                 }
             };
             if deadline != Moment::NEVER && clock.now() >= deadline {
-                return Ok(self.out_of_time(owned, ask, blockers, outage).await);
+                return Ok(self.out_of_time(owned, ask, blockers, first, outage).await);
             }
             let failing = outage.last.is_some();
-            let again = again.min(deadline);
-            self.rest(owned, again, failing, &mut blockers, &mut overdue).await;
+            let blockers = blockers.get_or_insert_with(|| self.find_blockers(deadline));
+            self.rest(owned, again.min(deadline), failing, blockers, &mut overdue).await;
             self.client.check_open()?;
         }
     }
@@ -159,10 +161,10 @@ impl Single<'_> {
             let stranded = claim.validity.unrenewed_since();
             // After an error its pause counts alone.
             let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
-            let until = again.min(patience).min(blockers.next());
-            let mut sleep = clock.sleep_until(until);
+            let mut sleep = clock.sleep_until(again.min(patience));
             let woken = poll_fn(|cx| {
-                blockers.poll(cx);
+                // What it has found is kept there.
+                let _ = Pin::new(&mut *blockers).poll(cx);
                 if let Some(overdue) = overdue {
                     // It has no end.
                     let _ = overdue.as_mut().poll(cx);
@@ -184,37 +186,40 @@ impl Single<'_> {
                 Pin::new(&mut sleep).poll(cx).map(|()| Woken::Time)
             })
             .await;
-            let now = clock.now();
-            blockers.look(now);
-            match woken {
-                Woken::Engine | Woken::Close => return,
-                Woken::Time if now >= again.min(patience) => return,
-                Woken::Time | Woken::Renewer => {}
+            if let Woken::Engine | Woken::Close | Woken::Time = woken {
+                return;
             }
         }
     }
 
     /// The waiting time is over, because the lock is busy or the engine fails.
-    async fn out_of_time(
-        &self,
+    async fn out_of_time<'a>(
+        &'a self,
         owned: &mut Owned,
         ask: Ask,
-        blockers: Blockers<'_>,
+        blockers: Option<Blockers<'a>>,
+        first: Moment,
         outage: Outage,
     ) -> Waited {
-        let mut failure = outage.last.or_else(|| unrenewed_error(&owned.claim().validity));
-        if ask == Ask::Grant && failure.is_none() && blockers.is_late() {
-            // It leaves the queue first: a look that comes later must not find it as the holder. Dropped here, `owned` withdraws.
-            owned.withdraw(blockers.limit()).await;
+        let failure = outage.last.or_else(|| unrenewed_error(&owned.claim().validity));
+        if failure.is_some() {
+            return Waited::Over { holders: Vec::new(), failure };
         }
-        let holders = match blockers.last_word(failure.is_none()).await {
-            Ok(holders) => holders,
-            Err(error) => {
-                failure = failure.or(Some(error).filter(Error::is_unreachable));
-                Vec::new()
+        let mut blockers = blockers.unwrap_or_else(|| self.find_blockers(Moment::ZERO));
+        if let MaybeDone::Future(_) = blockers {
+            if ask == Ask::Grant {
+                // It leaves the queue first: a look that comes later must not find it as the holder. Dropped here, `owned` withdraws.
+                owned.withdraw(first).await;
             }
-        };
-        Waited::Over { holders, failure }
+            // Not longer than the first attempt might have taken.
+            self.client.runtime.clock().within(first, &mut blockers).await;
+        }
+        match Pin::new(&mut blockers).take_output() {
+            Some(Err(error)) if error.is_unreachable() => {
+                Waited::Over { holders: Vec::new(), failure: Some(error) }
+            }
+            found => Waited::Over { holders: found.and_then(Result::ok).unwrap_or_default(), failure: None },
+        }
     }
 }
 
