@@ -1,6 +1,6 @@
 //! Requests that are given up at any moment, by the thousand.
 
-use crate::client::NAME;
+use crate::client::{NAME, threads};
 use crate::figure::Measured;
 use fencepost::Locks;
 use std::time::Duration;
@@ -14,11 +14,7 @@ const EITHER: u64 = 500;
 
 /// Counts claims that are left, and what `left` counts at the server.
 pub(crate) fn requests(url: &str, left: impl FnOnce() -> usize) -> Measured {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = threads();
     let granted = runtime.block_on(async {
         let locks = Locks::connect(url).await.expect("a server that answers");
         let tasks: Vec<_> = (0..TASKS)

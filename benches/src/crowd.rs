@@ -32,6 +32,11 @@ impl Drained {
         self.waits.last().copied().unwrap_or(f64::NAN) / 1e6
     }
 
+    /// The longest time between two grants, in ms.
+    pub(crate) fn longest_step(&self) -> f64 {
+        self.waits.windows(2).map(|pair| (pair[1] - pair[0]) / 1e3).fold(0.0, f64::max)
+    }
+
     /// The longest wait as a multiple of the mean.
     pub(crate) fn longest(&self) -> f64 {
         let mean = self.waits.iter().sum::<f64>() / self.handoffs();

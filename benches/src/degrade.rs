@@ -1,5 +1,6 @@
 //! How long requests take while their engine is killed or hangs, with each degrade policy.
 
+use crate::client::threads;
 use crate::figure::Measured;
 use crate::redis;
 use fencepost::{Degrade, Locks};
@@ -8,7 +9,6 @@ use fencepost_testkit::server::TempDir;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 
 /// The attempt limit of the clients.
 const ATTEMPT: Duration = Duration::from_millis(300);
@@ -53,7 +53,7 @@ pub(crate) fn bound() -> Measured {
 /// Kills and stops a server under load. Returns the number of requests, and the longest excess in ms.
 fn run(degrade: Degrade) -> (u64, f64) {
     let mut server = redis::start();
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     let seen = Arc::new(Seen::default());
     let degrade = degrade.probe_interval(ATTEMPT);
     let mut tasks = Vec::new();

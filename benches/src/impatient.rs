@@ -1,9 +1,8 @@
 //! Waits that end after a few milliseconds, by the ten thousand: what stays at the server.
 
-use crate::client::{NAME, connect};
+use crate::client::{NAME, connect, threads};
 use crate::figure::Measured;
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 
 /// How many tasks wait at the same time.
 const TASKS: usize = 8;
@@ -12,7 +11,7 @@ const FIRST: usize = 400;
 
 /// How many more things of each kind the server has after `count` waits. `look` counts them, in the order of their names.
 pub(crate) fn waits(url: &str, count: usize, kinds: &[&str], look: impl Fn() -> Vec<usize>) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     let (mut start, mut counted) = (Instant::now(), Vec::new());
     runtime.block_on(async {
         let (holder, locks) = (connect(url).await, connect(url).await);

@@ -10,11 +10,13 @@ mod cycle;
 mod degrade;
 mod etcd;
 mod figure;
+mod handoff;
 mod host;
 mod impatient;
 mod killed;
 mod memory;
 mod partition;
+mod peers;
 mod primitives;
 mod redis;
 mod server;
@@ -28,8 +30,11 @@ mod usage;
 mod warm;
 mod zookeeper;
 
+use crowd::PROCESSES;
 use fencepost_testkit::sql::{MariaDb, Postgres};
+use fencepost_testkit::zookeeper::ZooKeeper;
 use figure::{Figure, Measured};
+use handoff::{LINES, Line};
 use host::Host;
 use memory::crowd::Question;
 use memory::rate;
@@ -52,15 +57,17 @@ fn main() -> ExitCode {
         ["sqlite-handoff-bare", number, place] => {
             return side(|| sqlite::handoff::bare(usize::from(*number == "1"), Path::new(place)));
         }
-        ["sqlite-killed-side", place] => return side(|| sqlite::killed::side(Path::new(place))),
         ["side-ours", url, name] => return side(|| side::ours(url, name)),
-        ["side-holder", url] => return side(|| killed::side(url)),
+        ["side-claimant", url] => return side(|| killed::side(url)),
         ["side-torture", url, history, tally, name, cycles] => {
             let (history, tally) = (Path::new(history), Path::new(tally));
             return side(|| torture::side(url, history, tally, number(name) as u32, number(cycles)));
         }
         ["redis-side-floor", url, name] => return side(|| redis::floor::side(url, name)),
-        ["redis-side-cycle", url] => return side(|| redis::cycle::side(url)),
+        ["side-cycle", url] => return side(|| cycle::side(url)),
+        ["etcd-side-floor", address] => {
+            return side(|| etcd::floor::side(address.parse().expect("an address")));
+        }
         ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
         ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
@@ -100,11 +107,11 @@ fn main() -> ExitCode {
         ["striped-sold"] => primitives::sold_exactly(),
         ["striped-segments"] => primitives::segments(),
         ["redis-commands"] => cycle::requests(&redis::start()),
-        ["redis-commands-contended"] => redis::handoff::commands(),
+        ["redis-commands-contended"] => handoff::requests::<redis::Observed>(&LINES, ""),
         ["redis-commands-waiting"] => redis::waiting::commands(),
-        ["redis-handoff", waiters] => ratio(&redis::handoff::rate(number(waiters))),
-        ["redis-script"] => redis::handoff::script(),
-        ["redis-longest"] => redis::handoff::longest(),
+        ["redis-handoff", waiters] => handed_on::<redis::Observed>(waiters),
+        ["redis-script"] => redis::script(),
+        ["redis-longest"] => handoff::longest::<redis::Observed>(),
         ["redis-owners"] => redis::owners::changes(),
         ["redis-cut", count] => redis::cut::handoffs(number(count)),
         ["blocking-cost"] => ratio(&blocking::cost()),
@@ -115,7 +122,7 @@ fn main() -> ExitCode {
         ["redis-long-work-peers"] => redis::long_work::overlap(),
         ["redis-held", question, count] => redis::held::locks(number(count), about(question)),
         ["redis-killed-waiters"] => redis::killed::waiters(),
-        ["redis-killed-holders"] => redis::killed::holders(),
+        ["redis-killed-holders"] => killed::holders(&redis::start()),
         ["redis-impatient", count] => redis::impatient::calls(number(count)),
         ["redis-stopped"] => redis::stopped::holders(),
         ["redis-close"] => closing::at_a_hung_server(),
@@ -127,13 +134,15 @@ fn main() -> ExitCode {
         ["etcd-one-task"] => ratio(&etcd::cycle::one_task()),
         ["etcd-one-task-on-a-disk"] => ratio(&etcd::cycle::one_task_on_a_disk()),
         ["etcd-requests"] => cycle::requests(&etcd::start()),
-        ["etcd-requests-contended"] => etcd::handoff::requests(),
-        ["etcd-handoff", waiters, processes] => etcd::handoff::measured(number(waiters), number(processes)),
+        ["etcd-requests-contended"] => handoff::requests::<etcd::Observed>(&LINES, ""),
+        ["etcd-handoff", waiters, processes] => {
+            rate(&handoff::rate::<etcd::Observed>(number(waiters), number(processes)))
+        }
         ["etcd-held", count] => etcd::held::locks(number(count)),
-        ["etcd-peers"] => etcd::peer::ahead(&etcd::with_peers()),
-        ["etcd-longest", waiters] => etcd::handoff::longest(number(waiters)),
-        ["etcd-killed-holders"] => etcd::killed::holders(),
-        ["etcd-killed-leaders"] => etcd::killed::leaders(),
+        ["etcd-peers"] => etcd::ahead(),
+        ["etcd-longest", waiters] => handoff::longest_step::<etcd::Observed>(number(waiters)),
+        ["etcd-killed-holders"] => killed::holders(&etcd::start()),
+        ["etcd-killed-leaders"] => etcd::leaders(),
         ["etcd-partition"] => Partition::of_leases(&etcd::start()).holders(),
         ["etcd-torture", cycles, seed] => etcd::torture::cycles(number(cycles), number(seed) as u64),
         ["etcd-deleted"] => etcd::deleted::told(),
@@ -144,13 +153,15 @@ fn main() -> ExitCode {
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
-        ["zookeeper-requests"] => cycle::requests(&zookeeper::start().0),
-        ["zookeeper-requests-contended", watch] => zookeeper::handoff::commands(watch),
-        ["zookeeper-handoff", waiters] => ratio(&zookeeper::handoff::rate(number(waiters))),
-        ["zookeeper-peers"] => zookeeper::peers::ahead(),
-        ["zookeeper-steady"] => zookeeper::handoff::steady(),
+        ["zookeeper-requests"] => cycle::requests(&zookeeper::start()),
+        ["zookeeper-requests-contended", watch] => {
+            handoff::requests::<ZooKeeper>(&[128], &format!("?watch={watch}"))
+        }
+        ["zookeeper-handoff", waiters] => handed_on::<ZooKeeper>(waiters),
+        ["zookeeper-peers"] => zookeeper::ahead(),
+        ["zookeeper-steady"] => handoff::steady::<ZooKeeper>(),
         ["zookeeper-partition"] => zookeeper::partition::holders(),
-        ["zookeeper-killed"] => zookeeper::killed::holders(),
+        ["zookeeper-killed"] => zookeeper::killed_holders(),
         ["zookeeper-held", count] => zookeeper::steady::held(number(count)),
         ["zookeeper-impatient", count] => zookeeper::impatient(number(count)),
         ["zookeeper-cancelled", count] => zookeeper::steady::cancelled(number(count)),
@@ -158,7 +169,7 @@ fn main() -> ExitCode {
         ["zookeeper-counter"] => zookeeper::counter::near_its_end(),
         ["zookeeper-deleted"] => zookeeper::deleted::told(),
         ["zookeeper-kinds"] => zookeeper::kinds::refused(),
-        ["zookeeper-leader"] => zookeeper::steady::leader(),
+        ["zookeeper-leader"] => zookeeper::leaders(),
         ["zookeeper-torture", cycles, seed] => {
             zookeeper::torture::cycles(number(cycles), number(seed) as u64)
         }
@@ -253,6 +264,16 @@ fn print<T: serde::Serialize>(result: &T) {
 /// A figure's ratio as the result of a line of the proof.
 fn ratio(figure: &Figure) -> Measured {
     Measured { figure: figure.ratio, note: beside(figure) }
+}
+
+/// The same of a line's handoffs in four processes.
+fn handed_on<L: Line>(waiters: &str) -> Measured {
+    ratio(&handoff::rate::<L>(number(waiters), PROCESSES))
+}
+
+/// A figure itself, with its floor in the note.
+fn rate(figure: &Figure) -> Measured {
+    Measured { figure: figure.ours, note: beside(figure) }
 }
 
 fn in_milliseconds(figure: &Figure) -> Measured {

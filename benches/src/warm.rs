@@ -1,11 +1,13 @@
 //! Handoffs of other libraries, fencepost and the floor, all measured in the same way: in processes that are warm. A virtual machine that has
 //! just been started says more about its compiler than about its lock.
 
+use crate::client::NAME;
 use crate::crowd::{Crowd, ours};
-use crate::side;
-use crate::{etcd, host, redis, zookeeper};
+use crate::handoff::Line;
+use crate::peers::{self, Peer};
+use crate::{etcd, host, redis};
+use fencepost_testkit::zookeeper::ZooKeeper;
 use serde::Serialize;
-use std::any::Any;
 use std::process::Command;
 use std::time::Duration;
 
@@ -32,103 +34,31 @@ pub(crate) struct Row {
     drained: [f64; 2],
 }
 
-/// An engine with a server of its own for each measurement, and what is measured on it.
-struct Engine {
-    name: &'static str,
-    start: fn() -> Server,
-    bare: Option<Bare>,
-    /// The names of the other libraries, and the files with their command lines.
-    peers: &'static [(&'static str, &'static str)],
-}
-
-/// The floor, or the driver's own lock.
-struct Bare {
-    name: &'static str,
-    /// Its driver, as Cargo.lock names it.
-    package: &'static str,
-    command: fn(&Server) -> Command,
-}
-
-/// A server, which ends with this.
-struct Server {
-    _runs: Box<dyn Any>,
-    /// The URL for fencepost, and the one for others.
-    ours: String,
-    theirs: String,
-}
-
-/// The name of the lock. The floor has its list under that name.
-const NAME: &str = "crowded";
-
-const ENGINES: [Engine; 3] = [
-    Engine {
-        name: "redis",
-        start: || {
-            let server = redis::start();
-            Server { ours: server.url(), theirs: server.url(), _runs: Box::new(server) }
-        },
-        bare: Some(Bare {
-            name: "BLPOP and LPUSH",
-            package: "redis",
-            command: |server| side::program(&["redis-side-floor", &server.theirs, NAME]),
-        }),
-        peers: &redis::peers::NAMES,
-    },
-    Engine {
-        name: "zookeeper",
-        start: || {
-            let (server, ours) = zookeeper::start();
-            Server { ours, theirs: server.url(), _runs: Box::new(server) }
-        },
-        bare: Some(Bare {
-            name: "zookeeper-client's lock",
-            package: "zookeeper-client",
-            command: |server| side::program(&["zookeeper-side-peer", &server.ours]),
-        }),
-        peers: &zookeeper::peers::PEERS,
-    },
-    Engine {
-        name: "etcd",
-        start: || {
-            let server = etcd::start();
-            Server { ours: server.url(), theirs: server.url(), _runs: Box::new(server) }
-        },
-        bare: None,
-        peers: &[(etcd::peer::PEER, etcd::peer::FILE)],
-    },
-];
-
 /// Measures all that are here, and passes each row on when it is complete.
 pub(crate) fn rows(mut done: impl FnMut(&Row)) {
-    for engine in ENGINES {
-        if let Some(Bare { name, package, command }) = &engine.bare {
-            done(&engine.row(name, host::version(package), command));
-        }
-        done(&engine.row("fencepost", host::version("fencepost-core"), |server| ours(&server.ours)));
-        for (name, file) in engine.peers {
-            let command = |server: &Server| redis::peers::program(file, &["drain", &server.theirs, NAME]);
-            if redis::peers::program(file, &[]).is_some() {
-                let version = redis::peers::version(file).map(|version| format!("{name} {version}"));
-                done(&engine.row(name, version, |server| command(server).expect("it was there just now")));
-            }
-        }
+    rows_of::<redis::Observed>(&mut done);
+    rows_of::<ZooKeeper>(&mut done);
+    rows_of::<etcd::Observed>(&mut done);
+}
+
+fn rows_of<L: Line>(mut done: impl FnMut(&Row)) {
+    done(&row(L::FLOOR, host::version(L::DRIVER), L::floor));
+    done(&row("fencepost", host::version("fencepost-core"), |line: &L| ours(&line.client_url())));
+    for Peer { name, file, .. } in L::PEERS.iter().filter(|peer| peer.is_there()) {
+        let version = peers::version(file).map(|version| format!("{name} {version}"));
+        let command = |line: &L| peers::program(file, &["drain", &line.peer_url(), NAME]);
+        done(&row(name, version, |line| command(line).expect("it was there just now")));
     }
 }
 
-impl Engine {
-    fn row(&self, name: &'static str, version: Option<String>, command: impl Fn(&Server) -> Command) -> Row {
-        let measured = PROCESSES.map(|processes| {
-            let server = (self.start)();
-            measure(processes, || command(&server)).unwrap_or((f64::NAN, f64::NAN))
-        });
-        Row {
-            engine: self.name,
-            name,
-            version: version.unwrap_or_default(),
-            closed: measured.map(|(closed, _)| closed),
-            drained: measured.map(|(_, drained)| drained),
-        }
-    }
+/// Each measurement has a server of its own.
+fn row<L: Line>(name: &'static str, version: Option<String>, command: impl Fn(&L) -> Command) -> Row {
+    let measured = PROCESSES.map(|processes| {
+        let line = L::start();
+        measure(processes, || command(&line)).unwrap_or((f64::NAN, f64::NAN))
+    });
+    let (closed, drained) = (measured.map(|(closed, _)| closed), measured.map(|(_, drained)| drained));
+    Row { engine: L::ENGINE, name, version: version.unwrap_or_default(), closed, drained }
 }
 
 /// Handoffs a second in a closed loop, and of lines that drain.

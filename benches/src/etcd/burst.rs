@@ -1,7 +1,7 @@
 //! Thousands of claims of one client for the same name: what others notice.
 
 use super::start;
-use crate::client::{NAME, cycle};
+use crate::client::{NAME, cycle, threads};
 use crate::figure::Measured;
 use fencepost::{Info, Locks};
 use std::sync::Arc;
@@ -17,11 +17,7 @@ const LEASE: Duration = Duration::from_secs(3);
 /// another lock, or too many stand at the server.
 pub(crate) fn claims(count: usize) -> Measured {
     let server = start();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = threads();
     let (url, over) = (server.url(), Arc::new(AtomicBool::new(false)));
     // Another client, on a thread of its own: it does not wait for the claims' tasks.
     let (until, at) = (Arc::clone(&over), url.clone());

@@ -1,10 +1,11 @@
 //! Lock and release of a name that nobody else wants, beside put and delete by hand.
 
 use super::byhand::ByHand;
-use super::{on_a_disk, peer, start};
+use super::{Observed, on_a_disk, start};
 use crate::client::runtime;
 use crate::cycle::{self, ByHand as _, Counts};
 use crate::figure::{Figure, Row};
+use crate::peers;
 use fencepost_testkit::etcd::Etcd;
 
 const COUNTS: Counts = Counts { rounds: 9, cycles: 500, warm: 0 };
@@ -13,7 +14,7 @@ const COUNTS: Counts = Counts { rounds: 9, cycles: 500, warm: 0 };
 pub(crate) fn one_task() -> Figure {
     let server = start();
     let figure = beside_by_hand(&server, "lock and release, p50", "≤ 1.35 ×");
-    Figure { peers: peer::cycle(&server.url()), ..figure }
+    Figure { peers: peers::cycle::<Observed>(), ..figure }
 }
 
 /// The same with the server's data on a disk.

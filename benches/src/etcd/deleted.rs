@@ -2,6 +2,7 @@
 
 use super::byhand::ByHand;
 use super::start;
+use crate::client::threads;
 use crate::crowd::wait_until;
 use crate::figure::{Measured, median};
 use fencepost::{Guard, Locks, Loss};
@@ -15,11 +16,7 @@ const LEASE: Duration = Duration::from_secs(1_800);
 /// The longest time, in ms, from the request that takes a key or a lease away to the word to its holder.
 pub(crate) fn told() -> Measured {
     let server = start();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = threads();
     let (mut times, mut wrong) = (Vec::new(), 0);
     runtime.block_on(async {
         let mut operator = ByHand::connect(server.address()).await;

@@ -4,17 +4,18 @@ pub(crate) mod burst;
 mod byhand;
 pub(crate) mod cycle;
 pub(crate) mod deleted;
-pub(crate) mod handoff;
+pub(crate) mod floor;
 pub(crate) mod held;
-pub(crate) mod killed;
-pub(crate) mod peer;
+mod line;
 pub(crate) mod torture;
 pub(crate) mod users;
 
+pub(crate) use line::Observed;
+
 use crate::cycle::Counted;
 use crate::figure::{Figure, Measured};
-use crate::{cancelled, impatient};
-use fencepost_testkit::etcd::{Config, Etcd};
+use crate::{cancelled, handoff, impatient, killed, peers};
+use fencepost_testkit::etcd::{Cluster, Config, Etcd};
 
 /// A server whose data are in memory, so that it is its work that is measured, and not a disk.
 pub(crate) fn start() -> Etcd {
@@ -64,14 +65,24 @@ pub(crate) fn impatient(count: usize) -> Measured {
     impatient::waits(&server.url(), count, &["keys", "leases", "watches"], look)
 }
 
-/// The rows with a peer that is to be beaten.
-pub(crate) fn with_peers() -> Vec<Figure> {
-    vec![cycle::one_task(), handoff::beside_peer(16), handoff::beside_peer(128)]
+/// Counts the lines on which etcd's own lock is ahead of fencepost.
+pub(crate) fn ahead() -> Measured {
+    let beside = handoff::beside_peers::<Observed>;
+    peers::ahead::<Observed>(&[cycle::one_task(), beside(16), beside(128)])
+}
+
+/// The longest time, in seconds, that nothing could be locked after the leader was killed.
+pub(crate) fn leaders() -> Measured {
+    // etcd's own timers: elections after a second.
+    let cluster = Cluster::start(&Config::new().heartbeat(100).in_memory()).expect("a cluster");
+    let url = cluster.direct_url();
+    killed::leaders(cluster, &url, "three members, elections after 1 s,")
 }
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
     let mut figures = vec![cycle::one_task(), cycle::one_task_on_a_disk()];
-    figures.extend(handoff::CROWDS.map(handoff::rate));
+    figures.extend(handoff::figures::<Observed>());
+    figures.extend([16, 64].map(|processes| handoff::rate::<Observed>(128, processes)));
     figures
 }

@@ -1,6 +1,7 @@
 //! A hundred thousand waiters on one lock, and a hundred thousand locks held with renewal, in one process.
 
 use super::connect;
+use crate::client::runtime;
 use crate::figure::Measured;
 use crate::usage::{resident, share};
 use fencepost::{Guard, Locks};
@@ -112,7 +113,7 @@ async fn idle(what: &str) -> Measured {
 }
 
 fn run(work: impl Future<Output = Measured>) -> Measured {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+    runtime().block_on(work)
 }
 
 /// Counts how often a future is polled.

@@ -1,11 +1,12 @@
 //! Lock and release of names that nobody else wants, beside the same by hand over the same driver.
 
+use super::Observed;
 use super::byhand::ByHand;
-use super::peers;
 use super::server::start;
-use crate::client::{connect, runtime};
+use crate::client::runtime;
 use crate::cycle::{self, ByHand as _, Counts, TASKS};
-use crate::figure::{Figure, Row, p50};
+use crate::figure::{Figure, Row};
+use crate::peers;
 use std::time::Duration;
 
 const COUNTS: Counts = Counts { rounds: 9, cycles: 1_000, warm: 0 };
@@ -23,23 +24,11 @@ pub(crate) fn one_task() -> [Figure; 2] {
         _ => drop(lock.lock().await.expect("nobody else wants it")),
     });
     let row = |figure, bar| Row { engine: "redis", figure, unit: "µs", floor: BY_HAND, bar };
-    let peers = peers::cycle(&server.url());
+    let peers = peers::cycle::<Observed>();
     [
         Figure { peers, ..row("lock and release, p50", "≤ 1.2 ×").of(&rounds, 1) },
         row("lock and drop of the guard, p50", "≤ 0.8 ×").of(&rounds, 2),
     ]
-}
-
-/// A program of our own that does as those of the peers do: prints the p50 of lock and release.
-pub(crate) fn side(url: &str) {
-    let p50 = runtime().block_on(async {
-        let locks = connect(url).await;
-        let lock = locks.mutex("uncontended").expect("a good name");
-        let p50 = p50(COUNTS.cycles, async || crate::client::cycle(&lock).await).await;
-        locks.close().await;
-        p50
-    });
-    println!("{}", serde_json::json!({ "p50": p50 }));
 }
 
 /// Many tasks on one connection, each with a name of its own.
@@ -49,5 +38,5 @@ pub(crate) fn many_tasks() -> Figure {
     let rounds = cycle::many_tasks(&runtime, &server.url(), &hand, COUNTS.rounds, SPAN);
     let figure = "lock and release, 64 tasks on one connection";
     let row = Row { engine: "redis", figure, unit: "1/s", floor: BY_HAND, bar: "≥ 0.5 ×" };
-    Figure { peers: peers::tasks(&server.url(), TASKS), ..row.of(&rounds, 1) }
+    Figure { peers: peers::tasks::<Observed>(TASKS), ..row.of(&rounds, 1) }
 }

@@ -1,7 +1,7 @@
 //! Callers that give up by the hundred thousand.
 
 use super::server::Auditor;
-use crate::client::NAME;
+use crate::client::{NAME, threads};
 use crate::figure::Measured;
 use fencepost::{Guard, Locks};
 use fencepost_testkit::redis::{Config, Redis};
@@ -29,11 +29,7 @@ pub(crate) fn calls(count: usize) -> Measured {
         .line(format!("slowlog-log-slower-than {}", SLOW.as_micros()))
         .line("slowlog-max-len 1000000");
     let server = Redis::start(&config).expect("redis-server, which `cargo xtask test` installs");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = threads();
     let mut auditor = Auditor::of(&server);
     auditor.reset();
     let start = Instant::now();

@@ -1,15 +1,14 @@
-//! kill -9: of a process with many waiters, and of a holder.
+//! kill -9 of a process with many waiters.
 
 use super::server::start;
 use super::waiting::stand;
 use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::figure::{Measured, median};
-use crate::killed::{self, LEASE};
 use fencepost_testkit::redis::Redis;
 use std::time::{Duration, Instant};
 
-/// How often each is killed.
+/// How often one is killed.
 const TIMES: usize = 5;
 
 /// The longest time, in seconds, that a process with this many waiters costs the one behind them when it is killed.
@@ -46,11 +45,4 @@ fn one_killed(server: &Redis, count: usize) -> f64 {
         locks.close().await;
         seconds
     })
-}
-
-/// The longest time, in seconds, past its lease after which a killed holder's lock is granted to the next.
-pub(crate) fn holders() -> Measured {
-    let server = start();
-    let held = format!("with a lease of {} s", LEASE.as_secs());
-    killed::holders(&server.url(), LEASE, &held)
 }

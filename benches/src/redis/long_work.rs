@@ -1,12 +1,11 @@
 //! Work of 3 s under a lease of 2 s that nobody renews: do two work at the same time? The story of docs/demos/zombie.md.
 
-use super::peers::program;
 use super::server::start;
-use crate::client::connect;
+use crate::client::{connect, runtime};
 use crate::figure::Measured;
+use crate::peers::program;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -51,7 +50,7 @@ impl Drop for AtDrop {
 }
 
 fn ours(url: &str) -> Seen {
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let start = Instant::now();
         let (first, second) = (connect(url).await, connect(url).await);

@@ -4,31 +4,31 @@ mod byhand;
 pub(crate) mod cut;
 pub(crate) mod cycle;
 pub(crate) mod floor;
-pub(crate) mod handoff;
 pub(crate) mod held;
 pub(crate) mod impatient;
 pub(crate) mod killed;
+mod line;
 pub(crate) mod long_work;
 pub(crate) mod monitor;
-mod observer;
 pub(crate) mod owners;
-pub(crate) mod peers;
 pub(crate) mod redlock;
 pub(crate) mod server;
 pub(crate) mod stopped;
 pub(crate) mod torture;
 pub(crate) mod waiting;
 
+pub(crate) use line::{Observed, script};
 pub(crate) use server::start;
 
 use crate::figure::{Figure, Measured};
+use crate::{handoff, peers};
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
     let mut figures = Vec::from(cycle::one_task());
     figures.push(crate::blocking::cost());
     figures.push(cycle::many_tasks());
-    figures.extend(handoff::LINES.map(handoff::rate));
+    figures.extend(handoff::figures::<Observed>());
     figures
 }
 
@@ -36,6 +36,6 @@ pub(crate) fn figures() -> Vec<Figure> {
 pub(crate) fn ahead() -> Measured {
     let mut figures = Vec::from(cycle::one_task());
     figures.push(cycle::many_tasks());
-    figures.extend(handoff::LINES.map(handoff::beside_peers));
-    peers::ahead(&figures)
+    figures.extend(handoff::LINES.map(handoff::beside_peers::<Observed>));
+    peers::ahead::<Observed>(&figures)
 }

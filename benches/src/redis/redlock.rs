@@ -1,13 +1,12 @@
 //! Redlock on five masters: beside other libraries, with a master stopped or down, and many contenders.
 
-use super::peers;
-use crate::client::{NAME, connect, cycle, runtime};
+use crate::client::{NAME, connect, cycle, runtime, threads};
 use crate::figure::{Measured, Rounds, median, p50};
+use crate::peers;
 use fencepost::{Locks, Mutex};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Masters};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 
 const ROUNDS: usize = 9;
 /// Cycles of each way in a round.
@@ -120,8 +119,8 @@ pub(crate) fn beside_peers() -> Measured {
     let (mut ours, mut rslock, mut redsync) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         ours.extend(peers::own_cycle(&url));
-        rslock.extend(peers::quorum_cycle("rslock", &urls));
-        redsync.extend(peers::quorum_cycle("redsync", &urls));
+        rslock.extend(peers::asked("rslock", &["cycle", &urls, "500"], "p50"));
+        redsync.extend(peers::asked("redsync", &["cycle", &urls, "500"], "p50"));
     }
     runtime.block_on(five.locks.close());
     let ratios = ours.iter().zip(&rslock).map(|(ours, theirs)| ours / theirs).collect();
@@ -132,7 +131,7 @@ pub(crate) fn beside_peers() -> Measured {
 
 /// Runs `count` cycles of contenders for one lock. Counts what is left and the contenders that are stuck.
 pub(crate) fn cycles(count: usize) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     runtime.block_on(async {
         let five = Five::start().await;
         let mut clients = Vec::new();

@@ -77,6 +77,12 @@ impl Auditor {
         log.iter().map(|entry| Duration::from_micros(micros(entry) as u64)).collect()
     }
 
+    /// The addresses of all connections.
+    pub(crate) fn clients(&mut self) -> Vec<String> {
+        let list: String = self.0.ask(&["CLIENT", "LIST"]);
+        list.split(' ').filter_map(|field| field.strip_prefix("addr=").map(str::to_owned)).collect()
+    }
+
     /// How many clients stand in a blocking command.
     pub(crate) fn blocked(&mut self) -> usize {
         let text = self.info("clients");

@@ -5,6 +5,7 @@ use crate::client::{NAME, connect, runtime};
 use crate::command::Wrapper;
 use crate::crowd::PROCESSES;
 use crate::figure::{Figure, Measured, Named, median};
+use crate::handoff::{self, LINES};
 use crate::side::{program, run, words};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -22,11 +23,7 @@ const KEY: usize = 7;
 /// Handoffs per second with so many tasks, beside as many connections that wait in the server's queue.
 pub(super) fn rate<S: Sql>(stage: &Stage<S>, waiters: usize) -> Figure {
     let (hand, ours, ratio, _) = measure(stage, waiters);
-    let figure = match waiters {
-        16 => "handoffs, 16 waiters in 4 processes",
-        128 => "handoffs, 128 waiters in 4 processes",
-        _ => "handoffs, 1,000 waiters in 4 processes",
-    };
+    let figure = handoff::name(waiters, PROCESSES);
     let floor = Named { name: "the server's queue", value: hand };
     let peers = Vec::new();
     Figure { engine: S::ENGINE, figure, unit: "1/s", floor, ours, ratio, bar: "≥ 0.4 ×", peers }
@@ -40,7 +37,7 @@ pub(super) fn steady<S: Sql>(stage: impl Fn() -> Stage<S>) -> Measured {
 
 /// The longest wait as a multiple of the mean, at worst.
 pub(super) fn longest<S: Sql>(stage: impl Fn() -> Stage<S>) -> Measured {
-    let figures = super::CROWDS.map(|waiters| (waiters, measure(&stage(), waiters).3));
+    let figures = LINES.map(|waiters| (waiters, measure(&stage(), waiters).3));
     let notes: Vec<_> =
         figures.iter().map(|(waiters, longest)| format!("{waiters} waiters: {longest:.2}")).collect();
     let worst = figures.iter().map(|(_, longest)| *longest).fold(0.0, f64::max);

@@ -1,14 +1,13 @@
 //! How many connections locks need.
 
 use super::{Sql, Stage};
-use crate::client::connect;
+use crate::client::{connect, threads};
 use crate::figure::Measured;
 use std::time::Duration;
-use tokio::runtime::Builder;
 
 /// Counts the connections of a process that holds so many locks.
 pub(super) fn held<S: Sql>(stage: &Stage<S>, count: usize) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     runtime.block_on(async {
         let client = connect(&stage.url()).await;
         let mut held = Vec::with_capacity(count);
@@ -32,7 +31,7 @@ pub(super) fn held<S: Sql>(stage: &Stage<S>, count: usize) -> Measured {
 
 /// Counts the connections of a process with so many waiters, each for a name of its own, all of which are granted in the end.
 pub(super) fn waiting<S: Sql>(stage: &Stage<S>, count: usize) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     runtime.block_on(async {
         let (holder, client) = (connect(&stage.url()).await, connect(&stage.url()).await);
         let before = stage.connections();

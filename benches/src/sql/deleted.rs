@@ -1,11 +1,10 @@
 //! Rows of a lease table that an operator deletes: how soon their holders are told, and whether tokens grow.
 
 use super::{Sql, Stage};
-use crate::client::connect;
+use crate::client::{connect, threads};
 use crate::figure::{Measured, median};
 use fencepost::{Locks, Loss};
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 
 const LOCKS: usize = 100;
 /// The lease of a held lock.
@@ -13,7 +12,7 @@ const LEASE: Duration = Duration::from_secs(6);
 
 /// The longest time, in leases, from the deletion of a row to the word to its holder.
 pub(super) fn told<S: Sql>(stage: &Stage<S>) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     let (mut times, mut wrong) = (Vec::new(), 0);
     runtime.block_on(async {
         let locks = Locks::builder(&stage.url()).ttl(LEASE).connect().await.expect("a server that answers");

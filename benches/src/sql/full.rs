@@ -1,10 +1,10 @@
 //! A server whose connections are all taken.
 
 use super::{Sql, Stage};
+use crate::client::threads;
 use crate::figure::Measured;
 use fencepost::Locks;
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 
 /// Holders, each with a client of its own.
 const HOLDERS: usize = 100;
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How many holders lose their locks while other programs take every free connection, from right after the last grant.
 pub(super) fn lost<S: Sql>(stage: &Stage<S>) -> Measured {
     let (url, bare) = (stage.url(), stage.bare_url());
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     runtime.block_on(async {
         let mut holders = Vec::new();
         for number in 0..HOLDERS {

@@ -16,6 +16,7 @@ mod torture;
 use crate::client::runtime;
 use crate::cycle::{ByHand as Cycle, Counted, requests};
 use crate::figure::{Figure, Measured};
+use crate::handoff::LINES;
 use crate::partition::Partition;
 use crate::{cancelled, impatient, ratio};
 use fencepost::Locks;
@@ -166,16 +167,13 @@ impl<S: Sql> Counted for Stage<S> {
     }
 }
 
-/// The waiters of the table.
-const CROWDS: [usize; 3] = [16, 128, 1_000];
-
 /// Every row of the table.
 pub(crate) fn figures<S: Sql>() -> Vec<Figure> {
     let stage = || Stage::<S>::start("");
     let mut figures = vec![cycle::one_task(&stage()), cycle::many_tasks(&stage())];
     let table = || Stage::<S>::start("?mode=table");
     figures.extend([cycle::one_task(&table()), cycle::many_tasks(&table())]);
-    figures.extend(CROWDS.map(|waiters| closed_loop::rate(&stage(), waiters)));
+    figures.extend(LINES.map(|waiters| closed_loop::rate(&stage(), waiters)));
     figures
 }
 

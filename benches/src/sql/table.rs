@@ -1,7 +1,7 @@
 //! Lease tables (`mode=table`), beside the same statements by hand.
 
 use super::{Cycle, Sql, Stage, cycle, deleted, full};
-use crate::client::{NAME, connect};
+use crate::client::{NAME, connect, threads};
 use crate::crowd::wait_until;
 use crate::figure::{Measured, median};
 use crate::{cancelled, closing, ratio};
@@ -12,7 +12,6 @@ use sqlx_core::query::query;
 use sqlx_mysql::{MySql, MySqlConnection};
 use std::future::Future;
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
 use tokio_postgres::{Client, NoTls, Statement};
 
 /// Tasks that take the locks of [`held`].
@@ -63,7 +62,7 @@ pub(super) fn measured<S: Table>(words: &[&str]) -> Option<Measured> {
 
 /// Counts the statements of each renewal of a process that holds so many locks.
 fn held<S: Table>(stage: &Stage<S>, count: usize) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     let locks = runtime.block_on(Locks::builder(&stage.url()).ttl(LEASE).connect());
     let locks = locks.expect("a server that answers");
     let mut held = Vec::with_capacity(count);
@@ -111,7 +110,7 @@ fn held<S: Table>(stage: &Stage<S>, count: usize) -> Measured {
 
 /// The median time, in ms, from a release until a waiter of another client has the lock.
 fn wakeup<S: Table>(stage: &Stage<S>) -> Measured {
-    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = threads();
     let (one, two) = runtime.block_on(async { (connect(&stage.url()).await, connect(&stage.url()).await) });
     let mut times = Vec::new();
     for _ in 0..HANDOFFS {

@@ -5,7 +5,7 @@
 //! release do not count.
 
 use super::bare::{Bare, Durability};
-use crate::client::connect;
+use crate::client::{connect, runtime};
 use crate::command::{Place, Wrapper};
 use crate::figure::{Figure, Named, median};
 use nix::time::{ClockId, clock_gettime};
@@ -77,7 +77,7 @@ fn handoffs(program: &str) -> Vec<f64> {
 
 /// One side of the measurement, with the lock.
 pub(crate) fn turns(place: &Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = runtime();
     runtime.block_on(async {
         let locks = connect(&format!("sqlite:{}", place.join("locks.db").display())).await;
         let lock = locks.mutex("turns").expect("a good name");

@@ -1,10 +1,12 @@
 //! Lock and release of a name that nobody else wants, beside the making and deleting of a node by hand.
 
 use super::server::{start, url};
-use super::{WARM, peer, peers};
+use super::{WARM, peer};
 use crate::client::runtime;
 use crate::cycle::{self, Counts};
 use crate::figure::{Figure, Measured, Peer, Row};
+use crate::peers;
+use fencepost_testkit::zookeeper::ZooKeeper;
 
 const COUNTS: Counts = Counts { rounds: 21, cycles: 100, warm: WARM };
 
@@ -19,7 +21,7 @@ pub(crate) fn one_task() -> Figure {
     });
     let (name, ratio) = ("zookeeper-client's lock", Some(rounds.ratio(1, 2)));
     let mut peers = vec![Peer { name, value: rounds.median(2), ratio }];
-    peers.extend(peers::cycle());
+    peers.extend(peers::cycle::<ZooKeeper>());
     let (figure, floor) = ("lock and release, p50", "create and delete by hand");
     let row = Row { engine: "zookeeper", figure, unit: "µs", floor, bar: "≤ 1.5 ×" };
     Figure { peers, ..row.of(&rounds, 1) }

@@ -1,23 +1,25 @@
 //! ZooKeeper: beside the bare driver and the lock that comes with it, and under kills, stops and cut networks.
 
 pub(crate) mod counter;
-mod crowd;
 pub(crate) mod cycle;
 pub(crate) mod deleted;
-pub(crate) mod handoff;
-pub(crate) mod killed;
 pub(crate) mod kinds;
+mod line;
 pub(crate) mod partition;
 pub(crate) mod peer;
-pub(crate) mod peers;
 mod server;
 pub(crate) mod soak;
 pub(crate) mod steady;
 pub(crate) mod torture;
 
+pub(crate) use server::start;
+
 use crate::figure::{Figure, Measured};
-use crate::impatient;
-use fencepost_testkit::zookeeper::{ZooKeeper, word};
+use crate::killed::{self, LEASE};
+use crate::{handoff, impatient, peers};
+use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, word};
+use server::TICK;
+use std::time::Duration;
 
 /// Cycles and handoffs before one counts: the server compiles what it runs often, which takes the cores from those who are measured.
 const WARM: usize = 10_000;
@@ -35,16 +37,30 @@ pub(crate) fn impatient(count: usize) -> Measured {
     impatient::waits(&server::url(&server), count, &["nodes", "watches", "connections"], look)
 }
 
-/// Starts a server. Returns it with the URL for fencepost.
-pub(crate) fn start() -> (ZooKeeper, String) {
-    let server = server::start();
-    let url = server::url(&server);
-    (server, url)
+/// The longest time, in seconds, past its session and one tick after which a killed holder's lock is granted to the next.
+pub(crate) fn killed_holders() -> Measured {
+    let server = start();
+    let url = format!("{}?session={}ms", server::url(&server), LEASE.as_millis());
+    let held = format!("in sessions of {} s, ticks of {} s", LEASE.as_secs(), TICK.as_secs_f64());
+    killed::past(&url, LEASE + TICK, &held)
+}
+
+/// The longest time, in seconds, that nothing could be locked after the leader was killed.
+pub(crate) fn leaders() -> Measured {
+    let ensemble = Ensemble::start(&Config::new().tick(Duration::from_millis(200))).expect("an ensemble");
+    let url = format!("{}/leader?session=10s", ensemble.url());
+    killed::leaders(ensemble, &url, "three in sessions of 10 s")
 }
 
 /// Every row of the table.
 pub(crate) fn figures() -> Vec<Figure> {
     let mut figures = vec![cycle::one_task()];
-    figures.extend(handoff::LINES.map(handoff::rate));
+    figures.extend(handoff::figures::<ZooKeeper>());
     figures
+}
+
+/// Counts the lines on which a peer is ahead of fencepost, where it should not be.
+pub(crate) fn ahead() -> Measured {
+    let beside = handoff::beside_peers::<ZooKeeper>;
+    peers::ahead::<ZooKeeper>(&[cycle::one_task(), beside(16), beside(128)])
 }

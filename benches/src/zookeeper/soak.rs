@@ -1,9 +1,9 @@
 //! Curator, kazoo and fencepost on the same names, each name with the locks of one kind.
 
 use super::server::start;
-use crate::client::connect;
+use crate::client::{connect, threads};
 use crate::figure::Measured;
-use crate::redis::peers::bounded;
+use crate::peers::bounded;
 use fencepost::{Kind, Locks};
 use fencepost_testkit::server::TempDir;
 use serde_json::Value;
@@ -63,9 +63,7 @@ pub(crate) fn cycles(wanted: usize) -> Measured {
     let Some(peers) = peers else {
         return Measured { figure: f64::NAN, note: "Curator or kazoo is not here".to_owned() };
     };
-    let ours = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let (mut done, mut overlaps) =
-        ours.expect("a runtime").block_on(ours_of(&server.url(), folder.path(), wanted));
+    let (mut done, mut overlaps) = threads().block_on(ours_of(&server.url(), folder.path(), wanted));
     let mut silent = Vec::new();
     for (library, child) in peers {
         let output = child.wait_with_output().expect("it runs");

@@ -1,10 +1,9 @@
 //! Other libraries: programs under benches/peers that `cargo xtask` has built and whose command lines it has left in a
 //! folder. Without that folder there are no peers.
 
-use super::observer::a_second;
-use super::server::start;
 use crate::crowd::Crowd;
 use crate::figure::{self, Figure, Measured, median};
+use crate::handoff::Line;
 use crate::side;
 use crate::warm::WARM;
 use std::path::PathBuf;
@@ -12,47 +11,35 @@ use std::process::Command;
 use std::time::Instant;
 
 /// A library, and where fencepost is to be ahead of it.
-struct Peer {
+pub(crate) struct Peer {
     /// As the tables show it.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// The file with its command line.
-    file: &'static str,
+    pub(crate) file: &'static str,
     /// With one task as well; else with many and wherever anybody waits.
-    alone: bool,
+    pub(crate) alone: bool,
     /// With 64 tasks as well; else wherever anybody waits.
-    many: bool,
+    pub(crate) many: bool,
+    /// Where anybody waits, so many times as fast.
+    pub(crate) factor: f64,
 }
-
-const PEERS: [Peer; 9] = [
-    Peer { name: "rslock", file: "rslock", alone: false, many: false },
-    Peer { name: "redsync", file: "redsync", alone: false, many: true },
-    Peer { name: "Redisson", file: "redisson", alone: false, many: true },
-    Peer { name: "Redisson's fair lock", file: "redisson-fair", alone: false, many: true },
-    Peer { name: "distributed-lock", file: "distributed-lock", alone: true, many: true },
-    Peer { name: "redlock for Rust", file: "redlock", alone: true, many: true },
-    Peer { name: "redis-py", file: "redis-py", alone: true, many: true },
-    Peer { name: "python-redis-lock", file: "python-redis-lock", alone: true, many: true },
-    Peer { name: "redlock for Node.js", file: "node-redlock", alone: true, many: true },
-];
-
-/// The names and files of all.
-pub(crate) const NAMES: [(&str, &str); PEERS.len()] = {
-    let (mut names, mut at) = ([("", ""); PEERS.len()], 0);
-    while at < PEERS.len() {
-        names[at] = (PEERS[at].name, PEERS[at].file);
-        at += 1;
-    }
-    names
-};
 
 /// How long the program of a peer may run: it is under load for some seconds, and a waiter in it waits for 20 s at most.
 const LIMIT: &str = "90";
 /// A line that took longer drains but once, in seconds; else the first drain is thrown away.
 const LONG: f64 = 3.0;
-/// How often a cycle is measured beside ours.
+/// Cycles that the program of a peer measures, and how often, where it takes turns with ours.
+const CYCLES: &str = "1000";
 const ROUNDS: usize = 9;
-/// How often a line drains after that.
+/// How often a line drains after the first drain.
 const DRAINS: usize = 2;
+
+impl Peer {
+    /// Whether its program is there.
+    pub(crate) fn is_there(&self) -> bool {
+        program(self.file, &[]).is_some()
+    }
+}
 
 /// The program of a peer, if it is there, with a bound on its time.
 pub(crate) fn program(file: &str, arguments: &[&str]) -> Option<Command> {
@@ -77,21 +64,24 @@ pub(crate) fn version(file: &str) -> Option<String> {
     Some(version.trim().to_owned())
 }
 
-/// The figure of each peer that is there, not a number for one that gave none.
-fn each(mut measure: impl FnMut(&Peer) -> Option<f64>) -> Vec<figure::Peer> {
-    let there = PEERS.iter().filter(|peer| program(peer.file, &[]).is_some());
+/// The figure of each peer that is there, not a number for one that gave none. Each has a server of its own: what one leaves behind is
+/// no burden of the next.
+fn each<L: Line>(mut measure: impl FnMut(&Peer, &L) -> Option<(f64, Option<f64>)>) -> Vec<figure::Peer> {
+    let there = L::PEERS.iter().filter(|peer| peer.is_there());
     there
-        .map(|peer| figure::Peer { name: peer.name, value: measure(peer).unwrap_or(f64::NAN), ratio: None })
+        .map(|peer| {
+            let (value, ratio) = measure(peer, &L::start()).unwrap_or((f64::NAN, None));
+            figure::Peer { name: peer.name, value, ratio }
+        })
         .collect()
 }
 
-/// The same of a peer's.
-fn asked(file: &str, arguments: &[&str], field: &str) -> Option<f64> {
+/// The field of what the program of a peer prints.
+pub(crate) fn asked(file: &str, arguments: &[&str], field: &str) -> Option<f64> {
     printed(program(file, arguments)?, field)
 }
 
-/// The field of what a program prints.
-pub(crate) fn printed(mut program: Command, field: &str) -> Option<f64> {
+fn printed(mut program: Command, field: &str) -> Option<f64> {
     let output = program.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let json: Option<serde_json::Value> = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
@@ -100,77 +90,64 @@ pub(crate) fn printed(mut program: Command, field: &str) -> Option<f64> {
 
 /// The p50 of our cycle in µs, in a process of its own as those of the peers are.
 pub(crate) fn own_cycle(url: &str) -> Option<f64> {
-    printed(side::program(&["redis-side-cycle", url]), "p50")
+    printed(side::program(&["side-cycle", url]), "p50")
 }
 
 /// The p50 of a cycle in µs; of those that are close, in turns with ours, which is measured in a process of its own as well.
-pub(super) fn cycle(url: &str) -> Vec<figure::Peer> {
-    let mut ratios = Vec::new();
-    let mut peers = each(|peer| {
-        let theirs = || asked(peer.file, &["cycle", url, "1000"], "p50");
-        let mut ratio = None;
-        let value = if peer.alone {
-            let rounds: Option<Vec<_>> = (0..ROUNDS).map(|_| Some((own_cycle(url)?, theirs()?))).collect();
-            rounds.map(|rounds| {
-                ratio = Some(median(rounds.iter().map(|(ours, theirs)| ours / theirs).collect()));
-                median(rounds.into_iter().map(|(_, theirs)| theirs).collect())
-            })
-        } else {
-            theirs()
-        };
-        ratios.push(ratio);
-        value
-    });
-    peers.iter_mut().zip(ratios).for_each(|(peer, ratio)| peer.ratio = ratio);
-    peers
-}
-
-/// The same of one peer over a quorum, whose nodes' URLs stand behind each other with commas; nothing if it is not there.
-pub(super) fn quorum_cycle(file: &str, urls: &str) -> Option<f64> {
-    asked(file, &["cycle", urls, "500"], "p50")
+pub(crate) fn cycle<L: Line>() -> Vec<figure::Peer> {
+    each(|peer, line: &L| {
+        let theirs = || asked(peer.file, &["cycle", &line.peer_url(), CYCLES], "p50");
+        if !peer.alone {
+            return Some((theirs()?, None));
+        }
+        let round = |_| Some((own_cycle(&line.client_url())?, theirs()?));
+        let rounds = (0..ROUNDS).map(round).collect::<Option<Vec<_>>>()?;
+        let ratio = median(rounds.iter().map(|(ours, theirs)| ours / theirs).collect());
+        Some((median(rounds.into_iter().map(|(_, theirs)| theirs).collect()), Some(ratio)))
+    })
 }
 
 /// Cycles per second of so many tasks.
-pub(super) fn tasks(url: &str, tasks: usize) -> Vec<figure::Peer> {
-    each(|peer| asked(peer.file, &["tasks", url, &tasks.to_string(), "2"], "rate"))
+pub(crate) fn tasks<L: Line>(tasks: usize) -> Vec<figure::Peer> {
+    let tasks = &tasks.to_string();
+    each(|peer, line: &L| Some((asked(peer.file, &["tasks", &line.peer_url(), tasks, "2"], "rate")?, None)))
 }
 
 /// Handoffs per second of a line that drains, in processes that are warm.
-pub(super) fn drain(waiters: usize) -> Vec<figure::Peer> {
-    each(|peer| {
-        // A server of its own: what one peer leaves behind is no burden of the next.
-        let server = start();
-        let url = server.url();
-        let command = || program(peer.file, &["drain", &url, peer.file]).expect("it was there just now");
+pub(crate) fn drain<L: Line>(waiters: usize) -> Vec<figure::Peer> {
+    each(|peer, line: &L| {
+        let url = line.peer_url();
+        let command =
+            || program(peer.file, &["drain", &url, crate::client::NAME]).expect("it was there just now");
         let mut crowd = Crowd::try_gather(waiters, command)?;
         crowd.try_load(WARM)?;
-        let (mut handoffs, mut seconds) = drained(&mut crowd, waiters)?;
+        let (mut handoffs, mut seconds) = drained(&mut crowd, line, waiters)?;
         if seconds > LONG {
-            return Some(handoffs / seconds);
+            return Some((handoffs / seconds, None));
         }
         (handoffs, seconds) = (0.0, 0.0);
         for _ in 0..DRAINS {
-            let (more, took) = drained(&mut crowd, waiters)?;
+            let (more, took) = drained(&mut crowd, line, waiters)?;
             handoffs += more;
             seconds += took;
         }
-        Some(handoffs / seconds)
+        Some((handoffs / seconds, None))
     })
 }
 
 /// How many were granted the lock while a line drained, and how many seconds that took.
-fn drained(crowd: &mut Crowd, waiters: usize) -> Option<(f64, f64)> {
+fn drained(crowd: &mut Crowd, line: &impl Line, waiters: usize) -> Option<(f64, f64)> {
     let start = Instant::now();
-    let drained = crowd.try_drain(a_second)?;
+    let drained = crowd.try_drain(|waiting| line.wait_for_peers(waiting))?;
     let all = drained.waits.len() == waiters;
     // Where somebody has waited in vain, it took as long as that.
     let seconds = if all { drained.seconds() } else { start.elapsed().as_secs_f64() };
+    line.wait_until_empty();
     Some((drained.handoffs(), seconds))
 }
 
-/// How many peers are ahead where they should not be; Redisson is ahead when fencepost is not five times as fast.
-/// One that is there and gives no figure leaves everything unproved.
-pub(super) fn ahead(figures: &[Figure]) -> Measured {
+/// How many peers are ahead where they should not be. One that is there and gives no figure leaves everything unproved.
+pub(crate) fn ahead<L: Line>(figures: &[Figure]) -> Measured {
     let (mut ahead, mut silent, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     let mut compared = 0;
     for figure in figures.iter().filter(|figure| !figure.peers.is_empty()) {
@@ -181,7 +158,7 @@ pub(super) fn ahead(figures: &[Figure]) -> Measured {
             if let Some(ratio) = named.ratio {
                 row.push_str(&format!(" (ours {ratio:.2} ×)"));
             }
-            let Some(peer) = PEERS.iter().find(|peer| peer.name == named.name) else { continue };
+            let Some(peer) = L::PEERS.iter().find(|peer| peer.name == named.name) else { continue };
             if named.value.is_nan() {
                 silent.push(format!("{} in {}", peer.name, figure.figure));
                 continue;
@@ -191,7 +168,7 @@ pub(super) fn ahead(figures: &[Figure]) -> Measured {
                 continue;
             }
             compared += 1;
-            let factor = if waits && peer.file.starts_with("redisson") { 5.0 } else { 1.0 };
+            let factor = if waits { peer.factor } else { 1.0 };
             let ratio = named.ratio.unwrap_or(figure.ours / named.value);
             let better = if figure.unit == "µs" { ratio < 1.0 } else { ratio > factor };
             if !better {
@@ -200,7 +177,7 @@ pub(super) fn ahead(figures: &[Figure]) -> Measured {
         }
         rows.push(row);
     }
-    let missing = PEERS.iter().filter(|peer| program(peer.file, &[]).is_none());
+    let missing = L::PEERS.iter().filter(|peer| !peer.is_there());
     let missing: Vec<String> = missing.map(|peer| peer.name.to_owned()).collect();
     // With no peer at all nothing is proved.
     let proved = compared > 0 && silent.is_empty();
