@@ -63,7 +63,8 @@ pub(crate) fn portable(workspace: &Workspace) -> Result<Done, String> {
     };
     let command = ["--package", "fencepost-cli", "--no-default-features", "--features"];
     let all =
-        [&["check", "--quiet"], &command[..], &["etcd,http,mysql,postgres,redis,serve,zookeeper"]].concat();
+        [&["check", "--quiet"], &command[..], &["etcd,http,mysql,object,postgres,redis,serve,zookeeper"]]
+            .concat();
     build("portable command", &all)?;
     let tests = [
         [&["test"], &command[..], &["redis", "--test", "portable"]].concat(),

@@ -12,6 +12,10 @@ struct InMemory;
 struct Fresh(MemoryStore);
 
 impl Fixture for InMemory {
+    fn page_row(&self) -> Option<&'static str> {
+        Some("object stores")
+    }
+
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         Box::pin(async { Box::new(Fresh(MemoryStore::default())) as Box<dyn Namespace> })
     }

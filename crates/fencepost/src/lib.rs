@@ -24,6 +24,7 @@
 //! - `sqlite`: the engine `sqlite:FILE`.
 //! - `zookeeper`: the engines `zookeeper://HOSTS/PATH` and `zookeepers:`.
 //! - `mysql`: the engines `mysql://USER@HOST/DATABASE` and `mariadb:`.
+//! - `object`: the engines `s3://BUCKET`, `gs://BUCKET` and `az://CONTAINER`. It has TLS, and needs a C compiler.
 //! - `postgres`: the engine `postgres://USER@HOST/DATABASE`.
 //! - `blocking`: the trait [`Block`], for programs without an async runtime.
 //! - `macros`: the attribute [`macro@locked`], which runs a function under a lock.
@@ -54,6 +55,8 @@ pub use fencepost_http as http;
 pub use fencepost_macros::locked;
 #[cfg(feature = "mysql")]
 pub use fencepost_mysql as mysql;
+#[cfg(feature = "object")]
+pub use fencepost_object as object;
 #[cfg(feature = "postgres")]
 pub use fencepost_postgres as postgres;
 #[cfg(feature = "redis")]
@@ -98,6 +101,10 @@ pub mod backend {
         let registry = fencepost_mysql::register(registry);
         #[cfg(not(feature = "mysql"))]
         let registry = registry.without("mysql", "mysql").without("mariadb", "mysql");
+        #[cfg(feature = "object")]
+        let registry = fencepost_object::register(registry);
+        #[cfg(not(feature = "object"))]
+        let registry = registry.without("s3", "object").without("gs", "object").without("az", "object");
         #[cfg(feature = "postgres")]
         let registry = fencepost_postgres::register(registry);
         #[cfg(not(feature = "postgres"))]

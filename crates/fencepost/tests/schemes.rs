@@ -21,6 +21,7 @@ async fn an_engine_whose_feature_is_off_is_named_with_it() {
         (cfg!(feature = "etcd"), "etcd", &["etcd://h", "etcds://h"]),
         (cfg!(feature = "http"), "http", &["http://h", "https://h"]),
         (cfg!(feature = "mysql"), "mysql", &["mysql://me@h/app", "mariadb://me@h/app"]),
+        (cfg!(feature = "object"), "object", &["s3://bucket", "gs://bucket", "az://container"]),
         (cfg!(feature = "postgres"), "postgres", &["postgres://me@h/app", "postgresql://me@h"]),
         (cfg!(feature = "zookeeper"), "zookeeper", &["zookeeper://h/locks", "zookeepers://h/locks"]),
     ] {
