@@ -18,7 +18,7 @@ const SKIPPED: &str = "FENCEPOST_SKIPPED";
 pub struct Program {
     /// Its name on the path, or the path of its file.
     file: &'static str,
-    /// The Debian package that contains it.
+    /// The Debian package that contains it. After `npm` and a space: the package of npm, which is not installed with the others.
     package: &'static str,
     /// The environment variable with the folder of another build of the server, which is used instead.
     variable: Option<&'static str>,
@@ -46,6 +46,9 @@ pub const CURATOR: Program = Program {
     package: "libcurator-recipes-java",
     variable: None,
 };
+/// The emulator of Azure Blob Storage. `npm install azurite` makes the folder `node_modules/.bin` with it.
+pub const AZURITE: Program =
+    Program { file: "azurite-blob", package: "npm azurite", variable: Some("FENCEPOST_AZURITE_BIN") };
 /// A PostgreSQL server.
 pub const POSTGRES: Program =
     Program { file: "pg_createcluster", package: "postgresql", variable: Some("FENCEPOST_POSTGRES_BIN") };
@@ -85,7 +88,7 @@ impl Program {
     }
 
     /// Returns the path of one of the server's programs: in the folder that its variable names, else `usual`.
-    pub(crate) fn program(self, usual: &str) -> PathBuf {
+    pub fn program(self, usual: &str) -> PathBuf {
         let usual = Path::new(usual);
         self.folder()
             .map_or_else(|| usual.to_owned(), |folder| folder.join(usual.file_name().unwrap_or_default()))
@@ -112,13 +115,15 @@ impl Program {
 pub fn lacks(programs: &[Program]) -> bool {
     static TOLD: Mutex<BTreeSet<Program>> = Mutex::new(BTreeSet::new());
     let required = env::var_os(PROGRAMS).is_some_and(|value| value == "required");
-    let Some(missing) = programs.iter().find(|program| !program.is_there()).filter(|_| !required) else {
+    let excused = |program: &&Program| !required || program.package.starts_with("npm ");
+    let Some(missing) = programs.iter().find(|program| !program.is_there()).filter(excused) else {
         return false;
     };
     let Program { file, package, .. } = missing;
+    let origin = if package.starts_with("npm ") { "package" } else { "Debian package" };
     if TOLD.lock().insert(*missing) {
         // One write, so that the lines of other threads do not come in between.
-        let line = format!("skipped: the tests that need {file} of the Debian package {package}\n");
+        let line = format!("skipped: the tests that need {file} of the {origin} {package}\n");
         let _ = io::stderr().write_all(line.as_bytes());
     }
     skip(package);
