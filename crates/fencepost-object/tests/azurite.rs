@@ -42,6 +42,8 @@ impl Standalone for Azurite {
             // Written before its first client, which reads it.
             std::fs::write(secret(dir), KEY).is_ok() && make_container(port).unwrap_or(false)
         });
+        // A program in JavaScript takes seconds to start, and a minute while others are compiled.
+        plan.patience = Duration::from_secs(180);
         Ok(Azurite(Server::start(plan)?))
     }
 
