@@ -27,8 +27,7 @@ pub(crate) struct Object {
     pub(crate) version: Version,
 }
 
-/// The store, and the runtime on which its requests run.
-#[derive(Debug)]
+/// The store, and the runtime on which its requests run. There is no `Debug`: the driver has the credentials.
 pub(crate) struct Store {
     driver: Arc<dyn ObjectStore>,
     /// How messages name it.
