@@ -42,6 +42,32 @@ func TestThePageShowsTheFiles(t *testing.T) {
 			t.Errorf("the page does not show %s as it is", file)
 		}
 	}
+	// A shorter block is a part of a program, or of the client's own examples.
+	parts, err := filepath.Glob("pages/*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := ""
+	for _, file := range append(append(parts, files...), "../example_test.go") {
+		program, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs += flushLeft(string(program))
+	}
+	for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if !strings.Contains(programs, flushLeft(block[1])) {
+			t.Errorf("no program has\n%s", block[1])
+		}
+	}
+}
+
+func flushLeft(text string) string {
+	lines := strings.Split(text, "\n")
+	for number, line := range lines {
+		lines[number] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // run is a program that has been started.

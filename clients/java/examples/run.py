@@ -37,6 +37,10 @@ def changed(text, diff):
     return text
 
 
+def flush_left(text):
+    return "".join(f"{line.strip()}\n" for line in text.splitlines())
+
+
 def run(path, classes, variables):
     """Returns why it failed."""
     command = ["java", "-cp", os.pathsep.join([classes, os.environ.get("PGJDBC", "")]), str(path)]
@@ -59,8 +63,12 @@ def main():
     failed, skipped = [f"{path.name} is not on the page as it is" for path in files if path not in shown], 0
     if f"```diff\n{diff}```\n" not in page:
         failed.append("the page does not show redisson/change.diff as it is")
-    if len(shown) != len(blocks):
-        failed.append(f"the page has {len(blocks)} examples, and {len(shown)} of them are files")
+    whole = [block for block in blocks if "public class" in block]
+    if len(shown) != len(whole):
+        failed.append(f"the page has {len(whole)} examples, and {len(shown)} of them are files")
+    # A shorter one is a part of a program.
+    parts = "".join(flush_left(path.read_text()) for path in HERE.glob("pages/*.java"))
+    failed += [f"this is in no program:\n{block}" for block in blocks if block not in whole and flush_left(block) not in parts]
     with tempfile.TemporaryDirectory() as classes:
         subprocess.run(["javac", "-d", classes, *map(str, CORE.glob("*.java"))], check=True)
         of_redisson = sorted(HERE.glob("redisson/*.java"))

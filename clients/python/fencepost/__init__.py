@@ -16,6 +16,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import logging
 import os
 import threading
 from typing import Any, Callable, Optional
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+_log = logging.getLogger("fencepost")
 _of_thread = threading.local()
 
 
@@ -210,21 +212,28 @@ class Once:
 class Elector:
     """A candidate, in a thread of its own. While it leads, it calls `lead` with the lock: again and again, until `stop()`.
 
-    `lead` returns soon after the loss of the lock, and soon after `stop()`: `wait_lost` of the lock returns in both cases.
+    `lead` returns soon after the loss of the lock, and soon after `stop()`: `wait_lost` of the lock returns in both cases. If it raises, or
+    the lock is refused, that is logged, and after a second this is a candidate again.
     """
 
-    def __init__(self, lock: Lock, lead: Callable[[Held], Any]) -> None:
-        self._lock, self._lead, self._stopped = lock, lead, threading.Event()
+    def __init__(self, name: str, lock: Lock, lead: Callable[[Held], Any]) -> None:
+        self._name, self._lock, self._lead, self._stopped = name, lock, lead, threading.Event()
         self._term: Optional[Held] = None
         self._thread = threading.Thread(target=self._run, name="candidate", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            with contextlib.suppress(Lost, Unreachable, Cancelled):
+            try:
                 with self._lock as self._term:
                     if not self._stopped.is_set():
                         self._lead(self._term)
+            except (Lost, Unreachable, Cancelled):
+                pass
+            except Exception:
+                # A thread that ended here would leave a program that never leads again, and does not say so.
+                _log.exception("the candidate for %s failed, and tries again", self._name)
+                self._stopped.wait(1)
             self._stopped.wait(0.1)
 
     def stop(self) -> None:
@@ -284,7 +293,7 @@ class Client:
 
     def elect(self, name: str, lead: Callable[[Held], Any], **options: Any) -> Elector:
         """Waits to be the leader in the background, and calls `lead` whenever it is."""
-        return Elector(self.lock(name, owner=object(), **options), lead)
+        return Elector(name, self.lock(name, owner=object(), **options), lead)
 
     def check(self, name: str, *, max_age: Any = None, max_held: Any = None) -> "dict[str, Any]":
         """Tells whether a job of `once` has succeeded within `max_age`, and its lock is not held for longer than `max_held`.

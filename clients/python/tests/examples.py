@@ -1,4 +1,5 @@
-"""Runs the examples of docs/clients/python.md, each of which is a program of its own that ends with 0, and that of docs/leader.md.
+"""Runs the examples of docs/clients/python.md, each of which is a program of its own that ends with 0, and that of docs/leader.md. Then it runs
+the tests beside it, which are programs of the same kind.
 
 It needs FENCEPOST, the program, and for the example with PostgreSQL DATABASE_URL. An example whose package is missing is skipped.
 """
@@ -16,6 +17,8 @@ import threading
 
 # What examples import beside the client.
 PACKAGES = ["apscheduler", "celery", "psycopg"]
+# The exit code of a test whose package is missing.
+MISSING = 77
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
@@ -85,7 +88,14 @@ def main():
         if why:
             failed += 1
             print(f"failed:\n{block}\n{why}")
-    print(f"{len(blocks) - failed - skipped} examples passed, {failed} failed, {skipped} were skipped")
+    for test in ("elector.py", "prefork.py"):
+        done = subprocess.run([sys.executable, pathlib.Path(__file__).parent / test], capture_output=True, text=True, timeout=120)
+        if done.returncode == MISSING:
+            print(done.stdout)
+        elif done.returncode != 0:
+            failed += 1
+            print(f"failed: {test}\n{done.stdout}{done.stderr}")
+    print(f"{len(blocks)} examples, {failed} failures, {skipped} were skipped")
     return 1 if failed or len(leaders) != 1 or len(blocks) < 7 else 0
 
 

@@ -43,6 +43,14 @@ public class Recipes {
             lock.run(() -> sell());
             int left = lock.call(lease -> sell());
             expect(left == 1, "two were sold");
+            FencepostLock stock = locks.lock("x");
+            int sold = stock.call(lease -> {
+                Thread worker = Thread.currentThread();
+                lease.onLost(lost -> worker.interrupt());    // a loss interrupts the work
+                lease.check();
+                return sell(1);
+            });
+            expect(sold == 1 && pieces == 0, "all are sold");
 
             Lease segment = freeSegment(locks);
             expect(segment.name().equals("x/0"), "the first free one");
@@ -78,6 +86,11 @@ public class Recipes {
 
     private static int sell() {
         return --pieces;
+    }
+
+    private static int sell(int wanted) {
+        pieces -= wanted;
+        return wanted;
     }
 
     private static void expect(boolean holds, String what) {

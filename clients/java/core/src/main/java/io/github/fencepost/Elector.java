@@ -4,6 +4,8 @@ package io.github.fencepost;
  * A candidate for the leadership of a name. It waits, leads until the lock is lost or {@link Candidate#lead} returns, and waits again.
  */
 public final class Elector implements AutoCloseable {
+    private static final System.Logger LOG = System.getLogger(Elector.class.getName());
+
     private final FencepostLock lock;
     private final Candidate candidate;
     private final Thread thread;
@@ -19,8 +21,12 @@ public final class Elector implements AutoCloseable {
          */
         void lead(Lease term) throws Exception;
 
-        /** A term has ended, and {@link #lead} has returned. The exception is what it threw, or null. */
-        default void follow(Exception thrown) {}
+        /** A term has ended, and {@link #lead} has returned. The exception is what it threw, or null. By default it is logged. */
+        default void follow(Exception thrown) {
+            if (thrown != null && !(thrown instanceof InterruptedException)) {
+                LOG.log(System.Logger.Level.WARNING, "the leader has failed, and is a candidate again", thrown);
+            }
+        }
     }
 
     Elector(FencepostLock lock, Candidate candidate) {
@@ -74,6 +80,7 @@ public final class Elector implements AutoCloseable {
             } catch (InterruptedException | FencepostException.Lost e) {
                 // It is closed, or begins again.
             } catch (RuntimeException e) {
+                LOG.log(System.Logger.Level.WARNING, "the candidate has failed, and tries again: {0}", e.getMessage());
                 pause();
             }
         }
