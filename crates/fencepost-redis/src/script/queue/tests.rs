@@ -2,7 +2,7 @@
 //!
 //! After each call the lock's hash is read, and must be what the model makes of the hash before: the rule of admission for who
 //! holds and who waits in which order, the clock for who is dead, and nothing else. `FENCEPOST_CASES` says how many histories,
-//! `FENCEPOST_SEED` the first. One that fails is made as short as it can be before it is printed.
+//! `FENCEPOST_SEED` the first. proptest makes one that fails as short and simple as it can before it is printed.
 
 mod history;
 mod layout;
@@ -11,11 +11,15 @@ mod play;
 mod stage;
 mod votes;
 
-use fencepost_testkit::needs;
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::ops::Range;
 
 use fencepost_core::{Info, Mode};
+use fencepost_testkit::needs;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::script::answer::Departed;
 use crate::script::queue::{ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
@@ -35,62 +39,31 @@ fn number(variable: &str) -> Option<u64> {
 
 /// Steps that can be played, and judged.
 trait Story: Clone + Debug {
-    /// The same for the same seed.
-    fn of(seed: u64) -> Self;
-    fn len(&self) -> usize;
-    /// Leaves out some of the steps.
-    fn cut(&mut self, steps: Range<usize>);
-    /// Fails with the number of the step and what was wrong with it.
-    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)>;
+    fn any() -> BoxedStrategy<Self>;
+    /// Fails with what was wrong with a step.
+    fn play(&self, stage: &mut Stage) -> Result<(), String>;
 }
 
-impl Story for History {
-    fn of(seed: u64) -> History {
-        History::of(seed)
-    }
-
-    fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    fn cut(&mut self, steps: Range<usize>) {
-        self.ops.drain(steps);
-    }
-
-    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)> {
-        play(stage, self)
-    }
+/// The story of a seed, always the same one.
+fn made<S: Story>(seed: u64) -> S {
+    S::any().new_tree(&mut runner(seed, 0)).expect("no story is refused").current()
 }
 
-/// Finds a seed whose history fails, and what the shortest form of that history does.
-fn falsify<S: Story>(stage: &mut Stage, seeds: Range<u64>) -> Option<String> {
-    for seed in seeds {
-        let mut history = S::of(seed);
-        let Err((step, _)) = history.play(stage) else { continue };
-        history.cut((step + 1).min(history.len())..history.len());
-        let why = shorten(stage, &mut history);
-        return Some(format!("seed {seed}: {why}\n{history:#?}"));
-    }
-    None
+fn runner(seed: u64, shrink: u32) -> TestRunner {
+    let config =
+        Config { cases: 1, max_shrink_iters: shrink, failure_persistence: None, ..Config::default() };
+    let seed = std::array::from_fn::<u8, 32, _>(|at| seed.to_le_bytes().get(at).copied().unwrap_or(0));
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-/// Leaves out what the failure does not need, half by half at first.
-fn shorten<S: Story>(stage: &mut Stage, history: &mut S) -> String {
-    let mut size = history.len() / 2;
-    while size > 0 {
-        let mut at = 0;
-        while at < history.len() {
-            let mut shorter = history.clone();
-            shorter.cut(at..(at + size).min(history.len()));
-            if shorter.play(stage).is_err() {
-                *history = shorter;
-            } else {
-                at += size;
-            }
-        }
-        size /= 2;
-    }
-    history.play(stage).expect_err("it failed just now").1
+/// Finds a seed whose history fails, and what the shortest form of that history does that is found by playing up to `shrink` others.
+fn falsify<S: Story>(stage: &mut Stage, seeds: Range<u64>, shrink: u32) -> Option<String> {
+    let stage = RefCell::new(stage);
+    let play = |story: S| story.play(&mut stage.borrow_mut()).map_err(TestCaseError::fail);
+    seeds.into_iter().find_map(|seed| {
+        let failure = runner(seed, shrink).run(&S::any(), play).err()?;
+        Some(format!("seed {seed}: {failure}"))
+    })
 }
 
 /// The number that the environment sets.
@@ -98,7 +71,7 @@ fn agree<S: Story>(lua: &str) {
     let mut stage = Stage::open(&before(lua));
     let first = number("FENCEPOST_SEED").unwrap_or(1);
     let cases = number("FENCEPOST_CASES").unwrap_or(CASES);
-    if let Some(failure) = falsify::<S>(&mut stage, first..first + cases) {
+    if let Some(failure) = falsify::<S>(&mut stage, first..first + cases, 5_000) {
         panic!("{failure}");
     }
 }
@@ -117,7 +90,7 @@ fn before(lua: &str) -> String {
 /// Each of these, a bug and Lua that stands before what a script calls, is found.
 fn found<S: Story>(bugs: &[(&str, &str)]) {
     for (bug, lua) in bugs {
-        assert!(falsify::<S>(&mut Stage::open(&before(lua)), 1..200).is_some(), "not found: {bug}");
+        assert!(falsify::<S>(&mut Stage::open(&before(lua)), 1..200, 0).is_some(), "not found: {bug}");
     }
 }
 
@@ -359,7 +332,7 @@ fn a_request_to_leave_that_comes_again_hands_the_lock_on() {
 
 #[test]
 fn histories_have_every_kind_of_step() {
-    let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
-    let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
+    let ops = (1..=CASES).flat_map(|seed| made::<History>(seed).ops);
+    let kinds: std::collections::HashSet<_> = ops.map(|op| std::mem::discriminant(&op)).collect();
     assert_eq!(kinds.len(), 14);
 }

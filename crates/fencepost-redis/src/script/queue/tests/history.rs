@@ -1,7 +1,15 @@
-//! Random histories of a few processes at two locks, the same for the same seed.
+//! Random histories of a few processes at two locks.
 
 use fencepost_core::Mode;
-use fencepost_testkit::sim::Rng;
+use proptest::bool::weighted;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::Union;
+
+use super::Story;
+use super::play::play;
+use super::stage::Stage;
 
 /// How many processes, locks and claims at a time there are.
 pub(super) const PROCESSES: usize = 3;
@@ -92,94 +100,110 @@ pub(super) struct History {
     pub(super) ops: Vec<Op>,
 }
 
-impl History {
-    pub(super) fn of(seed: u64) -> History {
-        let mut rng = Rng::new(seed);
-        let (cluster, orderly, steps_back) = (rng.chance(250), rng.chance(500), rng.chance(300));
-        let crowds = rng.chance(100);
-        // Some have one kind of claim, so that its line grows long.
-        let modes = [rng.below(5), rng.below(5)];
-        let ops = (0..20 + rng.below(120))
-            .map(|_| match rng.below(1_000) {
-                0..20 if steps_back => {
-                    Op::SetBack { micros: pick(&mut rng, &[1_000, 900_000, 5_000_000, 3_600_000_000]) }
-                }
-                0..25 if crowds => Op::Crowd { new: new(&mut rng, modes), count: rng.below(40) as usize },
-                0..330 => Op::Enter {
-                    slot: slot(&mut rng),
-                    new: new(&mut rng, modes),
-                    ttl: ttl(&mut rng),
-                    again: rng.chance(200),
-                },
-                330..550 => Op::Leave { slot: slot(&mut rng), tombstone: rng.chance(150) },
-                550..650 => Op::Keep { process: process(&mut rng), ttl: ttl(&mut rng) },
-                650..680 => Op::KeepSome {
-                    process: process(&mut rng),
-                    slots: (0..rng.below(4)).map(|_| slot(&mut rng)).collect(),
-                    waits: rng.chance(500),
-                    ttl: ttl(&mut rng),
-                },
-                680..720 => Op::Take {
-                    slot: slot(&mut rng),
-                    process: process(&mut rng),
-                    ours: rng.chance(500),
-                    ttl: ttl(&mut rng),
-                },
-                720..750 => Op::Tend { lock: lock(&mut rng) },
-                750..780 => Op::Evict { slot: slot(&mut rng), now: rng.chance(500) },
-                780..850 => Op::Replay { back: rng.below(30) as usize },
-                850..960 => Op::Advance { micros: advance(&mut rng) },
-                960..975 => Op::Mute { process: process(&mut rng) },
-                975..995 => Op::Hear { process: process(&mut rng) },
-                _ => Op::Lose { lock: lock(&mut rng) },
-            })
-            .collect();
-        History { cluster, orderly, ops }
+impl Story for History {
+    fn any() -> BoxedStrategy<History> {
+        let settings = (weighted(0.25), any::<bool>(), weighted(0.3), weighted(0.1), modes());
+        let histories = settings.prop_flat_map(|(cluster, orderly, steps_back, crowds, modes)| {
+            let ops = vec(op(steps_back, crowds, modes), 1..160);
+            ops.prop_map(move |ops| History { cluster, orderly, ops })
+        });
+        histories.boxed()
+    }
+
+    fn play(&self, stage: &mut Stage) -> Result<(), String> {
+        play(stage, self)
     }
 }
 
-pub(super) fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
-    of[rng.below(of.len() as u64) as usize]
+fn op(steps_back: bool, crowds: bool, modes: [u8; LOCKS]) -> impl Strategy<Value = Op> {
+    let enter = (slot(), new(modes), ttl(), weighted(0.2)).prop_map(|(slot, new, ttl, again)| Op::Enter {
+        slot,
+        new,
+        ttl,
+        again,
+    });
+    let leave = (slot(), weighted(0.15)).prop_map(|(slot, tombstone)| Op::Leave { slot, tombstone });
+    let keep = (process(), ttl()).prop_map(|(process, ttl)| Op::Keep { process, ttl });
+    let keep_some = (process(), vec(slot(), 0..4), any::<bool>(), ttl())
+        .prop_map(|(process, slots, waits, ttl)| Op::KeepSome { process, slots, waits, ttl });
+    let take = (slot(), process(), any::<bool>(), ttl()).prop_map(|(slot, process, ours, ttl)| Op::Take {
+        slot,
+        process,
+        ours,
+        ttl,
+    });
+    let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
+    let mut ops = vec![
+        (300, enter.boxed()),
+        (220, leave.boxed()),
+        (100, keep.boxed()),
+        (30, keep_some.boxed()),
+        (40, take.boxed()),
+        (30, lock().prop_map(|lock| Op::Tend { lock }).boxed()),
+        (30, evict.boxed()),
+        (70, (0..30_usize).prop_map(|back| Op::Replay { back }).boxed()),
+        (110, advance().prop_map(|micros| Op::Advance { micros }).boxed()),
+        (15, process().prop_map(|process| Op::Mute { process }).boxed()),
+        (20, process().prop_map(|process| Op::Hear { process }).boxed()),
+        (5, lock().prop_map(|lock| Op::Lose { lock }).boxed()),
+    ];
+    if steps_back {
+        ops.push((20, set_back().prop_map(|micros| Op::SetBack { micros }).boxed()));
+    }
+    if crowds {
+        ops.push((10, (new(modes), 0..40_usize).prop_map(|(new, count)| Op::Crowd { new, count }).boxed()));
+    }
+    Union::new_weighted(ops)
 }
 
-pub(super) fn process(rng: &mut Rng) -> usize {
-    rng.below(PROCESSES as u64) as usize
+/// What claims of each lock there are. Some have one kind, so that its queue grows long.
+pub(super) fn modes() -> impl Strategy<Value = [u8; LOCKS]> {
+    [0..5_u8, 0..5_u8]
 }
 
-pub(super) fn lock(rng: &mut Rng) -> usize {
-    usize::from(rng.chance(250))
+pub(super) fn process() -> impl Strategy<Value = usize> {
+    0..PROCESSES
 }
 
-pub(super) fn slot(rng: &mut Rng) -> usize {
-    rng.below(SLOTS as u64) as usize
+pub(super) fn lock() -> impl Strategy<Value = usize> {
+    weighted(0.25).prop_map(usize::from)
 }
 
-pub(super) fn ttl(rng: &mut Rng) -> u64 {
-    pick(rng, &[100_000, 1_500_000, 4_000_000, 30_000_000, 60_000_000])
+pub(super) fn slot() -> impl Strategy<Value = usize> {
+    0..SLOTS
+}
+
+pub(super) fn ttl() -> impl Strategy<Value = u64> {
+    select(&[100_000, 1_500_000, 4_000_000, 30_000_000, 60_000_000][..])
 }
 
 /// Mostly less than what lets a process die, sometimes beyond every lease, seldom beyond the key's expiry.
-pub(super) fn advance(rng: &mut Rng) -> u64 {
-    match rng.below(100) {
-        0..20 => rng.below(5_000),
-        20..60 => rng.below(1_200_000),
-        60..80 => 1_000_000 + rng.below(4_000_000),
-        80..92 => rng.below(61_000_000),
-        92..98 => rng.below(130_000_000),
-        _ => 7_200_000_000,
-    }
+pub(super) fn advance() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        20 => 0..5_000_u64,
+        40 => 0..1_200_000_u64,
+        20 => 1_000_000..5_000_000_u64,
+        12 => 0..61_000_000_u64,
+        6 => 0..130_000_000_u64,
+        2 => Just(7_200_000_000),
+    ]
 }
 
-pub(super) fn new(rng: &mut Rng, modes: [u64; LOCKS]) -> New {
-    let lock = lock(rng);
-    let permits = |rng: &mut Rng| {
-        let of = pick(rng, &[2, 3, 3, 3, 7]) as u32;
-        Mode::Permits { n: 1 + rng.below(of.into()) as u32, of }
-    };
-    let mode = match (modes[lock], rng.below(10)) {
-        (0, _) | (1, 0..2) | (3.., 0..3) => Mode::Exclusive,
-        (1, _) | (3.., 3..6) => Mode::Shared,
-        _ => permits(rng),
-    };
-    New { process: process(rng), lock, mode, join: rng.chance(850) }
+pub(super) fn set_back() -> impl Strategy<Value = u64> {
+    select(&[1_000, 900_000, 5_000_000, 3_600_000_000][..])
+}
+
+pub(super) fn new(modes: [u8; LOCKS]) -> impl Strategy<Value = New> {
+    let permits =
+        select(&[2, 3, 3, 3, 7][..]).prop_flat_map(|of| (1..=of).prop_map(move |n| Mode::Permits { n, of }));
+    (process(), lock(), 0..10_u8, permits, weighted(0.85)).prop_map(
+        move |(process, lock, kind, permits, join)| {
+            let mode = match (modes[lock], kind) {
+                (0, _) | (1, 0..2) | (3.., 0..3) => Mode::Exclusive,
+                (1, _) | (3.., 3..6) => Mode::Shared,
+                _ => permits,
+            };
+            New { process, lock, mode, join }
+        },
+    )
 }

@@ -27,8 +27,8 @@ struct Play<'a> {
     calls: Vec<(Vec<(usize, Act)>, usize)>,
 }
 
-/// Plays it; fails with the number of the step and what was wrong with it.
-pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), (usize, String)> {
+/// Plays it; fails with the step and what was wrong with it.
+pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), String> {
     stage.reset(history.cluster);
     let mut play = Play {
         stage,
@@ -40,9 +40,9 @@ pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), (usize, S
         calls: Vec::new(),
     };
     for (step, op) in history.ops.iter().enumerate() {
-        play.step(op).map_err(|why| (step, format!("step {step}, {op:?}: {why}")))?;
+        play.step(op).map_err(|why| format!("step {step}, {op:?}: {why}"))?;
     }
-    play.end(history.orderly).map_err(|why| (history.ops.len(), format!("at the end: {why}")))
+    play.end(history.orderly).map_err(|why| format!("at the end: {why}"))
 }
 
 impl Play<'_> {

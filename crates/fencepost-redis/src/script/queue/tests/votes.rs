@@ -5,29 +5,9 @@ mod node;
 mod play;
 
 use fencepost_testkit::needs;
-use std::ops::Range;
 
-use super::stage::Stage;
-use super::{CASES, Story, agree, found};
+use super::{CASES, agree, found, made};
 use history::History;
-
-impl Story for History {
-    fn of(seed: u64) -> History {
-        History::of(seed)
-    }
-
-    fn len(&self) -> usize {
-        self.ops.len()
-    }
-
-    fn cut(&mut self, steps: Range<usize>) {
-        self.ops.drain(steps);
-    }
-
-    fn play(&self, stage: &mut Stage) -> Result<(), (usize, String)> {
-        play::play(stage, self)
-    }
-}
 
 #[test]
 fn random_histories_of_a_node_agree_with_its_rules() {
@@ -77,7 +57,7 @@ fn bugs_in_the_scripts_of_a_node_are_found() {
 
 #[test]
 fn histories_have_every_kind_of_step() {
-    let histories = (1..=CASES).flat_map(|seed| History::of(seed).ops);
-    let kinds: std::collections::HashSet<_> = histories.map(|op| std::mem::discriminant(&op)).collect();
+    let ops = (1..=CASES).flat_map(|seed| made::<History>(seed).ops);
+    let kinds: std::collections::HashSet<_> = ops.map(|op| std::mem::discriminant(&op)).collect();
     assert_eq!(kinds.len(), 16);
 }

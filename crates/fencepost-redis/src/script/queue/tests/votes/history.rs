@@ -1,8 +1,15 @@
 //! Random histories of a few processes that ask one node of a quorum for their votes.
 
-use fencepost_testkit::sim::Rng;
+use proptest::bool::weighted;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::Union;
 
-use super::super::history::{self, New};
+use super::super::Story;
+use super::super::history::{LOCKS, New, advance, lock, modes, new, process, set_back, slot, ttl};
+use super::super::stage::Stage;
+use super::play::play;
 
 /// One step. It makes sense after any other, so that steps may be left out.
 #[derive(Clone, Debug)]
@@ -87,63 +94,72 @@ pub(super) struct History {
     pub(super) ops: Vec<Op>,
 }
 
-impl History {
-    pub(super) fn of(seed: u64) -> History {
-        let mut rng = Rng::new(seed);
-        let (steps_back, restarts) = (rng.chance(300), rng.chance(300));
-        let modes = [rng.below(5), rng.below(5)];
-        let (slot, process) = (history::slot, history::process);
-        // Else the node comes in after the longest lease.
-        let vouched = rng.chance(850).then_some(Op::Vouch);
-        let ops: Vec<_> = (0..20 + rng.below(120))
-            .map(|_| match rng.below(1_000) {
-                0..15 if steps_back => Op::SetBack {
-                    micros: history::pick(&mut rng, &[1_000, 900_000, 5_000_000, 3_600_000_000]),
-                },
-                0..30 if restarts => Op::Restart { empty: rng.chance(500) },
-                0..450 => Op::Vote {
-                    slot: slot(&mut rng),
-                    new: history::new(&mut rng, modes),
-                    ttl: history::ttl(&mut rng),
-                    wish: wish(&mut rng),
-                    again: rng.chance(200),
-                },
-                450..650 => Op::TakeBack { slot: slot(&mut rng), tombstone: rng.chance(150) },
-                650..700 => {
-                    let by = rng.below(2_000) as i64 - 300;
-                    Op::Raise { slot: slot(&mut rng), by, again: rng.chance(300) }
-                }
-                700..740 => Op::Keep { process: process(&mut rng), ttl: history::ttl(&mut rng) },
-                740..760 => Op::Take {
-                    slot: slot(&mut rng),
-                    process: process(&mut rng),
-                    ours: rng.chance(500),
-                    ttl: history::ttl(&mut rng),
-                },
-                760..800 => Op::Evict { slot: slot(&mut rng), now: rng.chance(500) },
-                800..870 => Op::Replay { back: rng.below(30) as usize },
-                870..930 => Op::Advance { micros: history::advance(&mut rng) },
-                930..945 => Op::Mute { process: process(&mut rng) },
-                945..965 => Op::Hear { process: process(&mut rng) },
-                965..980 => Op::Name { known: rng.chance(600) },
-                980..985 => Op::Ask,
-                985..992 => Op::Lose { lock: history::lock(&mut rng) },
-                _ => Op::Vouch,
+impl Story for History {
+    fn any() -> BoxedStrategy<History> {
+        // If nobody vouches for the node it comes in after the longest lease.
+        let settings = (weighted(0.85), weighted(0.3), weighted(0.3), modes());
+        let histories = settings.prop_flat_map(|(vouched, steps_back, restarts, modes)| {
+            let ops = vec(op(steps_back, restarts, modes), 1..160);
+            ops.prop_map(move |ops| History {
+                ops: vouched.then_some(Op::Vouch).into_iter().chain(ops).collect(),
             })
-            .collect();
-        History { ops: vouched.into_iter().chain(ops).collect() }
+        });
+        histories.boxed()
+    }
+
+    fn play(&self, stage: &mut Stage) -> Result<(), String> {
+        play(stage, self)
     }
 }
 
-/// Mostly one that fits, often on the edge of what does.
-fn wish(rng: &mut Rng) -> Wish {
-    let about = |rng: &mut Rng| rng.below(5) as i64 - 2;
-    match rng.below(10) {
-        0 | 1 => Wish::Nothing,
-        2..5 => Wish::Clock(rng.below(1_800_000) as i64 - 900_000),
-        5 => Wish::Clock(1_000_000 + about(rng)),
-        6 => Wish::Clock(-1_000_000 + about(rng)),
-        7 => Wish::Clock(history::pick(rng, &[30_000_000, 3_600_000_000]) as i64),
-        _ => Wish::Last(about(rng)),
+fn op(steps_back: bool, restarts: bool, modes: [u8; LOCKS]) -> impl Strategy<Value = Op> {
+    let vote = (slot(), new(modes), ttl(), wish(), weighted(0.2))
+        .prop_map(|(slot, new, ttl, wish, again)| Op::Vote { slot, new, ttl, wish, again });
+    let take_back = (slot(), weighted(0.15)).prop_map(|(slot, tombstone)| Op::TakeBack { slot, tombstone });
+    let raise =
+        (slot(), -300..1_700_i64, weighted(0.3)).prop_map(|(slot, by, again)| Op::Raise { slot, by, again });
+    let keep = (process(), ttl()).prop_map(|(process, ttl)| Op::Keep { process, ttl });
+    let take = (slot(), process(), any::<bool>(), ttl()).prop_map(|(slot, process, ours, ttl)| Op::Take {
+        slot,
+        process,
+        ours,
+        ttl,
+    });
+    let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
+    let mut ops = vec![
+        (430, vote.boxed()),
+        (200, take_back.boxed()),
+        (50, raise.boxed()),
+        (40, keep.boxed()),
+        (20, take.boxed()),
+        (40, evict.boxed()),
+        (70, (0..30_usize).prop_map(|back| Op::Replay { back }).boxed()),
+        (60, advance().prop_map(|micros| Op::Advance { micros }).boxed()),
+        (15, process().prop_map(|process| Op::Mute { process }).boxed()),
+        (20, process().prop_map(|process| Op::Hear { process }).boxed()),
+        (15, weighted(0.6).prop_map(|known| Op::Name { known }).boxed()),
+        (5, Just(Op::Ask).boxed()),
+        (7, lock().prop_map(|lock| Op::Lose { lock }).boxed()),
+        (8, Just(Op::Vouch).boxed()),
+    ];
+    if steps_back {
+        ops.push((15, set_back().prop_map(|micros| Op::SetBack { micros }).boxed()));
     }
+    if restarts {
+        ops.push((20, any::<bool>().prop_map(|empty| Op::Restart { empty }).boxed()));
+    }
+    Union::new_weighted(ops)
+}
+
+/// Mostly one that fits, often on the edge of what does.
+fn wish() -> impl Strategy<Value = Wish> {
+    let about = || -2..=2_i64;
+    prop_oneof![
+        2 => Just(Wish::Nothing),
+        3 => (-900_000..900_000_i64).prop_map(Wish::Clock),
+        1 => about().prop_map(|by| Wish::Clock(1_000_000 + by)),
+        1 => about().prop_map(|by| Wish::Clock(by - 1_000_000)),
+        1 => select(&[30_000_000, 3_600_000_000][..]).prop_map(Wish::Clock),
+        2 => about().prop_map(Wish::Last),
+    ]
 }

@@ -44,8 +44,8 @@ struct Play<'a> {
     silent: Option<u64>,
 }
 
-/// Plays it; fails with the number of the step and what was wrong with it.
-pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), (usize, String)> {
+/// Plays it; fails with the step and what was wrong with it.
+pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), String> {
     stage.reset(false);
     for (process, longest) in LONGEST.into_iter().enumerate() {
         stage.setting(process).max_ttl = Duration::from_secs(longest);
@@ -64,11 +64,11 @@ pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), (usize, S
         silent: Some(0),
     };
     play.name(true);
-    play.look().map_err(|why| (0, why))?;
+    play.look()?;
     for (step, op) in history.ops.iter().enumerate() {
-        play.step(op).map_err(|why| (step, format!("step {step}, {op:?}: {why}")))?;
+        play.step(op).map_err(|why| format!("step {step}, {op:?}: {why}"))?;
     }
-    play.end().map_err(|why| (history.ops.len(), format!("at the end: {why}")))
+    play.end().map_err(|why| format!("at the end: {why}"))
 }
 
 impl Play<'_> {
