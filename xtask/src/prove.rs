@@ -2,6 +2,7 @@
 
 use crate::bench::{Host, build};
 use crate::peers;
+use crate::runner::{Done, counted};
 use crate::scripts;
 use crate::workspace::Workspace;
 use serde::Deserialize;
@@ -160,8 +161,8 @@ impl Line {
     }
 
     fn needs_no_bench(&self) -> bool {
-        let of_clients = |kind: &String| kind == "client" || kind == "soak";
-        self.script().is_some() || self.measure.first().is_some_and(of_clients)
+        let others = ["client", "shuttle", "soak"];
+        self.script().is_some() || self.measure.first().is_some_and(|kind| others.contains(&kind.as_str()))
     }
 
     /// Runs the program and reads its last line.
@@ -169,15 +170,16 @@ impl Line {
         let measure: Vec<&str> = self.measure.iter().map(String::as_str).collect();
         let limit = Duration::from_secs(self.limit);
         if let ["test", package, test, cases] = measure[..] {
-            // Other seeds every time; what one finds is replayed by its number.
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let seed = (since.as_secs() << 16).to_string();
+            let seed = fresh_seed();
             let arguments = ["test", "--package", package, "--lib", "--", test, "--exact"];
             let program = workspace.cargo(&self.id, &arguments).limit(limit);
             let output = program.env("FENCEPOST_CASES", cases).env("FENCEPOST_SEED", &seed).run()?;
             let passed = output.text.contains("1 passed");
             let measured = Measured { figure: cases.parse().ok(), note: format!("seeds from {seed} on") };
             return if passed { Ok(measured) } else { Err(format!("{package} has no test {test}")) };
+        }
+        if let ["shuttle", schedules] = measure[..] {
+            return schedule(workspace, &self.id, schedules, limit);
         }
         if let ["client", client] = measure[..] {
             return behaves(workspace, &self.id, client, limit);
@@ -198,6 +200,24 @@ impl Line {
         }
         last_line(&program.run()?.text, &measure)
     }
+}
+
+/// Runs what several threads of core share under random schedules: so many for each test, other ones every time.
+fn schedule(workspace: &Workspace, step: &str, schedules: &str, limit: Duration) -> Result<Measured, String> {
+    let seed = fresh_seed();
+    let tests = ["test", "--package", "fencepost-core", "--lib", "--", "schedules::"];
+    let program = workspace.cargo(step, &tests).limit(limit).env("RUSTFLAGS", "--cfg fencepost_shuttle");
+    // A folder of its own, because the flag changes each crate.
+    let program = program.env("CARGO_TARGET_DIR", &workspace.scratch("shuttle").to_string_lossy());
+    let text = program.env("FENCEPOST_CASES", schedules).env("FENCEPOST_SEED", &seed).run()?.text;
+    let Done::Passed(tests) = counted(&text)? else { return Err("no test ran".to_owned()) };
+    Ok(Measured { figure: schedules.parse().ok(), note: format!("{tests}, seed {seed}") })
+}
+
+/// Another one every time. What it finds is replayed by its number.
+fn fresh_seed() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() << 16).to_string()
 }
 
 /// Reads the result that a program has printed as its last object.

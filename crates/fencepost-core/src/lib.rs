@@ -40,6 +40,8 @@ mod name;
 mod operator;
 mod random;
 mod runtime;
+#[cfg(all(test, fencepost_shuttle))]
+mod schedules;
 mod telemetry;
 mod time;
 mod token;

@@ -1,6 +1,15 @@
 //! Locks of the standard library without poisoning: a panic in one task does not make the others panic.
 
-use std::sync::{self, LockResult, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{LockResult, PoisonError, TryLockError};
+
+// Shuttle decides which thread goes on at each of its own: see the module `schedules`.
+#[cfg(all(test, fencepost_shuttle))]
+use shuttle::sync;
+#[cfg(not(all(test, fencepost_shuttle)))]
+use std::sync;
+
+pub(crate) use sync::atomic;
+pub use sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// A mutex that ignores poisoning.
 #[derive(Default, Debug)]

@@ -1,12 +1,12 @@
 //! The claims of a client to which its engine pushes news.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The news of one claim, and the waker of the task that waits for them.
 ///

@@ -1,7 +1,7 @@
 //! The claims of a layer that are renewed: those that hold, and those that wait.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::engines::{Engines, Role};
@@ -10,7 +10,7 @@ use crate::backend::Renewal;
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
 use crate::backend::degraded::Degraded;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::Moment;
 use crate::validity::margin;
 

@@ -1,9 +1,9 @@
 //! The queues of all resources, and the renewal of their leases.
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 #[cfg(feature = "planted")]

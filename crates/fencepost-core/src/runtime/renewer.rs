@@ -1,9 +1,9 @@
 //! Renewal of everything a client holds, and of its places in the queue.
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::backend::claim::Claim;

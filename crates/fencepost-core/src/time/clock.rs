@@ -3,13 +3,13 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{Either, select};
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::due_queue::{DueKey, DueQueue};
 use crate::time::moment::Moment;
 

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::sync::{Mutex, RwLock};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use crate::time::{Clock, Moment};
 use crate::validity::failure::Status;
 use crate::validity::loss::{GrantObserver, Loss, State};
