@@ -23,7 +23,7 @@ public final class Elector implements AutoCloseable {
 
         /** A term has ended, and {@link #lead} has returned. The exception is what it threw, or null. By default it is logged. */
         default void follow(Exception thrown) {
-            if (thrown != null && !(thrown instanceof InterruptedException)) {
+            if (hasFailed(thrown)) {
                 LOG.log(System.Logger.Level.WARNING, "the leader has failed, and is a candidate again", thrown);
             }
         }
@@ -61,8 +61,14 @@ public final class Elector implements AutoCloseable {
         }
     }
 
+    /** Whether this is a failure of the work, and not the end of its term. */
+    private static boolean hasFailed(Exception thrown) {
+        return thrown != null && !(thrown instanceof InterruptedException) && !(thrown instanceof FencepostException.Lost);
+    }
+
     private void loop() {
         while (!isClosed) {
+            boolean hasFailed = false;
             try (Lease lease = lock.acquire()) {
                 Exception thrown = null;
                 term = lease;
@@ -76,11 +82,15 @@ public final class Elector implements AutoCloseable {
                     ended.end();
                     term = null;
                 }
+                hasFailed = hasFailed(thrown);
                 candidate.follow(thrown);
             } catch (InterruptedException | FencepostException.Lost e) {
                 // It is closed, or begins again.
             } catch (RuntimeException e) {
                 LOG.log(System.Logger.Level.WARNING, "the candidate has failed, and tries again: {0}", e.getMessage());
+                hasFailed = true;
+            }
+            if (hasFailed) {
                 pause();
             }
         }
