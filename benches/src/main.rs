@@ -11,6 +11,7 @@ mod degrade;
 mod etcd;
 mod figure;
 mod handoff;
+mod held;
 mod host;
 mod impatient;
 mod killed;
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
             return side(|| etcd::floor::side(address.parse().expect("an address")));
         }
         ["redis-side-loop", url] => return side(|| redis::owners::side(url)),
-        ["redis-side-held", url, count] => return side(|| redis::held::side(url, number(count))),
+        ["side-held", url, count] => return side(|| held::side(url, number(count))),
         ["redis-side-stopped", url, name] => return side(|| redis::stopped::side(url, name)),
         ["server-side-echo"] => return side(server::echo::side),
         ["server-side-stopped", url, count] => return side(|| server::told::side(url, number(count))),
@@ -162,9 +163,9 @@ fn main() -> ExitCode {
         ["zookeeper-steady"] => handoff::steady::<ZooKeeper>(),
         ["zookeeper-partition"] => zookeeper::partition::holders(),
         ["zookeeper-killed"] => zookeeper::killed_holders(),
-        ["zookeeper-held", count] => zookeeper::steady::held(number(count)),
+        ["zookeeper-held", count] => zookeeper::held(number(count)),
         ["zookeeper-impatient", count] => zookeeper::impatient(number(count)),
-        ["zookeeper-cancelled", count] => zookeeper::steady::cancelled(number(count)),
+        ["zookeeper-cancelled"] => zookeeper::cancelled(),
         ["zookeeper-mixed", cycles] => zookeeper::soak::cycles(number(cycles)),
         ["zookeeper-counter"] => zookeeper::counter::near_its_end(),
         ["zookeeper-deleted"] => zookeeper::deleted::told(),

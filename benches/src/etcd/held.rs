@@ -1,45 +1,31 @@
 //! Locks that are held with renewal, and nobody asks for: what is sent for them.
 
 use super::start;
-use crate::command::Wrapper;
 use crate::crowd::wait_until;
 use crate::figure::Measured;
-use crate::side::program;
-use crate::usage::share;
+use crate::held::{Held, SPAN};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::time::Duration;
-
-/// Four rounds of renewal at the default lease of 30 s.
-const SPAN: Duration = Duration::from_secs(40);
 
 /// Requests for so many locks that are not a renewal of their lease, or the one read that confirms it.
 pub(crate) fn locks(count: usize) -> Measured {
     let server = start();
-    // The side of Redis is that of any URL.
-    let mut command = program(&["redis-side-held", &server.url(), &count.to_string()]);
-    command.stdin(Stdio::piped());
-    let mut side = Wrapper::start(command);
-    assert_eq!(side.line(), "held");
+    let held = Held::start(&server.url(), count);
     // Each key has a watch on one stream from its second second on, and is read once for that.
     let watches = count as u64 + 1;
     wait_until("all keys were watched", || server.watches().expect("a server that counts") == watches);
     std::thread::sleep(Duration::from_secs(1));
     let requests = || server.requests().expect("a server that counts");
-    let (mine, theirs) = (side.pid(), Pid::from_raw(server.pid().expect("it runs") as i32));
+    let pid = Pid::from_raw(server.pid().expect("it runs") as i32);
     let before = requests();
-    let (client, servers) = std::thread::scope(|scope| {
-        let other = scope.spawn(move || share(&[theirs], SPAN));
-        (share(&[mine], SPAN) * 100.0, other.join().expect("a share") * 100.0)
-    });
+    let (client, servers) = held.shares(pid);
     let sent: BTreeMap<String, u64> = requests()
         .into_iter()
         .map(|(method, count)| (method.clone(), count - before.get(&method).copied().unwrap_or(0)))
         .filter(|(_, count)| *count > 0)
         .collect();
-    side.say("check");
-    let lost: usize = side.line().parse().unwrap_or(count);
+    let lost = held.lost();
     let of = |method: &str| sent.get(method).copied().unwrap_or(0);
     let renewals = of("LeaseKeepAlive");
     let others = sent.values().sum::<u64>() - renewals - of("Range").min(renewals);

@@ -9,15 +9,16 @@ pub(crate) mod partition;
 pub(crate) mod peer;
 mod server;
 pub(crate) mod soak;
-pub(crate) mod steady;
 pub(crate) mod torture;
 
 pub(crate) use server::start;
 
+use crate::cycle::Counted;
 use crate::figure::{Figure, Measured};
+use crate::held::{Held, SPAN};
 use crate::killed::{self, LEASE};
-use crate::{handoff, impatient, peers};
-use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, word};
+use crate::{cancelled, handoff, impatient, peers};
+use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals, word};
 use server::TICK;
 use std::time::Duration;
 
@@ -35,6 +36,26 @@ pub(crate) fn impatient(count: usize) -> Measured {
             .to_vec()
     };
     impatient::waits(&server::url(&server), count, &["nodes", "watches", "connections"], look)
+}
+
+/// Requests a second for so many held locks.
+pub(crate) fn held(count: usize) -> Measured {
+    let server = start();
+    let held = Held::start(&server.client_url(), count);
+    let (sent, which) = server.sent(|| std::thread::sleep(SPAN));
+    let lost = held.lost();
+    let figure = if lost == 0 { sent / SPAN.as_secs_f64() } else { f64::NAN };
+    let span = SPAN.as_secs();
+    Measured { figure, note: format!("{count} locks over {span} s: {which}; {lost} lost") }
+}
+
+/// Counts claims and nodes that are left of requests that are given up.
+pub(crate) fn cancelled() -> Measured {
+    let server = start();
+    cancelled::requests(&server.client_url(), || {
+        let all = ephemerals(server.address()).expect("a server that answers");
+        all.iter().filter(|path| path.contains("-lock-")).count()
+    })
 }
 
 /// The longest time, in seconds, past its session and one tick after which a killed holder's lock is granted to the next.
