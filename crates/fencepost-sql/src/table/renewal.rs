@@ -13,7 +13,6 @@ use crate::listing::Claims;
 use crate::table::claim::record::owner;
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
-use crate::table::statements::{OWNER_DIGITS, OWNERS_BIT};
 
 /// The longest list of names in a statement's text, in bytes: servers limit its length.
 const MAX_LIST: usize = 1024 * 1024;
@@ -26,7 +25,7 @@ pub(crate) struct Found {
     pub(crate) missing: Vec<Arc<Waiter>>,
 }
 
-/// Renews a session by one statement, which also looks for the rows of `claims`. `None`: the session's row is gone.
+/// Renews a session in one round trip, which also looks for the rows of `claims`. `None`: the session's row is gone.
 pub(crate) async fn renew(
     client: &TableClient,
     session: i64,
@@ -35,9 +34,8 @@ pub(crate) async fn renew(
 ) -> Result<Option<Found>, Failure> {
     let stored = |waiter: &Arc<Waiter>| client.stored(waiter.claim.want().name.as_str());
     let values = |lines: &str| vec![session.into(), micros(ttl).into(), lines.into()];
-    let number = |number: i64| number.to_string();
     let texts = &client.statements;
-    let Some(held) = &texts.held else {
+    let Some(owners) = &texts.owners else {
         let names: Vec<_> = claims.iter().map(stored).collect();
         let results =
             client.run_all(vec![with(&texts.renew, values(&names.join("\n")))], Lane::Renewals).await?;
@@ -47,21 +45,9 @@ pub(crate) async fn renew(
         return Ok(Some(Found { evictions: row.int(0), missing: claims }));
     };
     let lists = lists(&claims.iter().map(stored).collect::<Vec<_>>());
-    if let [list] = &*lists {
-        let text = fill(&held.renew, &[&number(session), &number(micros(ttl)), list]);
-        let results = client.run_all(vec![Statement::new(text, Vec::new())], Lane::Renewals).await?;
-        let Some(row) = results.first().and_then(|rows| rows.first()) else { return Ok(None) };
-        let (found, evictions) = (row.int(0) >> OWNERS_BIT, row.int(0) & ((1 << OWNERS_BIT) - 1));
-        let expected =
-            claims.iter().fold(0, |expected, waiter| expected ^ first_digits(&owner(&waiter.claim)));
-        if found == expected {
-            return Ok(Some(Found { evictions, missing: Vec::new() }));
-        }
-        // The checksums differ: a row is missing, or a claim was granted or released meanwhile. The owners are read one by one.
-    }
     // The rows are read first. An eviction that removed one of them is then counted in the renewal's reply.
     let read =
-        lists.iter().map(|list| Statement::new(fill(&held.owners, &[list, &number(session)]), Vec::new()));
+        lists.iter().map(|list| Statement::new(fill(owners, &[list, &session.to_string()]), Vec::new()));
     let statements = read.chain([with(&texts.renew, values(""))]).collect();
     let mut results: Results = client.run_all(statements, Lane::Renewals).await?;
     let Some(row) = results.pop().and_then(|mut rows| rows.pop()) else { return Ok(None) };
@@ -69,11 +55,6 @@ pub(crate) async fn renew(
         results.iter().flatten().filter_map(|row| row.text(0)).map(|text| &**text).collect();
     claims.retain(|waiter| !owners.contains(&*owner(&waiter.claim)));
     Ok(Some(Found { evictions: row.int(0), missing: claims }))
-}
-
-/// Returns the first digits of an owner as a number. Owners are random.
-fn first_digits(owner: &str) -> i64 {
-    owner.get(..OWNER_DIGITS).and_then(|digits| i64::from_str_radix(digits, 16).ok()).unwrap_or(0)
 }
 
 /// Writes names as lists for a statement's text.
@@ -105,6 +86,5 @@ mod tests {
         assert!(lists.len() == 3 && lists.iter().all(|list| list.len() < MAX_LIST + 1_000));
         assert!(lists.iter().all(|list| list.starts_with("x'61276127") && list.ends_with("6127'")));
         assert_eq!(lists.iter().map(|list| list.split(", ").count()).sum::<usize>(), 3_000);
-        assert_eq!(first_digits("0000010fff"), 16);
     }
 }

@@ -51,7 +51,8 @@ pub(crate) struct Statements {
     pub(crate) notify: Option<Arc<str>>,
     pub(crate) open_session: Arc<str>,
     pub(crate) renew: Arc<str>,
-    pub(crate) held: Option<Held>,
+    /// Returns the owners of the rows of a session's claims, where `renew` cannot. `{0}` stands for a list of names, `{1}` for the session.
+    pub(crate) owners: Option<String>,
     /// Reads the reason of the last eviction from the row of the session.
     pub(crate) eviction: Arc<str>,
     pub(crate) end_session: Arc<str>,
@@ -65,21 +66,6 @@ pub(crate) struct Statements {
     pub(crate) clean: [Arc<str>; 3],
     /// Returns names with rows of claims that have been dead since `$1`.
     pub(crate) names_of_dead: Arc<str>,
-}
-
-/// MySQL's renewal returns one number. Its bits below this one are one more than the number of evictions. The bits from this one on are a
-/// checksum of the owners of rows.
-pub(crate) const OWNERS_BIT: u32 = 32;
-
-/// That part is the exclusive or of so many first digits of each owner.
-pub(crate) const OWNER_DIGITS: usize = 7;
-
-/// The rows of a session's claims, where `renew` cannot return their owners. Patterns, with a list of names in the text.
-pub(crate) struct Held {
-    /// Returns the owners: `{0}` is the list, `{1}` the session.
-    pub(crate) owners: String,
-    /// Renews the session `{0}` for `{1}` microseconds. Stands for the owners of the list `{2}` from [`OWNERS_BIT`] on.
-    pub(crate) renew: String,
 }
 
 /// How many names a cleaner reads at once.
@@ -153,7 +139,6 @@ impl Statements {
         let held = [lock, queue]
             .map(|table| format!("SELECT owner FROM {table} WHERE name {{0}} AND session = {{1}}"))
             .join(" UNION ALL ");
-        let above = 1_u64 << OWNERS_BIT;
         let text = |text: String| Arc::<str>::from(text);
         Statements {
             layout: (dialect.layout)(table),
@@ -275,19 +260,7 @@ impl Statements {
                     None => "evictions + 1".to_owned(),
                 })
             )),
-            held: dialect.names.is_none().then(|| Held {
-                owners: fill(&held, &["IN ({0})", "{1}"]),
-                renew: format!(
-                    "UPDATE {session} SET evictions = {} % {above} - 1, expires = greatest(expires, {}), modified = {now} \
-                     WHERE id = {{0}}",
-                    returned(&format!(
-                        "evictions + 1 + {above} * (SELECT BIT_XOR(CAST(CONV(LEFT(owner, {OWNER_DIGITS}), 16, 10) AS UNSIGNED)) \
-                         FROM ({}) AS mine)",
-                        fill(&held, &["IN ({2}) AND token > 0", "{0}"])
-                    )),
-                    after("{1}"),
-                ),
-            }),
+            owners: dialect.names.is_none().then(|| fill(&held, &["IN ({0})", "{1}"])),
             eviction: text(format!("SELECT evicted FROM {session} WHERE id = $1")),
             end_session: text(format!("DELETE FROM {session} WHERE id = $1")),
             owned: text(format!(
