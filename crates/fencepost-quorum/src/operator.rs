@@ -1,8 +1,12 @@
 //! One answer to an operator, from the answers of several nodes.
 
 use fencepost_core::{ClaimInfo, Info, Listing, Name, Page};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Claims that look alike, by node.
+type Group = Vec<Vec<ClaimInfo>>;
 
 /// Returns the holders at a majority of the nodes. A node that did not answer counts as one that has the holder. A waiter needs one
 /// node: it waits where it asked last.
@@ -10,7 +14,7 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
     let missing = nodes - answers.len();
     let last_token = answers.iter().filter_map(|info| info.last_token).max();
     // The same claim looks the same everywhere but for its times; claims that look the same are counted.
-    let mut groups: Vec<Vec<Vec<ClaimInfo>>> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for (node, info) in answers.into_iter().enumerate() {
         for claim in info.claims {
             let alike = groups
@@ -26,6 +30,9 @@ pub(crate) fn info(name: Name, answers: Vec<Info>, nodes: usize, need: usize) ->
             group.resize_with(group.len().max(node + 1), Vec::new);
             group[node].push(claim);
         }
+    }
+    if missing > 0 {
+        join_tokens(&mut groups, need);
     }
     drop_votes(&mut groups, enough(need, missing));
     let mut claims = Vec::new();
@@ -57,8 +64,41 @@ fn enough(need: usize, missing: usize) -> usize {
     (need - 1).saturating_sub(missing)
 }
 
+/// Joins the holders that differ in their tokens alone, each at nodes that lack the other. A node may have granted a claim with another token
+/// than the majority. While a node is missing, such a claim would be shown once for each token, and a latch would open early.
+fn join_tokens(groups: &mut Vec<Group>, need: usize) {
+    // The greatest token is the one that a majority has.
+    groups.sort_by_key(|group| Reverse(first(group).and_then(|one| one.token)));
+    let mut joined: Vec<Group> = Vec::new();
+    for mut group in groups.drain(..) {
+        let Some(one) = joined.iter_mut().find(|one| may_be_one(one, &group, need)) else {
+            joined.push(group);
+            continue;
+        };
+        let token = first(one).and_then(|one| one.token);
+        group.iter_mut().flatten().for_each(|claim| claim.token = token);
+        one.resize_with(one.len().max(group.len()), Vec::new);
+        one.iter_mut().zip(group).for_each(|(one, claims)| one.extend(claims));
+    }
+    *groups = joined;
+}
+
+/// Returns whether no node has both, and neither is known to be at a majority.
+fn may_be_one(one: &Group, other: &Group, need: usize) -> bool {
+    let alike = first(one)
+        .zip(first(other))
+        .is_some_and(|(one, other)| one.holds() && other.holds() && same_but_token(one, other));
+    let count = |group: &Group| group.iter().filter(|claims| !claims.is_empty()).count();
+    let apart = one.iter().zip(other).all(|(one, other)| one.is_empty() || other.is_empty());
+    alike && apart && count(one) < need && count(other) < need
+}
+
+fn first(group: &Group) -> Option<&ClaimInfo> {
+    group.iter().flatten().next()
+}
+
 /// Drops the votes of claims that hold. A node that has not granted such a claim lists its vote as a waiter.
-fn drop_votes(groups: &mut [Vec<Vec<ClaimInfo>>], enough: usize) {
+fn drop_votes(groups: &mut [Group], enough: usize) {
     // The holders that a majority has, and how many there are.
     let held = groups.iter().filter_map(|group| {
         let mut counts: Vec<usize> = group.iter().map(Vec::len).collect();
@@ -98,7 +138,11 @@ fn end(claim: &ClaimInfo) -> Duration {
 }
 
 fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {
-    let key = |claim: &ClaimInfo| (claim.token, claim.mode, claim.detached);
+    one.token == other.token && same_but_token(one, other)
+}
+
+fn same_but_token(one: &ClaimInfo, other: &ClaimInfo) -> bool {
+    let key = |claim: &ClaimInfo| (claim.mode, claim.detached);
     key(one) == key(other) && one.holder == other.holder && one.reason == other.reason
 }
 

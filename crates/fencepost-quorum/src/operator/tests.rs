@@ -88,6 +88,24 @@ fn claims_that_differ_in_what_they_say_are_several() {
     }
 }
 
+/// The third node and one of the others have the same token, but the third one does not answer.
+#[test]
+fn a_claim_with_another_token_at_a_node_is_shown_once_while_a_node_is_missing() {
+    let [low, high, other] = [6, 7, 9].map(|token| claim("one", Some(token)));
+    let tokens = |answers: [&[&ClaimInfo]; 2]| {
+        let nodes = answers.map(|claims| node("a", claims.iter().copied().cloned().collect()));
+        let info = info(name("a"), nodes.into(), NODES, NEED);
+        let mut tokens: Vec<_> = info.claims.iter().filter_map(|claim| Some(claim.token?.get())).collect();
+        tokens.sort_unstable();
+        tokens
+    };
+    assert_eq!(tokens([&[&low], &[&high]]), [7]);
+    assert_eq!(tokens([&[&high], &[&low]]), [7]);
+    assert_eq!(tokens([&[&low, &other], &[&other, &high]]), [7, 9]);
+    assert_eq!(tokens([&[&low, &high], &[]]), [6, 7], "a node has each claim once");
+    assert_eq!(tokens([&[&low, &high], &[&high]]), [6, 7], "a majority has one of them");
+}
+
 #[test]
 fn a_holder_is_evicted_when_a_majority_has_evicted_it() {
     let evicted = |count: usize| {
