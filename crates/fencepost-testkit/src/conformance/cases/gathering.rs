@@ -28,7 +28,7 @@ async fn clear(client: &Client, name: &str) {
 }
 
 pub(super) async fn a_latch_opens_with_its_last_count(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+    let (one, two) = (stage.patient().await, stage.patient().await);
     let (here, there) = (latch(&one, 3), latch(&two, 3));
     let waiting = tokio::spawn({
         let latch = there.clone();
@@ -72,7 +72,7 @@ async fn cut_short<T>(polls: u32, work: impl Future<Output = Result<T>>) {
 }
 
 pub(super) async fn a_count_under_way_opens_nothing(stage: Stage) {
-    let (one, two) = (stage.client().await, stage.client().await);
+    let (one, two) = (stage.patient().await, stage.patient().await);
     let (here, there) = (latch(&one, 2), latch(&two, 2));
     here.count_down().await.expect("places are free");
     // The other place is of a call that has not counted yet.
@@ -112,9 +112,9 @@ pub(super) async fn a_count_under_way_opens_nothing(stage: Stage) {
 pub(super) async fn members_enter_and_leave_together(stage: Stage) {
     let mut barriers = Vec::new();
     for _ in 0..3 {
-        barriers.push(barrier(&stage.client().await, 3));
+        barriers.push(barrier(&stage.patient().await, 3));
     }
-    let look = stage.client().await;
+    let look = stage.patient().await;
     let enter = |barrier: &Barrier| {
         let barrier = barrier.clone();
         tokio::spawn(async move { barrier.enter(2 * SOON).await })
