@@ -171,15 +171,26 @@ impl Requesting {
     }
 
     async fn leave(&self, client: &ObjectClient, how: Leave, again: bool) -> Result<Left> {
-        let shown = self.progress.lock().shown_until.is_some();
-        let hide = async {
-            let (name, id) = (&self.claim().want().name, self.claim().id);
-            if shown && let Err(error) = client.store.delete(&client.keys.waiter(name, id)).await {
-                tracing::debug!(%error, "operators see a claim that has left");
+        let (left, hidden) = futures_util::join!(self.give_back(client, how, again), self.hide(client));
+        match (&left, hidden) {
+            // It only waited, so this was all that had to be removed: it is asked for again.
+            (Ok(Left { held: Some(false), .. }), Err(error)) => Err(error),
+            (_, Err(error)) => {
+                tracing::debug!(%error, "operators see a claim that has left, for a while");
+                left
             }
-        };
-        let (left, ()) = futures_util::join!(self.give_back(client, how, again), hide);
-        left
+            (_, Ok(())) => left,
+        }
+    }
+
+    /// Removes what the claim has shown to operators.
+    async fn hide(&self, client: &ObjectClient) -> Result<()> {
+        if self.progress.lock().shown_until.is_some() {
+            let (name, id) = (&self.claim().want().name, self.claim().id);
+            client.store.delete(&client.keys.waiter(name, id)).await?;
+            self.progress.lock().shown_until = None;
+        }
+        Ok(())
     }
 
     async fn give_back(&self, client: &ObjectClient, how: Leave, again: bool) -> Result<Left> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Backend, BackendUrl, Client, Page, Registry, Result, Runtime};
+use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
 use fencepost_testkit::conformance::{Elsewhere, Fixture, Fut, Holder, Namespace, hold_elsewhere as hold};
 use fencepost_testkit::faults::{Fault, Faults};
 use fencepost_testkit::needs::{AZURITE, Program};
@@ -165,19 +165,6 @@ impl Namespace for Place {
     fn open(&self, runtime: Runtime) -> Fut<'_, Result<Arc<dyn Backend>>> {
         let address = BackendUrl::parse(&self.url(&self.server.url())).expect("the URL is sound");
         Box::pin(fencepost_object::open(address, runtime))
-    }
-
-    fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        // A holder that was killed is there until a client has seen for the length of its lease that it is dead, so the listing tells.
-        Box::pin(async {
-            let look = Client::builder().connect(&registry(), &self.url(&self.server.direct_url())).await;
-            let look = look.expect("it connects");
-            let listing = look.list("", &Page::default()).await.expect("it can list");
-            let waiting = listing.resources.iter().filter(|info| info.waiters().next().is_some());
-            let left = waiting.map(|info| format!("{info:?}")).collect();
-            look.close().await;
-            Some(left)
-        })
     }
 
     fn faults(&self) -> Option<Box<dyn Faults>> {
