@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, BackendUrl, Registry, Result, Runtime};
@@ -93,6 +93,14 @@ impl Faults for Azurite {
     }
 
     fn kill(&mut self) -> Result<(), Fault> {
+        // It writes its tables each 5 s, and a SIGKILL loses what it has answered since then. A store in production loses nothing of
+        // that, so the tables are waited for.
+        let (tables, began) = (self.0.dir().join("__azurite_db_blob__.json"), SystemTime::now());
+        let written = || tables.metadata().and_then(|file| file.modified()).is_ok_and(|at| at > began);
+        let limit = Instant::now() + Duration::from_secs(15);
+        while !written() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.0.kill()
     }
 
