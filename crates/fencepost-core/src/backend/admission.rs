@@ -278,6 +278,20 @@ mod tests {
     }
 
     #[test]
+    fn a_mode_is_stored_as_a_number_and_shown_in_words() {
+        let most = Mode::Permits { n: u32::MAX, of: u32::MAX };
+        for (mode, number, words) in [
+            (X, 0, "exclusive"),
+            (S, 1, "shared"),
+            (p(2), (2 << 32) + 3, "2 of 3"),
+            (most, -1, "4294967295 of 4294967295"),
+        ] {
+            assert_eq!((mode.to_number(), mode.to_string().as_str()), (number, words));
+            assert_eq!(Mode::from_number(number), mode);
+        }
+    }
+
+    #[test]
     fn a_stored_limit_counts_for_permits_alone() {
         assert_eq!(p(2).limited(Some(1)), Mode::Permits { n: 2, of: 1 });
         assert_eq!(p(2).limited(None), p(2));
