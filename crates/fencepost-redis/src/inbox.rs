@@ -16,7 +16,7 @@ pub(crate) struct Messages {
 
 impl Events for Messages {
     fn message(&self, mut payload: &[u8]) {
-        // G, id, token: handed a grant. E, id, and N, length, text: evicted, by whom and why. L, id: somebody else has asked for it. H, id: worth asking again; S: in a
+        // G, id, token: handed a grant. E, id, and N, length, text: evicted, by whom and why. L, id: others want what it holds. H, id: worth asking again; S: in a
         // while, unless it has asked by then. Several may stand in one message.
         loop {
             match payload {
@@ -30,7 +30,8 @@ impl Events for Messages {
                 }
                 [b'L', rest @ ..] if rest.len() >= 16 => {
                     if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
-                        tracked.ask_for();
+                        let name = &tracked.claim.want().name;
+                        tracing::debug!(%name, "another claim waits for the lock that this one holds");
                     }
                     payload = &rest[16..];
                 }
@@ -106,9 +107,8 @@ mod tests {
         parts.concat()
     }
 
-    /// Two claims that are known, and what they are told by `payload`: the token that each is handed, whether somebody asks for it,
-    /// and its loss.
-    fn told(payload: &[u8]) -> [(Option<u64>, bool, Option<Loss>); 2] {
+    /// Two claims that are known, and what they are told by `payload`: the token that each is handed, and its loss.
+    fn told(payload: &[u8]) -> [(Option<u64>, Option<Loss>); 2] {
         let thread = crate::testing::Thread::start();
         let messages = Messages { tracked: Arc::default(), client: OnceLock::new() };
         let tracked = [1, 2].map(|id| {
@@ -123,7 +123,7 @@ mod tests {
                 Collected::Grant { pushed, .. } => Some(pushed.token.get()),
                 _ => None,
             };
-            (token, tracked.is_asked_for(), tracked.claim.validity.ended())
+            (token, tracked.claim.validity.ended())
         })
     }
 
@@ -131,18 +131,18 @@ mod tests {
     fn a_message_reaches_the_claim_that_it_names() {
         let [one, two] = [1u128, 2].map(u128::to_be_bytes);
         let token = 7f64.to_be_bytes();
-        let none = (None, false, None);
-        assert_eq!(told(&message(&[b"G", &two, &token])), [none, (Some(7), false, None)]);
-        assert_eq!(told(&message(&[b"L", &two])), [none, (None, true, None)]);
-        assert_eq!(told(&message(&[b"E", &one])), [(None, false, Some(Loss::Evicted)), none]);
+        let none = (None, None);
+        assert_eq!(told(&message(&[b"G", &two, &token])), [none, (Some(7), None)]);
+        assert_eq!(told(&message(&[b"L", &two, b"G", &two, &token])), [none, (Some(7), None)]);
+        assert_eq!(told(&message(&[b"E", &one])), [(None, Some(Loss::Evicted)), none]);
         let both = message(&[b"E", &one, b"N\0\x02me", b"G", &two, &token]);
-        assert_eq!(told(&both), [(None, false, Some(Loss::Evicted)), (Some(7), false, None)]);
+        assert_eq!(told(&both), [(None, Some(Loss::Evicted)), (Some(7), None)]);
         assert_eq!(told(&message(&[b"G", &[9; 16], &token])), [none; 2]);
     }
 
     #[test]
     fn a_message_that_was_cut_short_tells_nothing() {
-        let (one, none) = (1u128.to_be_bytes(), (None, false, None));
+        let (one, none) = (1u128.to_be_bytes(), (None, None));
         for letter in [b"G", b"L", b"E", b"H", b"S", b"X"] {
             for length in [0, 1, 15] {
                 assert_eq!(told(&message(&[letter, &one[..length]])), [none; 2]);

@@ -39,8 +39,6 @@ pub(crate) struct RedisPlace {
     over: bool,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
-    /// HDEL releases its grant, see lua/layout.lua.
-    lone: bool,
     round: Round,
     /// The token of its grant, once that was answered.
     token: Option<Token>,
@@ -59,7 +57,6 @@ impl RedisPlace {
             waits: false,
             over: false,
             refused: false,
-            lone: false,
             round: Round::default(),
             token: None,
             leaves: false,
@@ -132,11 +129,10 @@ impl RedisPlace {
             Entered::Holds { .. } if copies < replicas => {
                 return Err(Box::pin(self.give_back(copies, replicas)).await);
             }
-            Entered::Holds { token, hdel } => {
+            Entered::Holds { token } => {
                 self.claim.confirm(sent, ttl);
                 self.client.tracked.hold(&tracked);
                 (self.waits, self.refused) = (false, false);
-                self.lone = hdel;
                 self.token = Some(token);
                 Attempt::Granted(token)
             }

@@ -194,19 +194,10 @@ fn left(look: &mut Look, prefix: &str) -> Vec<String> {
         if !marker && look.ask::<i64>(&["PTTL", &key]) == -1 {
             left.push(format!("{key:?} never expires"));
         }
-        let voted = fields.iter().any(|(field, _)| field.first() == Some(&b'l'));
         for (field, value) in fields.iter().filter(|_| !marker) {
             let found = match field.first() {
                 // Handed over, held or evicted, until its deadline.
                 Some(b'c') if (2..5).contains(&value[0]) && time(value, 1) > now => "a claim",
-                // The only holder of a lock that was idle before stands behind the summary: since when, and for how long.
-                Some(b's')
-                    if (value[0] == 2 || (value[0] == 3 && voted))
-                        && value.len() > 33
-                        && time(value, 1) + time(value, 34) > now =>
-                {
-                    "a lone holder"
-                }
                 Some(b'p') if time(value, 0) > now => "a process in the queue",
                 _ => continue,
             };

@@ -43,8 +43,6 @@ struct State {
     pushed_at: Moment,
     /// The server does not know it any more.
     gone: bool,
-    /// It holds, and somebody else has asked for that: its release takes a script.
-    asked_for: bool,
     /// A node of a quorum says that it is worth asking again.
     hinted: bool,
     /// How often it has asked a node of a quorum.
@@ -105,16 +103,6 @@ impl TrackedClaim {
     /// The server does not know it any more.
     pub(crate) fn end(&self) {
         self.tell(|state| state.gone = true);
-    }
-
-    /// Somebody else has asked for what it holds.
-    pub(crate) fn ask_for(&self) {
-        self.change(|state| state.asked_for = true);
-    }
-
-    /// Is it known that somebody else has asked for what it holds?
-    pub(crate) fn is_asked_for(&self) -> bool {
-        self.look(|state| state.asked_for)
     }
 
     /// A node of a quorum says that it is worth asking again.

@@ -13,7 +13,7 @@ use crate::script::answer::Departed;
 
 /// The pause between two rounds.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a withdrawal is sent again: as long as a tombstone lasts at most, see lua/layout.lua.
+/// How long a withdrawal is sent again: as long as a tombstone lasts at most, see `entomb` in lua/queue.lua.
 const LAST: Duration = Duration::from_secs(120);
 
 /// A withdrawal that found no room for its tombstone.

@@ -40,7 +40,7 @@ pub(crate) trait Events: Send + Sync + 'static {
 pub(crate) struct Inbox {
     pub(crate) channel: String,
     /// The longest lease, if the server is a node of a quorum: each connection finds out which run of it it has met, see
-    /// lua/stay_out.lua.
+    /// `stay_out` in lua/quorum.lua.
     pub(crate) node: Option<Duration>,
     /// Set when the server says that all its data is being replaced: each connection has its own.
     pub(crate) replaced: Arc<AtomicBool>,

@@ -21,7 +21,6 @@ use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
 use crate::error::{Answer, broken, crowded, demoted, elsewhere, read_only, silent};
-use crate::script::queue::LEAVE;
 
 /// One server, or the master that sentinels name.
 pub(crate) struct Server {
@@ -251,18 +250,14 @@ impl Server {
                 Some(Answer::NoScript) => {
                     let script = call.and_then(|call| call.script);
                     let Some(script) = script else { return Err(AttemptError::Astray(silent(&self.shown))) };
-                    // The program may end with its release, so that nobody waits for a reply that the script is not known.
-                    let release = call.is_some_and(Call::asks).then_some(&LEAVE);
-                    for script in std::iter::once(script).chain(release) {
-                        let load = script.load();
-                        let load = Request { command: &load, wait: None, stays: false };
-                        match Box::pin(self.ask(persistent, &connection, load, false, until)).await {
-                            Some(Answer::Value(_)) => {}
-                            Some(Answer::Failed(failure)) => {
-                                return Err(AttemptError::Ends(progress.ends(&failure)));
-                            }
-                            _ => return Err(AttemptError::Astray(silent(&self.shown))),
+                    let load = script.load();
+                    let load = Request { command: &load, wait: None, stays: false };
+                    match Box::pin(self.ask(persistent, &connection, load, false, until)).await {
+                        Some(Answer::Value(_)) => {}
+                        Some(Answer::Failed(failure)) => {
+                            return Err(AttemptError::Ends(progress.ends(&failure)));
                         }
+                        _ => return Err(AttemptError::Astray(silent(&self.shown))),
                     }
                     continue;
                 }

@@ -8,7 +8,7 @@ use fencepost_testkit::redis;
 
 use super::*;
 use crate::backend::connect;
-use crate::script::Script;
+use crate::script::{Script, Text};
 use crate::testing::{Thread, add, client, command, number, within};
 
 fn server(config: &redis::Config) -> redis::Redis {
@@ -70,7 +70,8 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
 #[tokio::test]
 async fn a_call_names_a_run_of_the_server_only_over_a_connection_that_has_met_it() {
     needs!(REDIS);
-    static SAY: Script = Script::new("return ARGV[1]");
+    static TEXT: Text = Text::new("return ARGV[2]");
+    static SAY: Script = Script::new(&TEXT, "say");
     let (mut server, thread) = (plain(), Thread::start());
     let config = Config::parse(&fencepost_core::BackendUrl::parse(&server.url()).unwrap()).unwrap();
     let node = connect(config, thread.runtime.clone(), Some(Duration::from_secs(60))).await.expect("a node");

@@ -6,8 +6,8 @@ use redis::Value;
 use super::RedisPlace;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
-use crate::script::answer::{Departed, nonsense};
-use crate::script::queue::{LEAVE, Setting};
+use crate::script::answer::Departed;
+use crate::script::queue::LEAVE;
 
 impl RedisPlace {
     /// Sends the request to leave with the first poll.
@@ -21,19 +21,7 @@ impl RedisPlace {
         let earlier = std::mem::replace(&mut self.leaves, true);
         let lane = if earlier && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
         let (key, slot) = self.client.key(&self.claim.want().name);
-        let asked_for = self.tracked.as_ref().is_some_and(|tracked| tracked.is_asked_for());
         let mut repeated = again;
-        if self.lone && unanswered.is_none() && !earlier && !asked_for {
-            let call = Call::plain(slot, Setting::end(&key, self.claim.id));
-            // Dropped here, it has ended or not: as below.
-            match self.ask_to_leave(lane, &call).await? {
-                // By the server's clock its lease may have ended before.
-                Value::Int(1) => return Ok(Found::There.into()),
-                // Somebody asked for it, and that is not known here yet, or an answer was lost.
-                Value::Int(_) => repeated = call.was_repeated(),
-                other => return Err(nonsense(&other)),
-            }
-        }
         let mut call = self.departure(&key, slot, false);
         if let Some(tracked) = &unanswered {
             call = call.leaving(tracked, self.departure(&key, slot, true).command);

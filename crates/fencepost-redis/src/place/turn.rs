@@ -47,7 +47,6 @@ impl RedisPlace {
         if !self.round.is_shared {
             self.round = Round { number: self.round.number + 1, is_asked: false, is_shared: true };
         }
-        self.lone = false;
         match self.ask_turn(TurnTo::Shared { token }).await? {
             Turned::Shared { more } => {
                 self.token = Some(token);

@@ -1,4 +1,4 @@
-//! Whether a node of a quorum may vote: see lua/stay_out.lua.
+//! Whether a node of a quorum may vote: see `stay_out` in lua/quorum.lua.
 
 use std::time::Duration;
 

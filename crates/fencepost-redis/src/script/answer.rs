@@ -46,13 +46,11 @@ pub(crate) fn list(value: &Value) -> Result<(u64, &[Value]), Error> {
     }
 }
 
-/// The reply of enter.lua and of vote.lua.
+/// The reply of `enter` and of `vote`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entered {
     Holds {
         token: Token,
-        /// HDEL releases it, see lua/layout.lua.
-        hdel: bool,
     },
     /// No grant up to token `last` is this claim's any more.
     Waits {
@@ -73,9 +71,7 @@ impl Entered {
     pub(crate) fn read(value: &Value) -> Result<Entered, Error> {
         let reply = ScriptReply::read(value)?;
         Ok(match (reply.status, &*reply.numbers) {
-            (status @ (b"HDEL" | b"HELD"), [token]) => {
-                Entered::Holds { token: Token::new(*token as u64), hdel: status == b"HDEL" }
-            }
+            (b"HELD", [token]) => Entered::Holds { token: Token::new(*token as u64) },
             (b"WAIT", [again, number, last]) => Entered::Waits {
                 again: pause(*again),
                 number: *number as u64,
@@ -100,7 +96,7 @@ pub(crate) fn stays_out(left: Duration) -> Error {
     Error::new(ErrorKind::Unreachable, message).on(ENGINE)
 }
 
-/// The reply of turn.lua.
+/// The reply of `turn`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turned {
     Exclusive(Token),
@@ -131,7 +127,7 @@ impl Turned {
     }
 }
 
-/// The reply of leave.lua.
+/// The reply of `leave`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Departed {
     /// The removed grant or place; `None`: nothing was there.
@@ -166,7 +162,7 @@ pub(crate) enum Standing {
     Evicted,
 }
 
-/// The reply of renew.lua for one lock.
+/// The reply of `renew` for one lock.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Renewed {
     pub(crate) again: Option<Duration>,
@@ -184,7 +180,7 @@ impl Renewed {
             let Some((claims, after)) = after.split_at_checked(2 * lock.claims.len()) else {
                 return Err(reply.nonsense());
             };
-            // The states of lua/layout.lua.
+            // The states of lua/constants.lua.
             let claims = claims.chunks_exact(2).map(|pair| match pair[0] {
                 1 => Standing::Waits(Token::new(pair[1] as u64)),
                 3 => Standing::Holds(Token::new(pair[1] as u64)),

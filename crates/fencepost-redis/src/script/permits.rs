@@ -1,6 +1,6 @@
 //! The stored limit of a lock's permits.
 //!
-//! It is in a hash of its own, because the lock's key goes when the lock was idle for a while. lua/limit.lua reads it beside the lock. A
+//! It is in a hash of its own, because the lock's key goes when the lock was idle for a while. `limit` in lua/queue.lua reads it beside the lock. A
 //! cluster has no limits: the two keys may be in different slots. The key is no name of a lock: it has a control character. It begins
 //! with the prefix of all keys, and the commands are those of the locks, so it needs no other permissions.
 

@@ -1,20 +1,20 @@
-//! The scripts of the line and what they are given.
+//! The requests of claims and what they are given.
 
 use std::time::Duration;
 
 use fencepost_core::{Claim, ClaimId, Mode, Token};
 use redis::Cmd;
 
-use crate::script::Script;
 use crate::script::record::Terms;
+use crate::script::{LOCKS, Script};
 
-pub(crate) static ENTER: Script = Script::new(include_str!("lua/enter.lua"));
-pub(crate) static LEAVE: Script = Script::new(include_str!("lua/leave.lua"));
-pub(crate) static RENEW: Script = Script::new(include_str!("lua/renew.lua"));
-pub(crate) static TURN: Script = Script::new(include_str!("lua/turn.lua"));
-pub(crate) static TAKE_UP: Script = Script::new(include_str!("lua/take_up.lua"));
-pub(crate) static EVICT: Script = Script::new(include_str!("lua/evict.lua"));
-pub(crate) static READ: Script = Script::new(include_str!("lua/read.lua"));
+pub(crate) static ENTER: Script = Script::new(&LOCKS, "enter");
+pub(crate) static LEAVE: Script = Script::new(&LOCKS, "leave");
+pub(crate) static RENEW: Script = Script::new(&LOCKS, "renew");
+pub(crate) static TURN: Script = Script::new(&LOCKS, "turn");
+pub(crate) static TAKE_UP: Script = Script::new(&LOCKS, "take_up");
+pub(crate) static EVICT: Script = Script::new(&LOCKS, "evict");
+pub(crate) static READ: Script = Script::new(&LOCKS, "read");
 
 /// How long a process is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
 pub(crate) const LIVE: Duration = Duration::from_millis(1_900);
@@ -61,7 +61,7 @@ impl Setting {
         millis(self.retention)
     }
 
-    /// Returns who sends a request, see `SENDER` in lua/layout.lua.
+    /// Returns who sends a request, see `SENDER` in lua/lock.lua.
     fn sender(&self, id: ClaimId) -> [u8; 26] {
         let mut sender = [u8::from(self.cluster); 26];
         sender[..8].copy_from_slice(&(self.retention() as f64).to_be_bytes());
@@ -70,7 +70,7 @@ impl Setting {
         sender
     }
 
-    /// Adds the request of a claim, see `REQUEST` in lua/layout.lua.
+    /// Adds the request of a claim, see `REQUEST` in lua/lock.lua.
     pub(crate) fn request(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool) {
         let mut head = [u8::from(joins) + 2 * u8::from(claim.unfair); 35];
         head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
@@ -83,14 +83,14 @@ impl Setting {
         Terms::of(claim, &self.process)
     }
 
-    /// See lua/enter.lua.
+    /// See `enter` in lua/queue.lua.
     pub(crate) fn enter(&self, key: &[u8], claim: &Claim, ttl: Duration) -> Cmd {
         ENTER.command(&[key], |command| {
             self.request(command, claim, ttl, claim.waits);
         })
     }
 
-    /// See lua/leave.lua.
+    /// See `leave` in lua/queue.lua.
     pub(crate) fn leave(&self, key: &[u8], id: ClaimId, tombstone: bool) -> Cmd {
         LEAVE.command(&[key], |command| self.leaves(command, id, tombstone))
     }
@@ -98,15 +98,6 @@ impl Setting {
     /// Adds a claim that leaves.
     pub(crate) fn leaves(&self, command: &mut Cmd, id: ClaimId, tombstone: bool) {
         command.arg(&self.sender(id)).arg(flag(tombstone));
-    }
-
-    /// Ends a grant in the form that needs no more than that, see lua/layout.lua. Answered 0 where it has that form no more.
-    pub(crate) fn end(key: &[u8], id: ClaimId) -> Cmd {
-        let mut field = [b'l'; 17];
-        field[1..].copy_from_slice(&id.as_u128().to_be_bytes());
-        let mut command = Cmd::with_capacity(3, 96);
-        command.arg("HDEL").arg(key).arg(&field);
-        command
     }
 
     /// Reads a claim's record.
@@ -118,7 +109,7 @@ impl Setting {
         command
     }
 
-    /// See lua/renew.lua.
+    /// See `renew` in lua/queue.lua.
     pub(crate) fn renew(&self, locks: &[Kept]) -> Cmd {
         self.renew_for(self.process.as_bytes(), locks)
     }
@@ -141,7 +132,7 @@ impl Setting {
         })
     }
 
-    /// See lua/turn.lua.
+    /// See `turn` in lua/queue.lua.
     pub(crate) fn turn(&self, key: &[u8], id: ClaimId, number: u32, to: TurnTo) -> Cmd {
         TURN.command(&[key], |command| {
             command.arg(&self.sender(id)).arg(number);
@@ -152,7 +143,7 @@ impl Setting {
         })
     }
 
-    /// See lua/take_up.lua.
+    /// See `take_up` in lua/queue.lua.
     pub(crate) fn take_up(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
         TAKE_UP.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
@@ -162,7 +153,7 @@ impl Setting {
         })
     }
 
-    /// See lua/evict.lua.
+    /// See `evict` in lua/queue.lua.
     pub(crate) fn evict(&self, key: &[u8], token: Token, now: bool, by: &str, cursor: u64) -> Cmd {
         EVICT.command(&[key], |command| {
             command.arg(token.get()).arg(flag(now)).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);

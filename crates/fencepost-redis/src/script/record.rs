@@ -1,4 +1,4 @@
-//! The fields of a lock's hash, as lua/layout.lua lays them out.
+//! The fields of a lock's hash, as lua/lock.lua lays them out.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl Field {
         let (deadline, token, since) = (reader.number()?, reader.number()?, reader.number()?);
         let (lease, number) = (reader.number()?, reader.number()?);
         let mode = match (reader.byte()?, reader.u32()?, reader.u32()?) {
-            // A marked one still reads: see lua/layout.lua.
+            // A marked one still reads: see lua/lock.lua.
             (1, _, of) if of % 2 == 1 => Mode::Shared,
             (1, _, _) => Mode::Exclusive,
             (2, _, _) => Mode::Shared,
@@ -91,7 +91,7 @@ impl Field {
         Some(Field { state, deadline, lease, number, token, since, mode, detached, process, record })
     }
 
-    /// As a node of a quorum writes down who was refused: see lua/layout.lua.
+    /// As a node of a quorum writes down who was refused: see lua/lock.lua.
     fn refused(entry: &[u8]) -> Option<Field> {
         let (since, fixed) = (entry.get(..8)?, entry.get(24..)?);
         Field::read(&[&[1][..], &[0; 16], since, &[0; 16], fixed].concat())
@@ -114,7 +114,7 @@ impl Field {
         let token = self.holds().then(|| Token::new(self.token));
         let mut claim = ClaimRecord::shown(&self.record).into_info(self.mode, token, now, self.since);
         claim.from_arrival = false;
-        // A deadline that is further away than the lease is long comes from an earlier clock: see lua/change.lua.
+        // A deadline that is further away than the lease is long comes from an earlier clock: see `unpack_claim` in lua/lock.lua.
         let left = self.deadline.saturating_sub(now).min(self.lease);
         claim.expires_in = self.holds().then(|| Duration::from_micros(left));
         claim.evicted = self.state == 4;
@@ -129,16 +129,9 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
     let mut last_token = None;
     let mut records = Vec::new();
     let mut alive = HashSet::new();
-    let is_there = |id: &[u8]| fields.iter().any(|(field, _)| field.strip_prefix(b"l") == Some(id));
     for (field, value) in fields {
         match field.first() {
-            Some(b's') => {
-                let lone;
-                (last_token, lone) = summary(value)?;
-                // It may have ended: see lua/layout.lua.
-                let ended = value[0] == 3 && !value.get(50..66).is_some_and(is_there);
-                records.extend(lone.filter(|_| !ended));
-            }
+            Some(b's') => last_token = summary(value)?,
             Some(b'c') => records.extend(Field::read(value)),
             Some(b'p') if Reader(value).number().is_some_and(|until| until > now) => {
                 _ = alive.insert(&field[1..])
@@ -180,26 +173,11 @@ pub(crate) fn refused(entries: &[Value], now: u64) -> Vec<ClaimInfo> {
     entries.iter().filter_map(read).collect()
 }
 
-/// The last token, and the holder of a lock that was idle before: in a summary's first form after the version, three counts, the
-/// permits and two times; in the short one after the version and a time, with who asked behind it.
-fn summary(bytes: &[u8]) -> Option<(Option<Token>, Option<Field>)> {
+/// The last token: in a summary after the form, three counts, the permits and two times. `None`: it has another form.
+fn summary(bytes: &[u8]) -> Option<Option<Token>> {
     let mut reader = Reader(bytes);
-    let short = match reader.byte()? {
-        1 => false,
-        2 | 3 => true,
-        _ => return None,
-    };
-    if !short {
-        reader.bytes(1 + 4 + 4 + 2 * 8)?;
-    }
-    let (at, last) = (reader.number()?, reader.number()?);
-    let mut lone = || {
-        // Behind the key's expiry and the next number: a byte, the lease, the claim's name.
-        let (_, lease) = (reader.bytes(2 * 8 + 1)?, reader.number()?);
-        reader.bytes(26)?;
-        let moving = [at + lease, last, last.min(at), lease, 0].map(|number| (number as f64).to_be_bytes());
-        Field::read(&[&[3], moving.as_flattened(), reader.0].concat())
-    };
-    let lone = if short { lone() } else { None };
-    Some((Some(last).filter(|last| *last > 0).map(Token::new), lone))
+    (reader.byte()? == 1).then_some(())?;
+    reader.bytes(1 + 4 + 4 + 3 * 8)?;
+    let last = reader.number()?;
+    Some(Some(last).filter(|last| *last > 0).map(Token::new))
 }

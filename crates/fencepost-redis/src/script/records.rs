@@ -14,12 +14,12 @@ use redis::{Cmd, Value};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::redis_error;
-use crate::script::Script;
 use crate::script::answer::{Entered, nonsense, stays_out};
 use crate::script::queue::millis;
+use crate::script::{LOCKS, Script};
 
-static READ_RECORD: Script = Script::new(include_str!("lua/read_record.lua"));
-static WRITE_RECORD: Script = Script::new(include_str!("lua/write_record.lua"));
+static READ_RECORD: Script = Script::new(&LOCKS, "read_record");
+static WRITE_RECORD: Script = Script::new(&LOCKS, "write_record");
 
 /// Redis keeps no time beyond the year 285,000.
 const LONGEST: u64 = 1 << 52;
@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 52;
 /// How many records this process has written.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
-/// How much longer than the longest lease a node of a quorum keeps a record: see lua/beside.lua.
+/// How much longer than the longest lease a node of a quorum keeps a record: see lua/records.lua.
 const BEYOND: Duration = Duration::from_secs(10);
 
 /// The records of one client.
@@ -46,7 +46,7 @@ impl RedisRecords {
         (key, slot)
     }
 
-    /// Adds what lua/beside.lua needs.
+    /// Adds what lua/records.lua needs.
     fn place(&self, command: &mut Cmd) {
         match self.node {
             Some(longest) => command.arg(millis(longest)),

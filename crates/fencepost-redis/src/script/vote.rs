@@ -1,4 +1,4 @@
-//! The scripts of a node of a quorum, and what they are given.
+//! The requests to a node of a quorum, and what they are given.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use fencepost_core::{Claim, ClaimId, Token, Vote};
 use redis::Cmd;
 
-use crate::script::Script;
 use crate::script::queue::{LEAVE, Setting, flag, millis};
+use crate::script::{LOCKS, Script};
 
-pub(crate) static VOTE: Script = Script::new(include_str!("lua/vote.lua"));
-pub(crate) static RAISE: Script = Script::new(include_str!("lua/raise.lua"));
-pub(crate) static VOUCH: Script = Script::new(include_str!("lua/vouch.lua"));
-pub(crate) static REFUSED: Script = Script::new(include_str!("lua/refused.lua"));
+pub(crate) static VOTE: Script = Script::new(&LOCKS, "vote");
+pub(crate) static RAISE: Script = Script::new(&LOCKS, "raise");
+pub(crate) static VOUCH: Script = Script::new(&LOCKS, "vouch");
+pub(crate) static REFUSED: Script = Script::new(&LOCKS, "refused");
 
 impl Setting {
     /// See [`marker`].
@@ -25,7 +25,7 @@ impl Setting {
         [b"redlock:", key].concat()
     }
 
-    /// See lua/vote.lua. `run`: the run of the server with the longest lease, if that is known for sure.
+    /// See `vote` in lua/quorum.lua. `run`: the run of the server with the longest lease, if that is known for sure.
     pub(crate) fn vote(
         &self,
         key: &[u8],
@@ -45,7 +45,7 @@ impl Setting {
         })
     }
 
-    /// See lua/leave.lua. `refused`: the node may have written it down as such.
+    /// See `leave` in lua/queue.lua. `refused`: the node may have written it down as such.
     pub(crate) fn take_back(
         &self,
         key: &[u8],
@@ -73,14 +73,14 @@ impl Setting {
         })
     }
 
-    /// See lua/refused.lua.
+    /// See `refused` in lua/quorum.lua.
     pub(crate) fn read_refused(&self, keys: &[Vec<u8>]) -> Cmd {
         REFUSED.command(keys, |command| {
             command.arg(&self.inbox);
         })
     }
 
-    /// See lua/raise.lua.
+    /// See `raise` in lua/quorum.lua.
     pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token, again: bool) -> Cmd {
         RAISE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
@@ -88,7 +88,7 @@ impl Setting {
         })
     }
 
-    /// See lua/vouch.lua.
+    /// See `vouch` in lua/quorum.lua.
     pub(crate) fn vouch(&self) -> Cmd {
         VOUCH.command(&[self.marker()], |command| {
             command.arg(millis(self.max_ttl));

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::conn::connect::{Events, Inbox};
 use crate::deployment::Deployment;
-use crate::script::Script;
+use crate::script::{Script, Text};
 
 /// How long a test waits for what must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -133,8 +133,10 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Adds to a number, and tells a channel.
-pub(crate) static ADD: Script = Script::new(
-    "local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[1]) redis.call('PUBLISH', ARGV[2], n) return n",
+pub(crate) static ADD: Script = Script::new(&TEXT, "add");
+
+static TEXT: Text = Text::new(
+    "local n = redis.call('HINCRBY', KEYS[1], 'n', ARGV[2]) redis.call('PUBLISH', ARGV[3], n) return n",
 );
 
 pub(crate) fn add(deployment: &Deployment, key: &str, by: i64) -> Call {

@@ -15,10 +15,10 @@ fn entered(connection: &mut redis::Connection) -> Option<Vec<Vec<u8>>> {
         let words: Vec<Vec<u8>> = from_redis_value(entry.get(3)?.clone()).ok()?;
         Some(words)
     });
-    // Its one key and one argument, which says who it is.
+    // Its one key, the name of the request, and one argument, which says who it is.
     commands.into_iter().find(|words| {
-        let enters = words[0].eq_ignore_ascii_case(b"EVALSHA") && words.len() == 5;
-        enters && words[4].windows(4).any(|part| part == b"late")
+        let enters = words[0].eq_ignore_ascii_case(b"EVALSHA") && words.len() == 6;
+        enters && words[5].windows(4).any(|part| part == b"late")
     })
 }
 

@@ -1,4 +1,4 @@
-//! Reads a lock's hash and messages. Of these tests only this file knows the layout of lua/layout.lua.
+//! Reads a lock's hash and messages. Of these tests only this file knows the layout of lua/lock.lua.
 
 use std::collections::BTreeMap;
 
@@ -50,13 +50,12 @@ pub(super) struct Seen {
     pub(super) last: u64,
     /// When the key goes, in ms.
     pub(super) expires: u64,
-    /// The holder that may end its grant without a script.
-    pub(super) lone: Option<Id>,
+    /// The exclusive holder that the summary names.
+    pub(super) owner: Option<Id>,
     /// A scan for the dead is under way.
     pub(super) scanned: bool,
-    /// At a node of a quorum: the run of the server in which a vote was granted last, and whether anybody was refused.
+    /// At a node of a quorum: the run of the server in which a vote was granted last.
     pub(super) run: Option<String>,
-    pub(super) refusals: bool,
 }
 
 impl Seen {
@@ -67,28 +66,20 @@ impl Seen {
         }
         let left = u64::try_from(left).map_err(|_| format!("the key's time to live is {left}"))?;
         let mut seen = Seen { present: true, expires: now / 1_000 + left, ..Seen::default() };
-        let mut short = false;
         let (mut summary, mut places, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
         let (mut stones, mut numbers) = (BTreeMap::new(), None);
-        let ends: Vec<Id> = fields.iter().filter_map(|(field, _)| id(field.strip_prefix(b"l")?)).collect();
-        let line = fields.iter().filter(|(field, _)| !matches!(field[0], b'e' | b'r' | b'l')).count();
+        let mut owner = None;
         for (field, value) in fields {
             let (kind, name) = field.split_first().ok_or("a field has no name")?;
             let mut bytes = Bytes(value);
             let read = match kind {
-                b's' if matches!(value[0], 2 | 3) => lone(value).and_then(|claim| {
-                    // A grant that ends without a script lasts as long as its field.
-                    short = value[0] == 3;
-                    let claim = claim.filter(|(id, _)| !short || ends == [*id]);
-                    (!short || claim.is_some() != ends.is_empty()).then_some(())?;
-                    seen.claims.extend(claim);
-                    bytes.take::<9>();
-                    summary = Some(Summary::idle(bytes.number()?, bytes.number()?, &seen.claims));
-                    (line == 1).then_some(())
-                }),
-                b's' => Summary::read(&mut bytes).map(|read| {
+                b's' => Summary::read(&mut bytes).and_then(|read| {
+                    if read.exclusive > 0 {
+                        owner = Some((id(&bytes.take::<16>()?)?, text(&bytes.take::<16>()?)));
+                    }
                     summary = Some(read);
                     seen.scanned = !bytes.0.is_empty();
+                    Some(())
                 }),
                 b'c' => {
                     id(name).zip(record(&mut bytes)).map(|(id, record)| _ = seen.claims.insert(id, record))
@@ -102,11 +93,6 @@ impl Seen {
                     seen.run = Some(text(value));
                     Some(())
                 }
-                b'r' => {
-                    seen.refusals = true;
-                    Some(())
-                }
-                b'l' => value.is_empty().then_some(()),
                 b't' if name.is_empty() => {
                     numbers = bytes.number().zip(bytes.number()).zip(bytes.number());
                     numbers.map(drop)
@@ -125,10 +111,12 @@ impl Seen {
             read.ok_or_else(|| format!("the field {field:?} cannot be read: {value:?}"))?;
         }
         let summary = summary.ok_or("there is no summary")?;
-        if !ends.is_empty() && (!short || seen.refusals) {
-            return Err(format!("{ends:x?} could end without a script"));
+        let mut holders = seen.claims.iter().filter(|(_, at)| at.holds() && at.mode == Mode::Exclusive);
+        let holder = holders.next().map(|(id, at)| (*id, at.process.clone()));
+        if owner != holder {
+            return Err(format!("the summary names {owner:x?}, and {holder:x?} holds"));
         }
-        seen.lone = ends.first().copied();
+        seen.owner = owner.map(|(id, _)| id);
         seen.last = summary.last;
         let scanned = seen.scan();
         let found = summary.clone().loose(&scanned);
@@ -238,23 +226,6 @@ impl Summary {
         })
     }
 
-    /// Of a lock that is idle, or was before its only claim.
-    fn idle(last: u64, expires: u64, claims: &BTreeMap<Id, Record>) -> Summary {
-        Summary {
-            exclusive: claims.len() as u32,
-            shared: 0,
-            permits: 0,
-            permit_holders: 0,
-            waiting: 0,
-            tombstones: 0,
-            least: claims.values().map(|at| at.deadline).min().unwrap_or(0),
-            last,
-            expires,
-            first: 0,
-            next: 0,
-        }
-    }
-
     /// With what it may bound instead of tell: as scanned if it does.
     fn loose(mut self, scanned: &Summary) -> Summary {
         self.expires = 0;
@@ -331,20 +302,6 @@ impl Bytes<'_> {
     fn number(&mut self) -> Option<u64> {
         self.take().map(|bytes| f64::from_be_bytes(bytes) as u64)
     }
-}
-
-/// The claim behind a short summary, if there is one.
-fn lone(summary: &[u8]) -> Option<Option<(Id, Record)>> {
-    if summary.len() == 33 {
-        return Some(None);
-    }
-    let mut bytes = Bytes(&summary[1..]);
-    let (at, token) = (bytes.number()?, bytes.number()?);
-    let (_expires, _next, _how) = (bytes.number()?, bytes.number()?, bytes.byte()?);
-    let length = bytes.number()?;
-    let moving = [at + length, token, token.min(at), length, 0].map(|number| (number as f64).to_be_bytes());
-    let whole = [&[3], moving.as_flattened(), summary.get(68..)?].concat();
-    Some(Some((id(summary.get(50..66)?)?, record(&mut Bytes(&whole))?)))
 }
 
 fn record(bytes: &mut Bytes<'_>) -> Option<Record> {

@@ -1,4 +1,4 @@
-//! Models the effect of a call on a lock: by `queue::admit`, time and the rules at the head of lua/layout.lua.
+//! Models the effect of a call on a lock: by `queue::admit`, time and the rules at the head of lua/lock.lua.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -83,8 +83,6 @@ pub(super) enum Answer {
     Entered(Entered),
     /// The entry that was removed.
     Left(Option<Removed>),
-    /// A grant of which it is not said whether its time was over.
-    LeftUntimed,
     Kept(Vec<Standing>),
     Taken(Option<u64>),
     Tended,
@@ -240,9 +238,12 @@ impl<'a> Model<'a> {
     fn act(&mut self, act: &Act, answer: &Answer, before: &Seen, after: &Seen) -> Result<(), String> {
         let want = match act {
             Act::Enter { who, ttl } => {
-                // A holder that may no longer end without a script is told so, unless it asked itself.
-                let changed = before.lone.filter(|id| *id != who.id && after.lone != Some(*id));
-                if let Some((id, at)) = changed.and_then(|id| after.claims.get_key_value(&id)) {
+                // The holder is told when a queue forms.
+                let forms = before.claims.get(&who.id).is_none_or(|at| at.state != State::Waits)
+                    && after.waiters().map(|(id, _)| id).eq([who.id]);
+                if let Some((id, at)) =
+                    after.owner.filter(|_| forms).and_then(|id| after.claims.get_key_value(&id))
+                {
                     self.told.push((at.process.clone(), Told::AskedFor(*id)));
                 }
                 return self.enter(who, *ttl, answer, after);
@@ -257,11 +258,6 @@ impl<'a> Model<'a> {
             }
             Act::Freed => Answer::Tended,
             Act::Raise { id, to, again } => Answer::Raised(self.raise(*id, *to, *again, (before, after))?),
-            Act::Leave { id, tombstone: false, .. } if *answer == Answer::LeftUntimed => {
-                self.leave(*id, false);
-                let alone = before.claims.len() == 1 && before.claims.get(id).is_some_and(Record::holds);
-                return if alone { Ok(()) } else { Err("more than its grant was there".into()) };
-            }
             Act::Leave { id, tombstone, .. } => {
                 let what = self.leave(*id, *tombstone);
                 if what.is_some() || *tombstone || self.ended {

@@ -12,8 +12,7 @@ use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
-use crate::script::queue::{ENTER, EVICT, Kept, LEAVE, RENEW, Setting, TAKE_UP};
-use crate::script::vote::{RAISE, REFUSED, VOTE};
+use crate::script::queue::{ENTER, Kept, Setting};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -70,14 +69,11 @@ impl Stage {
         };
         let (mut connection, inbox) = (connect(), connect());
         let mut instead = HashMap::new();
-        let line = [&ENTER, &LEAVE, &RENEW, &TAKE_UP, &EVICT];
-        for script in line.into_iter().chain([&VOTE, &RAISE, &REFUSED]) {
-            let load = script.load();
-            let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
-            let source = [bug.as_bytes(), source].concat();
-            let sha = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection);
-            instead.insert(script.sha().as_bytes().to_vec(), sha.expect("the script is taken"));
-        }
+        let load = ENTER.load();
+        let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
+        let source = [bug.as_bytes(), source].concat();
+        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection);
+        instead.insert(ENTER.sha().as_bytes().to_vec(), sha.expect("the script is taken"));
         let settings = (0..PROCESSES).map(|number| Setting {
             prefix: "fencepost:".into(),
             process: process(number),
@@ -226,21 +222,6 @@ impl Stage {
 
     /// Calls a script.
     pub(super) fn call(&mut self, acts: &[(usize, Act)], sender: usize) -> Result<After, String> {
-        // As the client does where it may: without a script, and with one where that was not enough.
-        let short = match acts {
-            [(lock, Act::TakeBack { who, tombstone: false, refused: false, .. })] => Some((*lock, who.id)),
-            [(lock, Act::Leave { id, tombstone: false, .. })] => Some((*lock, *id)),
-            _ => None,
-        };
-        if let Some((lock, id)) = short.filter(|(_, id)| id & 1 == 1) {
-            let key = self.settings[sender].key(name(lock).as_str());
-            let (value, seen) = self.run(&Setting::end(&key, ClaimId::from_u128(id)))?;
-            if value == Value::Int(1) {
-                let answers = vec![Answer::LeftUntimed];
-                return Ok(After { answers, more: false, full: false, seen, told: self.told()? });
-            }
-            self.told()?;
-        }
         let command =
             self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime));
         let (mut value, mut seen) = self.run(&command)?;

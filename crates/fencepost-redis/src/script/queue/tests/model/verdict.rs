@@ -14,7 +14,7 @@ pub(in super::super) fn judge(
     let mut model = Model::of(before, world);
     model.act(act, answer, before, after)?;
     // Where there is nothing to do the dead may stay as they are.
-    let line = Seen { run: after.run.clone(), refusals: after.refusals, ..before.clone() };
+    let line = Seen { run: after.run.clone(), ..before.clone() };
     model.idle = line == *after;
     model.claims(after)?;
     model.line(after)?;

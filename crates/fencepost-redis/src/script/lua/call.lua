@@ -1,0 +1,2 @@
+
+return requests[ARGV[1]]()
