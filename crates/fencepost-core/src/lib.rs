@@ -54,7 +54,6 @@ pub use backend::capabilities::{Capabilities, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::degraded::Degraded;
-pub use backend::kept_runs::KeptRuns;
 pub use backend::local_queue::LocalQueue;
 pub use backend::ordered_queue::OrderedQueue;
 pub use backend::record::{ClaimRecord, LaterFormat};

@@ -1,4 +1,4 @@
-//! Runs that a layer keeps beside the grants, in a store that fails.
+//! Runs that core keeps beside the grants, in a store that fails.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Found, How,
-    Info, KeptRuns, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
-    RecordStore, Reply, Request, Result, RunEnd, Runs, Session, StoredRecord, Token,
+    Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply,
+    Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
 };
 use tokio::sync::Notify;
 
@@ -102,16 +102,17 @@ impl RecordStore for Store {
 }
 
 fn stage() -> (Client, Arc<Bare>, Arc<Store>) {
-    let bare = Arc::new(Bare { memory: Memory::new(), forgets: Arc::default() });
-    let store = Arc::new(Store::default());
-    let layer = KeptRuns::new(Arc::<Bare>::clone(&bare), Arc::<Store>::clone(&store));
-    let client = Client::builder().history(DAY).open(|_| Ok(Arc::new(layer))).unwrap();
+    let store = Arc::<Store>::default();
+    let bare = Arc::new(Bare { memory: Memory::new(), store: Arc::clone(&store), forgets: Arc::default() });
+    let engine = Arc::<Bare>::clone(&bare);
+    let client = Client::builder().history(DAY).open(|_| Ok(engine)).unwrap();
     (client, bare, store)
 }
 
-/// The memory engine without its own runs.
+/// The memory engine with another store.
 struct Bare {
     memory: Arc<Memory>,
+    store: Arc<Store>,
     /// Grants end before their release, and nobody is told.
     forgets: Arc<AtomicBool>,
 }
@@ -168,11 +169,7 @@ impl Backend for Bare {
 
 impl Operator for Bare {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        Reply::coming(async move {
-            let mut info = self.memory.operator().inspect(name).await?;
-            info.runs = None;
-            Ok(info)
-        })
+        self.memory.operator().inspect(name)
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
@@ -181,6 +178,10 @@ impl Operator for Bare {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.memory.operator().evict(name, token, how)
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<Store>::clone(&self.store))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, LocalQueue,
-    Name, Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, Listing, LocalQueue, Name,
+    Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 use tokio::sync::mpsc;
 
@@ -44,13 +44,14 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let client = EtcdClient::open(config, runtime.clone(), sender).await?;
         runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
         let records = Arc::new(EtcdRecords::new(Arc::clone(&client)));
-        let backend = Arc::new(EtcdBackend { client, queue: LocalQueue::new(MAX_QUEUED, &engine) });
-        Ok(Arc::new(KeptRuns::new(backend, records)) as Arc<dyn Backend>)
+        let queue = LocalQueue::new(MAX_QUEUED, &engine);
+        Ok(Arc::new(EtcdBackend { client, records, queue }) as Arc<dyn Backend>)
     })
 }
 
 struct EtcdBackend {
     client: Arc<EtcdClient>,
+    records: Arc<EtcdRecords>,
     queue: LocalQueue,
 }
 
@@ -95,6 +96,10 @@ impl Operator for EtcdBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<EtcdRecords>::clone(&self.records))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

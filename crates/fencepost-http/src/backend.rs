@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing,
-    LocalQueue, Name, NoHistory, Operator, Page, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, Listing, LocalQueue,
+    Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
 };
 use serde_json::Value;
 
@@ -46,10 +46,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let strange = || strange_answer(connections.url(), answer.status).without_effect();
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
         let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
-        let records = Arc::new(HttpRecords { client: Arc::clone(&client) });
         let queue = LocalQueue::new(MAX_QUEUED, &queues);
-        let backend = Arc::new(HttpBackend { client, capabilities, engine, queue });
-        Ok(Arc::new(KeptRuns::new(backend, records)) as Arc<dyn Backend>)
+        Ok(Arc::new(HttpBackend { client, capabilities, engine, queue }) as Arc<dyn Backend>)
     })
 }
 
@@ -124,6 +122,10 @@ impl Operator for HttpBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(operator::evict(&self.client, name, token, how))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(HttpRecords { client: Arc::clone(&self.client) }))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Name, RecordStore, Runtime, Token, Want};
+use fencepost_core::{Name, Runtime, Token, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
-use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
+use fencepost_sql::{Answer, Failure, ServerUrl, TableOfRecords, records_beside};
 
 use crate::config::Config;
 use crate::conn::connect::{Connector, Found};
@@ -30,7 +30,7 @@ pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlCl
 }
 
 /// Returns the records beside named locks.
-pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RecordStore>, Failure> {
+pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<TableOfRecords>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one.
     config.server.pinned = false;
     let connector = Arc::new(Connector::new(config, runtime.clone())?);

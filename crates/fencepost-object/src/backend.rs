@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, How, Info, KeptRuns, Listing,
-    LocalQueue, Name, Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Error, Eviction, How, Info, Listing, LocalQueue, Name,
+    Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::ObjectClient;
@@ -58,12 +58,12 @@ pub(crate) async fn open_store(
     checked.await.map_err(Error::without_effect)?;
     let queue = LocalQueue::new(MAX_LOOKING, &format!("object {place}"));
     let records = Arc::new(ObjectRecords::new(&client));
-    let backend = Arc::new(ObjectBackend { client, queue, plain });
-    Ok(Arc::new(KeptRuns::new(backend, records)))
+    Ok(Arc::new(ObjectBackend { client, records, queue, plain }))
 }
 
 struct ObjectBackend {
     client: Arc<ObjectClient>,
+    records: Arc<ObjectRecords>,
     queue: LocalQueue,
     plain: bool,
 }
@@ -118,6 +118,10 @@ impl Operator for ObjectBackend {
         Reply::coming(
             self.client.store.run(async move { operator::evict(&client, &name, token, &how).await }),
         )
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<ObjectRecords>::clone(&self.records))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, RecordStore, Runtime, Want};
+use fencepost_core::{Claim, Runtime, Want};
 use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Server};
-use fencepost_sql::{Answer, Failure, ServerUrl, records_beside};
+use fencepost_sql::{Answer, Failure, ServerUrl, TableOfRecords, records_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::Config;
@@ -42,7 +42,7 @@ pub(crate) async fn open(
 }
 
 /// Returns the records beside advisory locks.
-pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<dyn RecordStore>, Failure> {
+pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<TableOfRecords>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one. Nobody listens.
     config.server.pinned = false;
     let (ignored, _) = mpsc::unbounded_channel();

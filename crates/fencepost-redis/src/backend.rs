@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
-    Page, Reply, Report, Result, Runtime, Token, Tokens,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, Listing, Name, Operator, Page,
+    RecordStore, Reply, Report, Result, Runtime, Token, Tokens,
 };
 
 use crate::client::RedisClient;
@@ -35,8 +35,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     match Config::parse(&address) {
         Ok(config) => Reply::coming(async move {
             let client = connect(config, runtime, None).await?;
-            let records = Arc::new(RedisRecords { client: Arc::clone(&client), node: None });
-            Ok(Arc::new(KeptRuns::new(Arc::new(RedisBackend { client }), records)) as Arc<dyn Backend>)
+            Ok(Arc::new(RedisBackend { client }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
@@ -136,6 +135,10 @@ impl Operator for RedisBackend {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         Reply::coming(permits::set(&self.client, name, limit))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(RedisRecords { client: Arc::clone(&self.client), node: None }))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

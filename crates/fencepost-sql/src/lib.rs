@@ -38,7 +38,7 @@ pub use failure::{Failure, named};
 pub use listing::{in_order, page_of};
 pub use names::{Names, TableName};
 pub use pool::{Kept, Lent};
-pub use records::records_beside;
+pub use records::{TableOfRecords, records_beside};
 pub use table::{LeaseTable, TableOptions};
 pub use url::{Credentials, ServerUrl, UrlRules, dial};
 pub use url_mode::UrlMode;

@@ -27,7 +27,7 @@ pub(crate) trait RecordStatements: Send + Sync + 'static {
 }
 
 /// The records of one client.
-pub(crate) struct TableOfRecords {
+pub struct TableOfRecords {
     statements: Arc<dyn RecordStatements>,
     texts: Texts,
     engine: &'static str,
@@ -194,6 +194,13 @@ impl TableOfRecords {
     }
 }
 
+impl TableOfRecords {
+    /// Closes what only records use.
+    pub(crate) fn close(&self) {
+        self.statements.close();
+    }
+}
+
 impl RecordStore for TableOfRecords {
     fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         Reply::coming(self.read_row(kind, name))
@@ -212,10 +219,6 @@ impl RecordStore for TableOfRecords {
     fn sweep(&self) -> Reply<'_, Result<Option<Duration>>> {
         Reply::coming(self.delete_expired())
     }
-
-    fn close(&self) {
-        self.statements.close();
-    }
 }
 
 /// Makes the records of locks that connections hold: statements about records have a connection of their own, which is opened when it is
@@ -225,7 +228,7 @@ pub fn records_beside<C: Connect>(
     dialect: &Dialect,
     table: &str,
     engine: &'static str,
-) -> Arc<dyn RecordStore> {
+) -> Arc<TableOfRecords> {
     let statements = Arc::new(Connections::new(connector, 1));
     // No name and no prefix has a line break.
     let prefix = match &*connector.url().prefix {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, How, Info, Listing, Name, Operator,
+    Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::records::SqliteRecords;
@@ -45,7 +45,7 @@ async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
                 let client = Arc::new(client);
                 let session = Arc::new(SqliteSession::new(Arc::clone(&client)));
                 let records = Arc::new(SqliteRecords::new(Arc::clone(&client)));
-                return Ok(Arc::new(KeptRuns::new(Arc::new(SqliteBackend { client, session }), records)));
+                return Ok(Arc::new(SqliteBackend { client, session, records }));
             }
             Err(Failure::Busy | Failure::OtherFiles(_)) if clock.now() < until => {
                 backoff.sleep(clock).await;
@@ -58,6 +58,7 @@ async fn connect(config: Config, runtime: Runtime) -> Result<Arc<dyn Backend>> {
 struct SqliteBackend {
     client: Arc<Client>,
     session: Arc<SqliteSession>,
+    records: Arc<SqliteRecords>,
 }
 
 impl SqliteBackend {
@@ -110,6 +111,10 @@ impl Operator for SqliteBackend {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::set(&self.client, name, limit))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<SqliteRecords>::clone(&self.records))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, Name, Operator,
-    Page, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Capabilities, Claim, Entry, Eviction, How, Info, Listing, Name, Operator, Page,
+    RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::claim::records::ZooRecords;
@@ -30,8 +30,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
             runner::start()?;
             let client = Client::start(config, runtime)?;
             client.session().await?;
-            let records = Arc::new(ZooRecords(Arc::clone(&client)));
-            Ok(Arc::new(KeptRuns::new(Arc::new(ZooBackend { client }), records)) as Arc<dyn Backend>)
+            Ok(Arc::new(ZooBackend { client }) as Arc<dyn Backend>)
         }),
         Err(error) => Reply::ready(Err(error)),
     }
@@ -86,6 +85,10 @@ impl Operator for ZooBackend {
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(evict(&self.client, name, token, how))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::new(ZooRecords(Arc::clone(&self.client))))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -23,7 +23,7 @@ impl Single<'_> {
             let early = (self.wait.unwrap_or_default() / 10).min(Duration::from_millis(100));
             self.client.runtime.clock().sleep_until(deadline.less(early)).await;
             let backend = &self.client.backend;
-            let info = match backend.operator().inspect_claims(self.name).await {
+            let info = match backend.operator().inspect(self.name).await {
                 Ok(info) => info,
                 // The look is for the message alone. Whether the engine answers is another question.
                 Err(error) if error.is_unreachable() => {

@@ -204,22 +204,14 @@ impl Claim {
     }
 
     /// Makes the claim that a layer makes at one of its engines on behalf of this one: it asks for the same, and operators see the same
-    /// of it. Its id, its validity, its vote and its replicas are its own. No two parts of a claim have the same `number`.
+    /// of it. Its id, its validity, its vote and its replicas are its own, and the run is that of this one. No two parts of a claim have the same `number`.
     pub fn part(&self, number: u32) -> Claim {
         let (id, holder) = (self.id.derive(number), Arc::clone(&self.holder));
         let mut part = Claim::new(id, self.want.clone(), self.ttl(), holder, self.runtime.clone());
         (part.waits, part.renewed, part.read_write) = (self.waits, self.renewed, self.read_write);
         part.reason.clone_from(&self.reason);
         (part.max_hold, part.max_wait) = (self.max_hold, self.max_wait);
-        (part.history, part.needs_run) = (self.history, self.needs_run);
         part
-    }
-
-    /// Takes over how the work of `outer` ended, whose [part](Claim::part) this is.
-    pub(crate) fn end_as(&self, outer: &Claim) {
-        if let Some((exit_code, end)) = outer.reported() {
-            self.report(exit_code, end);
-        }
     }
 
     /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.

@@ -75,7 +75,7 @@
 //! | finish a request whose future was dropped | [`Finish`](crate::Finish) |
 //! | repeat and keep the requests of a claim, remove what a dropped future left | [`Entry`] |
 //! | keep small records beside the locks | [`RecordStore`](crate::RecordStore) |
-//! | keep the runs of a resource in such records | [`KeptRuns`](crate::KeptRuns) |
+//! | keep the runs of a resource | nothing: core keeps them in the engine's [records](Operator::records) |
 //! | read the parts and options of a URL | [`BackendUrl`](crate::BackendUrl) |
 //!
 //! # A complete engine
@@ -94,7 +94,6 @@ pub(crate) mod capabilities;
 pub(crate) mod claim;
 pub(crate) mod claim_id;
 pub(crate) mod degraded;
-pub(crate) mod kept_runs;
 pub(crate) mod local_queue;
 pub(crate) mod operator;
 pub(crate) mod ordered_queue;

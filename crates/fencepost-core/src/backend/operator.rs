@@ -15,14 +15,10 @@ const NO_LIMITS: &str = "this engine stores no limits of permits";
 
 /// What operators ask of an engine. Each method is optional: core calls none that the [capabilities](crate::Capabilities) exclude.
 pub trait Operator: Send + Sync {
-    /// Returns the claims on a resource, as operators see them. A free resource has none.
+    /// Returns the claims on a resource, as operators see them. A free resource has none. Core adds the runs, if the engine keeps
+    /// [records](Operator::records).
     fn inspect<'a>(&'a self, _name: &'a Name) -> Reply<'a, Result<Info>> {
         not_for_operators()
-    }
-
-    /// Returns the claims on a resource, for a caller that does not need its runs. A layer that reads them apart leaves them out.
-    fn inspect_claims<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.inspect(name)
     }
 
     /// Lists the resources with claims whose names begin with `prefix`, sorted by name.
@@ -55,7 +51,8 @@ pub trait Operator: Send + Sync {
         Reply::ready(Err(Error::new(ErrorKind::Unsupported, NO_LIMITS)))
     }
 
-    /// Returns the engine's store of small records, for a client with this runtime. `None`: it has none.
+    /// Returns the engine's store of small records, for a client with this runtime, or `None` if the engine has none. No I/O. An engine that
+    /// says it keeps the [history](crate::Capabilities::history) of runs has a store, because core keeps the runs there.
     fn records(&self, _runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
         None
     }

@@ -93,9 +93,6 @@ pub trait RecordStore: Send + Sync + 'static {
     fn sweep(&self) -> Reply<'_, Result<Option<Duration>>> {
         Reply::ready(Ok(None))
     }
-
-    /// Closes what only records use.
-    fn close(&self) {}
 }
 
 /// A record.

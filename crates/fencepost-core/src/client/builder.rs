@@ -321,6 +321,7 @@ impl ClientBuilder {
             policy: (self.degrade.policy != Policy::Closed).then(|| self.degrade.name()),
             announced: self.announced,
             history,
+            warned_of_runs: Arc::default(),
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,
             probing: self.degrade.probing(),

@@ -5,6 +5,7 @@ mod connect;
 pub(crate) mod handle;
 pub(crate) mod list;
 pub(crate) mod registry;
+mod runs;
 pub(crate) mod secret;
 pub(crate) mod shared;
 pub(crate) mod url;
@@ -207,7 +208,7 @@ impl Client {
     pub async fn extend(&self, lease: &DetachedLease, ttl: Duration) -> Result<DetachedLease> {
         self.client.check_ttl(ttl)?;
         let claim = Arc::new(self.leased(lease, ttl, false)?);
-        let mut entry = Arc::clone(&self.client.backend).entry(Arc::clone(&claim), How::Attach);
+        let mut entry = self.client.entry(&claim, How::Attach);
         // The entry is let go as it is: it owns nothing, the lease does.
         match entry.attempt().await.map_err(|error| error.of(lease.name().clone()))? {
             Attempt::Granted(token) => Ok(lease.extended(token, ttl)),

@@ -39,6 +39,8 @@ pub(crate) struct ClientShared {
     pub(crate) announced: Option<Duration>,
     /// How long the engine keeps the runs of all claims. `None`: it keeps none.
     pub(crate) history: Option<Duration>,
+    /// Somebody was told that runs cannot be recorded.
+    pub(crate) warned_of_runs: Arc<AtomicBool>,
     pub(crate) outage: Duration,
     pub(crate) attempt_timeout: Duration,
     /// How long a request may have to wait for a probe of the degrade policy. Zero without one.
@@ -174,14 +176,14 @@ impl ClientShared {
     /// Returns the claims on a resource.
     pub(crate) async fn look(&self, name: &Name) -> Result<Info> {
         self.check_look()?;
-        let info = self.backend.operator().inspect_claims(name).await;
+        let info = self.backend.operator().inspect(name).await;
         info.map_err(|error| error.of(name.clone()).without_effect())
     }
 
     /// Returns the claims on a resource, and its runs at the time of the engine's clock.
     pub(crate) async fn look_with_runs(&self, name: &Name) -> Result<Info> {
         self.check_look()?;
-        let info = self.backend.operator().inspect(name).await;
+        let info = self.inspect_with_runs(name).await;
         let mut info = info.map_err(|error| error.of(name.clone()).without_effect())?;
         if let Some(format) = info.claims.iter().find_map(|claim| claim.later_format) {
             return Err(Error::from(LaterFormat(format)).on(self.engine()).of(name.clone()).without_effect());

@@ -11,8 +11,10 @@ use super::info::{joined, joined_pages, tokens_of_one_claim};
 use super::place::DegradePlace;
 use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary};
+use super::records::DegradeRecords;
 use crate::backend::capabilities::{Capabilities, Tokens};
 use crate::backend::claim::Claim;
+use crate::backend::records::RecordStore;
 use crate::backend::{Backend, Operator, Reply};
 use crate::entry::Entry;
 use crate::entry::place::How;
@@ -210,6 +212,14 @@ impl Operator for DegradeLayer {
             }),
             (None, None) => Reply::ready(Err(self.away())),
         }
+    }
+
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        // With a fallback two engines would have two histories.
+        (!self.engines.has_fallback()).then(|| {
+            let engines = Arc::clone(&self.engines);
+            Arc::new(DegradeRecords { engines, runtime: runtime.clone() }) as Arc<dyn RecordStore>
+        })
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {

@@ -9,6 +9,7 @@ mod part;
 mod place;
 mod policy;
 mod primary;
+mod records;
 mod session;
 
 pub(crate) use engines::Stand;

@@ -36,9 +36,8 @@ impl Part {
         self.token.is_some()
     }
 
-    /// Leaves nothing of it at its engine. `outer`: the claim that it was made for.
-    pub(super) async fn leave(&mut self, how: Leave, outer: &Claim) -> Result<Removed> {
-        self.claim().end_as(outer);
+    /// Leaves nothing of it at its engine.
+    pub(super) async fn leave(&mut self, how: Leave) -> Result<Removed> {
         self.entry.remove(how).await
     }
 }

@@ -245,7 +245,7 @@ impl DegradePlace {
         }
         if let Some(mut part) = self.parts.pop() {
             // Dropped after an error, it is removed in the background.
-            let _ = part.leave(Leave::Withdraw, &self.claim).await;
+            let _ = part.leave(Leave::Withdraw).await;
         }
         self.engines.clock.sleep_until(now + behind + Duration::from_micros(1)).await;
         Ok(false)
@@ -263,8 +263,7 @@ impl DegradePlace {
 
     /// Asks each engine to leave nothing. Returns what each has removed.
     async fn leave_parts(&mut self, how: Leave) -> Vec<Result<Removed>> {
-        let claim = &self.claim;
-        join_all(self.parts.iter_mut().map(|part| part.leave(how, claim))).await
+        join_all(self.parts.iter_mut().map(|part| part.leave(how))).await
     }
 
     async fn depart(&mut self, how: Leave) -> Result<Left> {

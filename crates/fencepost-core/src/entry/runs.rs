@@ -42,10 +42,10 @@ impl EntryRun {
     pub(super) fn new(
         operator: Arc<dyn Operator>,
         claim: Arc<Claim>,
-        store: &Arc<dyn RecordStore>,
+        store: Arc<dyn RecordStore>,
         warned: &Arc<AtomicBool>,
     ) -> EntryRun {
-        let notes = Notes::new(Arc::clone(store), Arc::clone(&claim));
+        let notes = Notes::new(store, Arc::clone(&claim));
         let warned = Arc::clone(warned);
         EntryRun { operator, claim, notes, warned, token: None, begun: false, over: false, closed: false }
     }

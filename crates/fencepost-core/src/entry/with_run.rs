@@ -14,20 +14,16 @@ use crate::error::Result;
 use crate::token::Token;
 
 impl Entry {
-    /// Keeps the claim's [run](crate::Run) in `store`, if the claim [asks for it](crate::Claim::history). Any other claim costs nothing by this.
-    /// `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be recorded.
-    #[must_use]
-    pub fn keeping_runs(
+    /// Keeps the claim's [run](crate::Run) in `store`. `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be
+    /// recorded.
+    pub(crate) fn keeping_runs(
         mut self,
         operator: Arc<dyn Operator>,
-        store: &Arc<dyn RecordStore>,
+        store: Arc<dyn RecordStore>,
         warned: &Arc<AtomicBool>,
     ) -> Entry {
-        let claim = &self.life.claim;
-        if claim.history.is_some() {
-            let run = EntryRun::new(operator, Arc::clone(claim), store, warned);
-            self.run = Some(Box::new(run));
-        }
+        let run = EntryRun::new(operator, Arc::clone(&self.life.claim), store, warned);
+        self.run = Some(Box::new(run));
         self
     }
 

@@ -71,7 +71,7 @@ impl Guard {
 
     /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
     pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
-        let mut entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Attach);
+        let mut entry = client.entry(&claim, How::Attach);
         let Attempt::Granted(token) = entry.attempt().await? else { return Ok(None) };
         telemetry::attached(client.engine(), &claim.want().name, token);
         Ok(Some(Guard::new(Owned::attached(client, claim, entry), token)))

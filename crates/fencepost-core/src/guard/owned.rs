@@ -73,7 +73,7 @@ pub(super) struct Undoing {
 
 impl Owned {
     pub(crate) fn enter(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Enter);
+        let entry = client.entry(&claim, How::Enter);
         Owned::new(client, claim, Some(entry), false)
     }
 
@@ -84,7 +84,7 @@ impl Owned {
 
     /// A detached lease to be released.
     pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
-        let entry = Arc::clone(&client.backend).entry(Arc::clone(&claim), How::Attach);
+        let entry = client.entry(&claim, How::Attach);
         Owned::new(client, claim, Some(entry), true)
     }
 

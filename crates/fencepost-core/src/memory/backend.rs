@@ -37,12 +37,7 @@ impl Backend for Memory {
             claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
         }
         let place = MemoryPlace::new(Arc::clone(&self), Arc::clone(&claim), how == How::Attach);
-        if claim.history.is_none() {
-            return Entry::new(claim, how, place);
-        }
-        let (records, runtime) = (Arc::clone(&self.records), claim.runtime.clone());
-        let store: Arc<dyn RecordStore> = Arc::new(RecordsOfClient { records, runtime });
-        Entry::new(claim, how, place).keeping_runs(self, &store, &Arc::default())
+        Entry::new(claim, how, place)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -54,10 +49,7 @@ impl Operator for Memory {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shard = self.shard(name);
         let claims = shard.get(name).map_or_else(Vec::new, Queue::claims);
-        // Nobody is granted or releases the lock meanwhile, so a run that is under way has a holder.
-        let runs = self.records.runs(name);
-        let info = Info::new(name.clone(), last_of(&claims), claims);
-        Reply::ready(runs.map(|runs| info.with_runs(runs, 0)).map_err(Error::from))
+        Reply::ready(Ok(Info::new(name.clone(), last_of(&claims), claims)))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Reply;
-use crate::backend::record::LaterFormat;
 use crate::backend::records::{Record, RecordKind, RecordStore, StoredRecord};
 use crate::error::Result;
 use crate::name::Name;
-use crate::operator::run::Runs;
 use crate::runtime::Runtime;
 use crate::sync::Mutex;
 use crate::time::Moment;
@@ -35,16 +33,6 @@ struct Kept {
 pub(super) struct RecordsOfClient {
     pub(super) records: Arc<MemoryRecords>,
     pub(super) runtime: Runtime,
-}
-
-impl MemoryRecords {
-    /// Returns the runs of a resource.
-    pub(super) fn runs(&self, name: &Name) -> std::result::Result<Option<Runs>, LaterFormat> {
-        let table = self.0.lock();
-        let kept = table.records.get(&(RecordKind::Run, name.clone()));
-        let record = kept.map(|kept| Record { text: kept.text.clone(), keep: Duration::ZERO });
-        record.as_ref().map(Runs::of_record).transpose()
-    }
 }
 
 impl RecordStore for RecordsOfClient {

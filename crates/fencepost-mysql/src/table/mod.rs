@@ -23,16 +23,14 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     // Clients whose URLs differ share no limit.
     let (server, table) = (&config.server, &config.table);
     let queue = format!("mysql {server} {} {table:?} {}", server.database, server.prefix);
-    let name = config.table.clone();
     let options = TableOptions {
         engine: ENGINE,
-        table: name.clone(),
+        table: config.table.clone(),
         prefix: config.server.prefix.clone(),
         // There are no messages. It names the process in the table of sessions.
         channel: format!("fencepost_{:016x}", runtime.client()),
         queue,
     };
     let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
-    let table = LeaseTable::open(driver, &MYSQL, options, runtime).await?;
-    Ok(table.with_records(&MYSQL, &name))
+    Ok(LeaseTable::open(driver, &MYSQL, options, runtime).await?)
 }

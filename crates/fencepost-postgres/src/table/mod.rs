@@ -28,10 +28,9 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         "postgres {} {} {:?} {}",
         config.server, config.server.database, config.table, config.server.prefix
     );
-    let name = config.table.clone();
     let options = TableOptions {
         engine: ENGINE,
-        table: name.clone(),
+        table: config.table.clone(),
         prefix: config.server.prefix.clone(),
         channel: client_name(&runtime),
         queue,
@@ -46,7 +45,7 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
     let table = LeaseTable::open(Arc::clone(&driver), &POSTGRES, options, runtime.clone()).await?;
     driver.set_table(&table);
     runtime.spawn(hear(Arc::downgrade(&table), messages, proofs));
-    Ok(table.with_records(&POSTGRES, &name))
+    Ok(table)
 }
 
 /// Handles messages until the client is dropped.

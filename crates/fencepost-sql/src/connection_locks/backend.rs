@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, Eviction, How, Info, KeptRuns, Listing, LocalQueue, Name, Operator,
-    Page, RecordStore, Reply, Report, Result, Token,
+    Backend, Capabilities, Claim, Entry, Eviction, How, Info, Listing, LocalQueue, Name, Operator, Page,
+    RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::connection_locks::{ConnectionLocks, Server};
 use crate::failure::named;
+use crate::records::TableOfRecords;
 
 /// At most `MAX_QUEUED` claims of a process for a name are in its clients, of which one for each client waits at the server; the others wait
 /// in core.
@@ -42,18 +43,22 @@ pub trait Operators: Server {
 }
 
 impl<S: Operators> ConnectionLocks<S> {
-    /// Returns core's view of the locks, whose runs are kept in `runs`. Clients of a process with the same `key` share a limit of waiters.
+    /// Returns core's view of the locks, with the records beside them. Clients of a process with the same `key` share a limit of waiters.
     pub fn backend(
         self: Arc<ConnectionLocks<S>>,
-        records: Arc<dyn RecordStore>,
+        records: Arc<TableOfRecords>,
         key: &str,
     ) -> Arc<dyn Backend> {
         let queue = LocalQueue::new(MAX_QUEUED, key);
-        Arc::new(KeptRuns::new(Arc::new(LocksBackend(self, queue)), records))
+        Arc::new(LocksBackend { locks: self, records, queue })
     }
 }
 
-struct LocksBackend<S: Operators>(Arc<ConnectionLocks<S>>, LocalQueue);
+struct LocksBackend<S: Operators> {
+    locks: Arc<ConnectionLocks<S>>,
+    records: Arc<TableOfRecords>,
+    queue: LocalQueue,
+}
 
 impl<S: Operators> Backend for LocksBackend<S> {
     fn capabilities(&self) -> Capabilities {
@@ -63,13 +68,13 @@ impl<S: Operators> Backend for LocksBackend<S> {
         (capabilities.permits, capabilities.fair_permits) = (false, false);
         capabilities.replicas = false;
         (capabilities.detach, capabilities.no_detach) = (false, Some(S::CANNOT_DETACH));
-        S::adjust(&self.0, &mut capabilities);
+        S::adjust(&self.locks, &mut capabilities);
         capabilities
     }
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
-        let entry = self.0.entry(claim, how);
-        Arc::clone(&self).1.before(entry, how, self)
+        let entry = self.locks.entry(claim, how);
+        Arc::clone(&self).queue.before(entry, how, self)
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -77,28 +82,35 @@ impl<S: Operators> Backend for LocksBackend<S> {
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        named(S::ENGINE, async { Ok(ConnectionLocks::reach(&self.0).await?) })
+        named(S::ENGINE, async { Ok(ConnectionLocks::reach(&self.locks).await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {
-        Reply::coming(async { self.0.connections.close() })
+        Reply::coming(async {
+            self.records.close();
+            self.locks.connections.close();
+        })
     }
 }
 
 impl<S: Operators> Operator for LocksBackend<S> {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        named(S::ENGINE, S::inspect(&self.0, name))
+        named(S::ENGINE, S::inspect(&self.locks, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        named(S::ENGINE, S::list(&self.0, prefix, page))
+        named(S::ENGINE, S::list(&self.locks, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        named(S::ENGINE, S::evict(&self.0, name, token, how))
+        named(S::ENGINE, S::evict(&self.locks, name, token, how))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<TableOfRecords>::clone(&self.records))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
-        named(S::ENGINE, S::examine(&self.0))
+        named(S::ENGINE, S::examine(&self.locks))
     }
 }

@@ -11,8 +11,8 @@ mod statements;
 use std::sync::Arc;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, KeptRuns, Listing, LocalQueue, Name,
-    Operator, Page, Reply, Report, Result, Runtime, Token,
+    Backend, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, Listing, LocalQueue, Name, Operator,
+    Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::LAYOUT;
@@ -51,6 +51,7 @@ pub struct TableOptions {
 /// Locks in a lease table.
 pub struct LeaseTable {
     client: Arc<TableClient>,
+    records: Arc<TableOfRecords>,
     queue: LocalQueue,
 }
 
@@ -97,8 +98,12 @@ impl LeaseTable {
                 return Err(Failure::new(ErrorKind::Configuration, message).on(engine));
             }
         }
+        let record = table.quoted(TableName::RECORD, dialect.quote);
+        let beside = Arc::clone(&client) as Arc<dyn RecordStatements>;
+        let records = TableOfRecords::new(beside, dialect, &record, &client.prefix, engine, runtime.clone());
         runtime.spawn(cleaner::run(Arc::downgrade(&client)));
-        Ok(Arc::new(LeaseTable { client, queue: LocalQueue::new(MAX_QUEUED, &queue) }))
+        let queue = LocalQueue::new(MAX_QUEUED, &queue);
+        Ok(Arc::new(LeaseTable { client, records: Arc::new(records), queue }))
     }
 
     /// Handles a message that arrived on the client's channel.
@@ -109,23 +114,6 @@ impl LeaseTable {
     /// Wakes all waiters: messages may have been lost.
     pub fn wake_all(&self) {
         self.client.wake_all();
-    }
-
-    /// Returns the table with the layer that keeps runs, and with its records.
-    #[must_use]
-    pub fn with_records(self: &Arc<LeaseTable>, dialect: &Dialect, table: &TableName) -> Arc<dyn Backend> {
-        let client = &self.client;
-        let record = table.quoted(TableName::RECORD, dialect.quote);
-        let statements = Arc::clone(client) as Arc<dyn RecordStatements>;
-        let records = TableOfRecords::new(
-            statements,
-            dialect,
-            &record,
-            &client.prefix,
-            client.engine,
-            client.runtime.clone(),
-        );
-        Arc::new(KeptRuns::new(Arc::<LeaseTable>::clone(self), Arc::new(records)))
     }
 
     fn error(&self, failure: Failure) -> fencepost_core::Error {
@@ -192,6 +180,10 @@ impl Operator for LeaseTable {
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
         Reply::coming(limit::set(&self.client, name, limit))
+    }
+
+    fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        Some(Arc::<TableOfRecords>::clone(&self.records))
     }
 
     fn examine(&self) -> Reply<'_, Result<Report>> {
