@@ -27,6 +27,8 @@ mod picture;
 mod recipes;
 #[cfg(feature = "redis")]
 mod redlock;
+#[cfg(feature = "postgres")]
+mod row_locks;
 mod rows;
 #[cfg(feature = "redis")]
 mod scenes;

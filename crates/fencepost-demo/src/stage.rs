@@ -124,10 +124,14 @@ impl Stage {
     }
 }
 
+/// Returns the URL of the engine in which fencepost's own locks live, in a part.
+pub(crate) fn url() -> Result<String, Failure> {
+    std::env::var(BACKEND).map_err(|_| Failure::new(format!("{BACKEND} is not set")))
+}
+
 /// Connects a part to the engine in which fencepost's own locks live.
 pub(crate) async fn connect() -> Result<Locks, Failure> {
-    let url = std::env::var(BACKEND).map_err(|_| Failure::new(format!("{BACKEND} is not set")))?;
-    connect_to(&url).await
+    connect_to(&url()?).await
 }
 
 /// Connects to the engine behind the URL.

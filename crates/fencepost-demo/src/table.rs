@@ -1,4 +1,5 @@
-//! `fencepost demo table`: the lock of the tutorials in a database table, beside fencepost on SQLite.
+//! `fencepost demo table`: the lock of the tutorials in a database table, beside fencepost on SQLite, and beside a row lock where
+//! PostgreSQL is there.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,6 +9,8 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::Demo;
+#[cfg(feature = "postgres")]
+use crate::row_locks;
 use crate::rows::{Recipe, Rows};
 use crate::stage::{self, Failure, Stage};
 
@@ -29,13 +32,20 @@ const POLL: Duration = Duration::from_millis(10);
 /// The name of the lock.
 const NAME: &str = "fencepost-demo/table";
 
+/// The recipe that is played where `-b` names a PostgreSQL.
+const ROW_LOCK: &str = "for-update";
+
 /// The recipes, and what each is.
-const RECIPES: [(&str, &str); 4] = [
+const RECIPES: [(&str, &str); 5] = [
     ("unique-key", "INSERT and DELETE. A crash leaves the row, and nobody gets the lock any more."),
     ("cleaner", "Old rows are deleted. The row of a holder that works for longer is deleted, too: two hold."),
     (
         "host-and-thread",
         "The owner is a host and a thread, and may lock again. Two processes of a host are one owner.",
+    ),
+    (
+        ROW_LOCK,
+        "SELECT … FOR UPDATE in PostgreSQL. The lock is the transaction: it must stay open for all of the work.",
     ),
     ("fencepost", "The lock ends with its process, is renewed while it lives, and has one holder."),
 ];
@@ -58,12 +68,15 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         lease.as_millis(),
     ));
     let mut as_told = true;
-    for (recipe, _) in RECIPES {
+    let recipes = RECIPES.into_iter().filter(|(recipe, _)| *recipe != ROW_LOCK || has_row_locks(stage));
+    for (recipe, _) in recipes.clone() {
         let row = stage.picture.row(recipe, 4);
         let facts = match Recipe::of(recipe) {
             Some(built) => {
                 Tables { stage, recipe: built, lease, file: stage.folder().join(recipe) }.play(recipe)?
             }
+            #[cfg(feature = "postgres")]
+            None if recipe == ROW_LOCK => row_lock(stage, lease)?,
             None => stage::runtime()?.block_on(fencepost(stage, recipe, lease))?,
         };
         as_told &= facts == told(recipe);
@@ -78,7 +91,7 @@ fn run(stage: &Stage) -> Result<bool, Failure> {
         stage.picture.end(row, &text.join("; "), &facts);
     }
     stage.picture.say("");
-    for (recipe, what) in RECIPES {
+    for (recipe, what) in recipes {
         stage.picture.say(&format!("  {recipe:<18} {what}"));
     }
     Ok(stage.end(as_told, "Each step of the table closed a hole and opened another one. The page docs/demos/table.md says what a table needs."))
@@ -90,8 +103,8 @@ fn told(recipe: &'static str) -> Facts {
     Facts {
         recipe,
         free_after_a_crash: !is(&["unique-key"]),
-        one_holder_if_it_is_slow: is(&["unique-key", "fencepost"]),
-        owner_may_lock_again: is(&["host-and-thread", "fencepost"]),
+        one_holder_if_it_is_slow: is(&["unique-key", ROW_LOCK, "fencepost"]),
+        owner_may_lock_again: is(&["host-and-thread", ROW_LOCK, "fencepost"]),
         one_holder_if_a_second_process_asks: !is(&["host-and-thread"]),
     }
 }
@@ -196,6 +209,32 @@ async fn fencepost(stage: &Stage, recipe: &'static str, lease: Duration) -> Resu
     })
 }
 
+/// Returns whether the engine of `-b` has row locks, and this build a client for it.
+fn has_row_locks(stage: &Stage) -> bool {
+    let url = stage.backend();
+    cfg!(feature = "postgres") && ["postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+/// The same scenes with a row lock.
+#[cfg(feature = "postgres")]
+fn row_lock(stage: &Stage, lease: Duration) -> Result<Facts, Failure> {
+    let ask = |table: &str| ask_process(stage, ROW_LOCK, Path::new(table));
+    let answers = stage::runtime()?.block_on(row_locks::play(&stage.backend(), lease, ask))?;
+    let [
+        free_after_a_crash,
+        one_holder_if_it_is_slow,
+        owner_may_lock_again,
+        one_holder_if_a_second_process_asks,
+    ] = answers;
+    Ok(Facts {
+        recipe: ROW_LOCK,
+        free_after_a_crash,
+        one_holder_if_it_is_slow,
+        owner_may_lock_again,
+        one_holder_if_a_second_process_asks,
+    })
+}
+
 /// Starts a process that asks for the lock once, and ends without an unlock. Returns whether it got the lock.
 fn ask_process(stage: &Stage, recipe: &str, file: &Path) -> Result<bool, Failure> {
     let mut process = stage.start(&[recipe, &file.to_string_lossy()])?;
@@ -208,15 +247,24 @@ fn owner() -> String {
     format!("{}/{}", host.to_string_lossy(), std::thread::current().name().unwrap_or_default())
 }
 
-/// A process that asks once, and ends as one that crashes.
+/// A process that asks once, and ends as one that crashes: nothing is unlocked.
 fn part(arguments: &[String]) -> Result<(), Failure> {
     let [recipe, file] = arguments else {
         return Err(Failure::usage("two arguments are expected"));
     };
     let mut kept = None;
+    #[cfg(feature = "postgres")]
+    let mut transaction = None;
+    let runtime = stage::runtime()?;
     let is_locked = match Recipe::of(recipe) {
         Some(recipe) => Rows::open(Path::new(file), recipe)?.lock(&owner())?,
-        None => stage::runtime()?.block_on(async {
+        #[cfg(feature = "postgres")]
+        None if recipe == ROW_LOCK => runtime.block_on(async {
+            let (is_locked, client) = row_locks::ask(&stage::url()?, file).await?;
+            transaction = Some(client);
+            Ok::<_, Failure>(is_locked)
+        })?,
+        None => runtime.block_on(async {
             let locks = stage::connect().await?;
             kept = locks.mutex(NAME)?.try_lock().await?;
             Ok::<_, Failure>(kept.is_some())

@@ -1,13 +1,18 @@
 //! `fencepost demo`: the stories come out as told. The long forms run in `cargo xtask prove`.
 
 use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
 use serde_json::Value;
 
 use crate::kit::Place;
 
 /// Runs the short form of a demo, and returns its objects.
 fn short(name: &str) -> Vec<Value> {
-    let said = Place::new().output(["demo", name, "--short", "--json"]);
+    short_with(name, &[])
+}
+
+fn short_with(name: &str, options: &[&str]) -> Vec<Value> {
+    let said = Place::new().output([&["demo", name, "--short", "--json"], options].concat());
     let said = said.expect(0);
     said.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said:?}"))).collect()
 }
@@ -118,23 +123,34 @@ fn one_waiter_of_a_hundred_wakes() {
     assert!(one_watches < all_watch / 3.0 && all_watch > 50.0, "{ways:?}");
 }
 
+/// The answers of a recipe of `demo table`.
+fn table_answers(recipe: &Value) -> [bool; 4] {
+    let keys = [
+        "free_after_a_crash",
+        "one_holder_if_it_is_slow",
+        "owner_may_lock_again",
+        "one_holder_if_a_second_process_asks",
+    ];
+    keys.map(|key| recipe[key].as_bool().unwrap())
+}
+
 #[test]
 fn a_lock_in_a_table_has_a_hole_at_each_step() {
-    let answers = |recipe: &Value| {
-        let keys = [
-            "free_after_a_crash",
-            "one_holder_if_it_is_slow",
-            "owner_may_lock_again",
-            "one_holder_if_a_second_process_asks",
-        ];
-        keys.map(|key| recipe[key].as_bool().unwrap())
-    };
-    let recipes: Vec<_> = short("table").iter().map(answers).collect();
+    let recipes: Vec<_> = short("table").iter().map(table_answers).collect();
     let [key, cleaner, owner, ours] = recipes[..] else { panic!("{recipes:?}") };
     assert_eq!(key, [false, true, false, true]);
     assert_eq!(cleaner, [true, false, false, true]);
     assert_eq!(owner, [true, false, true, false]);
     assert_eq!(ours, [true; 4]);
+}
+
+#[test]
+fn a_row_lock_has_none_of_these_holes() {
+    needs!(POSTGRES);
+    let server = Postgres::start().unwrap();
+    let recipes = short_with("table", &["-b", &server.url()]);
+    assert_eq!(recipes[3]["recipe"], "for-update", "{recipes:?}");
+    assert_eq!([&recipes[3], &recipes[4]].map(table_answers), [[true; 4]; 2], "{recipes:?}");
 }
 
 #[test]
