@@ -41,7 +41,7 @@ use crate::token::Token;
 ///
 /// The entry knows what its place need not: whether the claim was asked for, waits, holds or has left; which request is under way although
 /// its caller has gone away; and what a request to leave removed if the reply to an earlier one was lost. It keeps the claim's
-/// [run](crate::Run), if an engine switches that [on](Entry::keeping_runs).
+/// [run](crate::Run) where the client asks for that.
 ///
 /// An entry is a place itself, for a layer that passes on what it is asked, or changes a part of that.
 ///
