@@ -63,7 +63,7 @@ pub(crate) fn portable(workspace: &Workspace) -> Result<Done, String> {
     };
     let command = ["--package", "fencepost-cli", "--no-default-features", "--features"];
     let all =
-        [&["check", "--quiet"], &command[..], &["etcd,http,mysql,object,postgres,redis,serve,zookeeper"]]
+        [&["check", "--quiet"], &command[..], &["etcd,http,mysql,object,postgres,redis,serve,top,zookeeper"]]
             .concat();
     build("portable command", &all)?;
     let tests = [

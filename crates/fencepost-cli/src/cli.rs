@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     Check(check::Args),
     Queue(queue::Args),
     Watch(watch::Args),
+    #[cfg(feature = "top")]
+    Top(crate::verbs::top::Args),
     Evict(evict::Args),
     Permits(permits::Args),
     Hold(hold::Args),

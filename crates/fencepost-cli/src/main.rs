@@ -32,6 +32,8 @@ mod supervise;
 #[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod terminal;
 mod textfile;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(feature = "otlp")]
 mod traces;
 #[cfg(all(feature = "serve", not(feature = "otlp")))]
@@ -139,6 +141,11 @@ fn start(cli: Cli) -> Result<u8, Failure> {
         Verb::Serve(args) => {
             let mut signals = Signals::block()?;
             wait_for(verbs::serve::run(args, settings, &mut signals))
+        }
+        #[cfg(feature = "top")]
+        Verb::Top(args) => {
+            let mut signals = Signals::block()?;
+            wait_for(verbs::top::run(args, settings, &mut signals))
         }
         Verb::Extend(args) => wait_for(extend::run(args, settings)),
         Verb::Release(args) => wait_for(release::run(args, settings)),

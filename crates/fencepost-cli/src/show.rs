@@ -173,6 +173,17 @@ pub(crate) fn info_json(info: &Info) -> Value {
 
 /// Rows under a head, in columns as wide as their widest cell; the last column is as wide as it likes.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut lines = columns(head, rows).into_iter();
+    let mut text = format!("{}\n", bold(&lines.next().unwrap_or_default()));
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// The lines of a table, the head first.
+pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<usize> = (0..head.len())
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -184,12 +195,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut text = format!("{}\n", bold(&pad(&head)));
-    for row in rows {
-        text.push_str(&pad(row));
-        text.push('\n');
-    }
-    text
+    std::iter::once(&head).chain(rows).map(|row| pad(row)).collect()
 }
 
 /// Cuts cells until the table is at most `width` wide: of the columns in `cut`, each down to its length, the first one first.

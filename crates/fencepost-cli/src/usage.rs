@@ -6,7 +6,7 @@ use clap::{CommandFactory, Error};
 use crate::cli::{Cli, Verb};
 
 /// Options of other lock commands, and what does the same here.
-const OPTIONS: [(&[&str], &str); 16] = [
+const OPTIONS: [(&[&str], &str); 17] = [
     (&["--timeout", "--wait-time", "--lock-timeout", "--wait-timeout"], "use --wait DUR"),
     (&["--nonblock", "--nb", "--non-blocking", "--no-block", "--nowait", "--try"], "use -n"),
     (
@@ -24,17 +24,19 @@ const OPTIONS: [(&[&str], &str); 16] = [
     (&["--max-time", "--max-runtime", "--run-timeout"], "use --max-hold DUR"),
     (&["--min-hold", "--lock-at-least", "--at-least-for"], "use --at-least DUR"),
     (&["--force", "-f"], "use 'evict --now' to free a lock at once, and --yes to skip the question"),
+    (&["--interval", "--delay", "--refresh", "-d"], "use --every DUR"),
     (&["--debug", "--trace"], "use -v"),
     (&["--log-format", "--format"], "use --log text or --log json"),
 ];
 
 /// Verbs of other lock commands, and the advice for each.
-const VERBS: [(&[&str], &str); 6] = [
+const VERBS: [(&[&str], &str); 7] = [
     (&["exec", "with", "do"], "; did you mean 'run'?"),
     (&["lock", "get", "take"], ": use 'run' for a program, 'acquire' for a script"),
     (&["unlock", "free", "drop"], ": use 'evict' for somebody's lock, 'release' for your own lease"),
     (&["list", "locks"], "; did you mean 'ls'?"),
     (&["status", "info", "inspect"], "; did you mean 'show'?"),
+    (&["monitor", "ui", "tui", "dashboard"], "; did you mean 'top' or 'watch'?"),
     (&["kill", "break", "steal", "force-unlock", "rm"], "; did you mean 'evict'?"),
 ];
 
@@ -141,10 +143,14 @@ fn unknown(error: &Error, verb: Option<&str>, command: &clap::Command, arguments
 
 fn subcommand(error: &Error) -> Option<String> {
     let verb = text(error, ContextKind::InvalidSubcommand)?;
-    #[cfg(not(feature = "serve"))]
-    if verb == "serve" {
-        let build = "cargo run -p fencepost-cli --no-default-features --features redis,serve -- serve";
-        return Some(format!("this build has no command 'serve': it needs the feature serve, as in {build}"));
+    let is_missing =
+        (cfg!(not(feature = "serve")) && verb == "serve") || (cfg!(not(feature = "top")) && verb == "top");
+    if is_missing {
+        let build =
+            format!("cargo run -p fencepost-cli --no-default-features --features redis,{verb} -- {verb}");
+        return Some(format!(
+            "this build has no command '{verb}': it needs the feature {verb}, as in {build}"
+        ));
     }
     let known =
         VERBS.iter().find(|(names, _)| names.contains(&&*verb)).map(|(_, advice)| (*advice).to_owned());

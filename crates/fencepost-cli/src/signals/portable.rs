@@ -63,5 +63,7 @@ impl Signals {
     }
 }
 
-/// Is never called: SIGTSTP keeps its default.
-pub(crate) fn suspend() {}
+/// Stops this process, as Ctrl-Z does, until it is continued.
+pub(crate) fn suspend() {
+    let _ = nix::sys::signal::raise(Signal::SIGTSTP);
+}

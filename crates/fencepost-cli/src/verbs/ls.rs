@@ -121,7 +121,8 @@ fn row(info: &Info, claim: Option<&ClaimInfo>, waiters: usize, long: bool) -> Ve
     row
 }
 
-fn mode(mode: Mode) -> String {
+/// The mode of a claim in a cell.
+pub(crate) fn mode(mode: Mode) -> String {
     match mode {
         Mode::Permits { n, of } => format!("{n} of {of}"),
         other => other.to_string(),
@@ -129,7 +130,7 @@ fn mode(mode: Mode) -> String {
 }
 
 /// The rest of the lease, or how the grant ends without one, or that it should have ended.
-fn left(claim: &ClaimInfo) -> Option<String> {
+pub(crate) fn left(claim: &ClaimInfo) -> Option<String> {
     match claim.expires_in {
         _ if claim.endless => Some("no end".to_owned()),
         _ if claim.evicted => Some("evicted".to_owned()),

@@ -24,4 +24,6 @@ pub(crate) mod schema;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod show;
+#[cfg(feature = "top")]
+pub(crate) mod top;
 pub(crate) mod watch;

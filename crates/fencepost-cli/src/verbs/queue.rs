@@ -1,6 +1,6 @@
 //! `fencepost queue`: who waits, in order.
 
-use fencepost_core::Name;
+use fencepost_core::{Info, Name};
 use serde_json::Value;
 
 use crate::args::OUTPUT;
@@ -44,8 +44,21 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
         show::line(&Value::from(list).to_string())?;
         return Ok(0);
     }
-    let rows: Vec<_> = info
-        .waiters()
+    let rows = rows(&info);
+    if rows.is_empty() {
+        info!("nobody waits for {}", show::visible(&args.name));
+    } else {
+        show::print(&show::table(&HEAD, &rows))?;
+    }
+    Ok(0)
+}
+
+/// The columns of the queue.
+pub(crate) const HEAD: [&str; 5] = ["PLACE", "WAITS", "MODE", "WHO", "REASON"];
+
+/// The rows of the queue, the next one first.
+pub(crate) fn rows(info: &Info) -> Vec<Vec<String>> {
+    info.waiters()
         .enumerate()
         .map(|(place, claim)| {
             let reason = claim.reason.as_deref().map_or_else(|| "-".to_owned(), show::visible);
@@ -57,11 +70,5 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
                 reason,
             ]
         })
-        .collect();
-    if rows.is_empty() {
-        info!("nobody waits for {}", show::visible(&args.name));
-    } else {
-        show::print(&show::table(&["PLACE", "WAITS", "MODE", "WHO", "REASON"], &rows))?;
-    }
-    Ok(0)
+        .collect()
 }

@@ -1,6 +1,6 @@
 //! `fencepost show`: one lock, or how a lease stands.
 
-use fencepost_core::{DetachedLease, Info, Name};
+use fencepost_core::{ClaimInfo, DetachedLease, Info, Name};
 use serde_json::json;
 
 use crate::args::OUTPUT;
@@ -99,15 +99,7 @@ fn show_info(info: &Info, permits: Option<u32>, not_kept: Option<&str>, json: bo
         show::line(&format!("  {}", permits::phrase(permits)))?;
     }
     for claim in info.holders() {
-        let mut text = format!("  {}", show::held(claim));
-        if let Some(token) = claim.token {
-            text.push_str(&format!("; token {token}"));
-        }
-        if let Some(left) = claim.expires_in {
-            let unless = if claim.detached { "extended" } else { "renewed" };
-            text.push_str(&format!("; lease ends in {} unless {unless}", show::age(left)));
-        }
-        show::line(&text)?;
+        show::line(&format!("  {}", holder(claim)))?;
     }
     for (place, claim) in info.waiters().enumerate() {
         show::line(&format!("  {}. waiting: {}", place + 1, show::phrase(claim)))?;
@@ -116,6 +108,19 @@ fn show_info(info: &Info, permits: Option<u32>, not_kept: Option<&str>, json: bo
         show::line(&line)?;
     }
     Ok(())
+}
+
+/// A holder with its token and its lease.
+pub(crate) fn holder(claim: &ClaimInfo) -> String {
+    let mut text = show::held(claim);
+    if let Some(token) = claim.token {
+        text.push_str(&format!("; token {token}"));
+    }
+    if let Some(left) = claim.expires_in {
+        let unless = if claim.detached { "extended" } else { "renewed" };
+        text.push_str(&format!("; lease ends in {} unless {unless}", show::age(left)));
+    }
+    text
 }
 
 /// The exit code says whether it lives.

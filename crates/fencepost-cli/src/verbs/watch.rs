@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
                 if std::mem::take(&mut blind) {
                     info!("the engine replies again");
                 }
-                let now = claims(found);
+                let now = claims(&found);
                 for event in changes(&before, &now, seen.elapsed()) {
                     if !show::line(&event.text(args.json))? {
                         // The reader has closed the pipe.
@@ -81,18 +81,25 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 
 /// Identifies a claim of a name: its start, its owner, and its host.
 type Key = (String, u64, String, u32);
-type Claims = BTreeMap<Key, ClaimInfo>;
+pub(crate) type Claims = BTreeMap<Key, ClaimInfo>;
 
-fn claims(found: Vec<Info>) -> Claims {
+/// Returns the claims of a listing.
+pub(crate) fn claims(found: &[Info]) -> Claims {
     let mut all = Claims::new();
     for info in found {
-        for claim in info.claims {
+        for claim in &info.claims {
             let holder = &claim.holder;
             let since = claim.token.map_or(claim.since_micros, |token| token.get());
-            all.insert((info.name.to_string(), since, holder.host.clone(), holder.pid), claim);
+            all.insert((info.name.to_string(), since, holder.host.clone(), holder.pid), claim.clone());
         }
     }
     all
+}
+
+/// Returns how many grants are new in the second of two listings.
+#[cfg(feature = "top")]
+pub(crate) fn new_grants(before: &Claims, now: &Claims) -> usize {
+    changes(before, now, Duration::ZERO).iter().filter(|event| event.what == "granted").count()
 }
 
 struct Event<'a> {

@@ -2,12 +2,12 @@
 //! when everything that has them open is dead.
 
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fencepost_testkit::server::{TempDir, send};
+use nix::poll::PollTimeout;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -209,16 +209,20 @@ impl Kid {
         eventually("the process ends", LONG, || self.child().try_wait().unwrap())
     }
 
-    /// Waits for its end and reads what it has said. For little output only: a full pipe would stop it. Each other
-    /// process that has its output open must end too.
+    /// Waits for its end and reads what it has said. Each other process that has its output open must end too.
     pub(crate) fn said(mut self) -> Said {
-        let code = self.end().code();
         let child = self.child();
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let all = |pipe: OwnedFd| Reader::new(pipe).all();
-        let out = out.map(|pipe| all(pipe.into())).unwrap_or_default();
-        let err = err.map(|pipe| all(pipe.into())).unwrap_or_default();
-        Said { code, out, err }
+        let mut out = child.stdout.take().map(|pipe| Reader::new(pipe.into()));
+        let mut err = child.stderr.take().map(|pipe| Reader::new(pipe.into()));
+        let status = eventually("the process ends", LONG, || {
+            // A full pipe would stop it.
+            for reader in [&mut out, &mut err].into_iter().flatten() {
+                reader.fill(PollTimeout::ZERO);
+            }
+            self.child().try_wait().unwrap()
+        });
+        let all = |reader: Option<Reader>| reader.map(Reader::all).unwrap_or_default();
+        Said { code: status.code(), out: all(out), err: all(err) }
     }
 
     /// Its standard output, to be read while it runs.

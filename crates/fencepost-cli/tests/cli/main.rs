@@ -38,6 +38,7 @@ mod signals;
 mod static_binary;
 mod terminal;
 mod tokens;
+mod top;
 #[cfg(feature = "otlp")]
 mod traces;
 mod trouble;

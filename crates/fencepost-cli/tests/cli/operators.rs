@@ -268,6 +268,7 @@ fn help_completions_and_manual_pages() {
         "show",
         "queue",
         "watch",
+        "top",
         "evict",
         "hold",
         "doctor",

@@ -65,7 +65,7 @@ impl Reader {
     }
 
     /// Takes in what is there, waiting so long for it; true when there is nothing more to come.
-    fn fill(&mut self, mut wait: PollTimeout) -> bool {
+    pub(crate) fn fill(&mut self, mut wait: PollTimeout) -> bool {
         loop {
             let seen = look(&self.file, wait);
             // A hangup without data is the end; a named pipe that was never open has none.

@@ -7,22 +7,23 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::pty::openpty;
+use nix::pty::{Winsize, openpty};
 
 use nix::sys::signal::Signal;
 
 use crate::kit::{HOLD, Kid, LONG, Pipe, Place, eventually, state};
 
 /// A process that leads a session on a terminal of its own.
-struct Desk {
-    kid: Kid,
+pub(crate) struct Desk {
+    pub(crate) kid: Kid,
     keyboard: File,
     shown: String,
 }
 
 impl Desk {
-    fn new(place: &Place, arguments: &[&str]) -> Self {
-        let pty = openpty(None, None).unwrap();
+    pub(crate) fn new(place: &Place, arguments: &[&str]) -> Self {
+        let size = Winsize { ws_row: 40, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
         let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
         // setsid becomes the session's leader, takes the terminal and then becomes the program.
         let mut command = place.via("setsid", ["--ctty"].iter().chain(arguments));
@@ -32,7 +33,7 @@ impl Desk {
         Self { kid, keyboard: File::from(pty.master), shown: String::new() }
     }
 
-    fn type_in(&mut self, keys: &str) {
+    pub(crate) fn type_in(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
@@ -49,7 +50,7 @@ impl Desk {
 
     /// Waits until the screen shows this; what came before it is forgotten.
     #[track_caller]
-    fn shows(&mut self, what: &str) -> String {
+    pub(crate) fn shows(&mut self, what: &str) -> String {
         let end = Instant::now() + LONG;
         loop {
             if let Some(at) = self.shown.find(what) {
@@ -69,7 +70,7 @@ impl Desk {
     }
 }
 
-fn fencepost() -> &'static str {
+pub(crate) fn fencepost() -> &'static str {
     env!("CARGO_BIN_EXE_fencepost")
 }
 

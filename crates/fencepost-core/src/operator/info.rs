@@ -20,6 +20,9 @@ pub struct Info {
 }
 
 impl Info {
+    /// From how many waiters on a view of all locks shows a queue before the others.
+    pub const LONG_QUEUE: usize = 5;
+
     /// Describes a resource. `claims`: its holders, then its waiters in order.
     pub fn new(name: Name, last_token: Option<Token>, claims: Vec<ClaimInfo>) -> Info {
         Info { name, last_token, claims, runs: None }
@@ -41,6 +44,20 @@ impl Info {
     /// Those who wait, in order.
     pub fn waiters(&self) -> impl Iterator<Item = &ClaimInfo> {
         self.claims.iter().filter(|claim| !claim.holds())
+    }
+
+    /// Returns whether an operator who searches for `text` means this resource: its name, or the label, the host or the reason of a claim
+    /// contains the text in any case.
+    pub fn mentions(&self, text: &str) -> bool {
+        let sought = text.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&sought);
+        sought.is_empty()
+            || has(self.name.as_str())
+            || self.claims.iter().any(|claim| {
+                has(&claim.holder.label)
+                    || has(&claim.holder.host)
+                    || claim.reason.as_deref().is_some_and(has)
+            })
     }
 }
 
@@ -146,5 +163,22 @@ impl Eviction {
         let reason = self.reason.as_deref().map_or(["", ""], |reason| [", reason: ", reason]).concat();
         let text = format!("by {operator}{reason}").replace(|c: char| c.is_control(), " ");
         Eviction { now: self.now, reason: Some(text) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::admission::Mode;
+
+    #[test]
+    fn a_search_finds_names_holders_hosts_and_reasons() {
+        let mut claim = ClaimInfo::new(HolderInfo::new("Ann@web1/report", "db-7", 7), Mode::Exclusive);
+        claim.reason = Some("Sales of November".to_owned());
+        let info = Info::new(Name::new("stock/Eu").unwrap(), None, vec![claim]);
+        for found in ["", "eu", "STOCK/", "ann@", "DB-7", "november"] {
+            assert!(info.mentions(found), "{found}");
+        }
+        assert!(!info.mentions("october"));
     }
 }

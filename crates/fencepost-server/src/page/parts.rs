@@ -187,7 +187,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
         })
     };
     let sought = asked.search.to_lowercase();
-    let found: Vec<&Info> = all().filter(|info| is_found(info, &sought)).collect();
+    let found: Vec<&Info> = all().filter(|info| info.mentions(&sought)).collect();
     let is_next = |info: &&&Info| asked.after.as_deref().is_none_or(|after| info.name.as_str() > after);
     let mut locks: Vec<&Info> = found.iter().filter(is_next).take(LOCKS + 1).copied().collect();
     let has_more = locks.len() > LOCKS;
@@ -238,15 +238,6 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
             ("about", about(service)),
         ],
     }
-}
-
-fn is_found(info: &Info, sought: &str) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(sought);
-    sought.is_empty()
-        || has(info.name.as_str())
-        || info.claims.iter().any(|claim| {
-            has(&claim.holder.label) || has(&claim.holder.host) || claim.reason.as_deref().is_some_and(has)
-        })
 }
 
 /// Returns the jobs that have no good run as young as they should, with the words for it.

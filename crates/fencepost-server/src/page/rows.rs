@@ -18,8 +18,6 @@ const HOLDER: [&str; 4] = ["Caller", "Holder", "Held for", "Lease left"];
 const RENEWED: u64 = 250_000;
 /// The most holders of a lock that are shown.
 const HOLDERS: usize = 20;
-/// From how many waiters on a queue is shown before all locks.
-const LONG_QUEUE: usize = 5;
 
 /// Returns whether the rows of a lock are different, apart from times that pass: a renewed lease is different.
 pub(crate) fn is_changed(before: (&Info, &Seen), now: (&Info, &Seen)) -> bool {
@@ -184,7 +182,7 @@ pub(crate) fn attention<'a>(
     let holders = locks.clone().flat_map(|info| info.holders().map(move |claim| (info, claim)));
     let overdue: Vec<_> = holders.filter(|(_, claim)| is_overdue(claim)).collect();
     let mut queues: Vec<(usize, &Info)> = locks.map(|info| (info.waiters().count(), info)).collect();
-    queues.retain(|(waiting, _)| *waiting >= LONG_QUEUE);
+    queues.retain(|(waiting, _)| *waiting >= Info::LONG_QUEUE);
     queues.sort_by_key(|(waiting, _)| std::cmp::Reverse(*waiting));
     if overdue.is_empty() && queues.is_empty() && late.is_empty() {
         return String::new();
