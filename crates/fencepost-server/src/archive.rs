@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{HolderInfo, Name, Token};
 use rusqlite::{Connection, Row, params};
+use tokio::sync::oneshot;
 
 use crate::history::{End, Grant, How};
 use crate::seen::now_micros;
@@ -21,6 +22,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How long another program may keep the file busy.
 const BUSY: Duration = Duration::from_secs(2);
+/// How long a service that ends waits until the grants are written: longer than another program may keep the file busy.
+const FLUSH: Duration = Duration::from_secs(3);
 /// Part of the grants that is deleted if the file is too large.
 const PART: i64 = 10;
 /// The format of the file.
@@ -37,10 +40,24 @@ PRAGMA user_version = 1;";
 
 /// A file with the history of locks. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Archive(Arc<Inner>);
+pub struct Archive {
+    file: Arc<File>,
+    /// Leads to the thread that writes, once the service has started.
+    writer: Arc<Mutex<Option<SyncSender<Message>>>>,
+}
 
+/// What the thread that writes is sent.
 #[derive(Debug)]
-struct Inner {
+pub(crate) enum Message {
+    /// A grant that has ended.
+    Ended(Box<Grant>),
+    /// Tells when all before it is in the file.
+    Flush(oneshot::Sender<()>),
+}
+
+/// The file, as the thread that writes knows it.
+#[derive(Debug)]
+struct File {
     path: PathBuf,
     keep: Duration,
     bytes: u64,
@@ -62,34 +79,57 @@ impl Archive {
     /// file has more than `bytes`.
     #[must_use]
     pub fn new(path: &Path, keep: Duration, bytes: u64) -> Archive {
-        Archive(Arc::new(Inner { path: path.to_owned(), keep, bytes, fault: Mutex::default() }))
+        let file = File { path: path.to_owned(), keep, bytes, fault: Mutex::default() };
+        Archive { file: Arc::new(file), writer: Arc::default() }
     }
 
-    /// Starts the thread that writes the grants that it is sent. It ends with the last clone of the sender.
-    pub(crate) fn start(&self) -> SyncSender<Grant> {
-        let (writer, grants) = sync_channel(QUEUED);
-        let archive = self.clone();
-        std::thread::spawn(move || archive.write(&grants));
+    /// Starts the thread that writes the grants that it is sent. It ends with the last clone of the sender, and of this archive.
+    pub(crate) fn start(&self) -> SyncSender<Message> {
+        let (writer, entries) = sync_channel(QUEUED);
+        let file = self.file.clone();
+        std::thread::spawn(move || file.write(&entries));
+        *self.writer.lock() = Some(writer.clone());
         writer
+    }
+
+    /// Waits until the grants that have ended so far are in the file, and that this copy has watched until now; at most 3 s. Does nothing
+    /// if no service was started with it. A file that fails is not waited for longer.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, they are written all the same if the process lives on.
+    pub async fn flush(&self) {
+        let Some(writer) = self.writer.lock().clone() else { return };
+        let flushed = async {
+            let (done, written) = oneshot::channel();
+            let mut entry = Message::Flush(done);
+            while let Err(TrySendError::Full(full)) = writer.try_send(entry) {
+                entry = full;
+                tokio::time::sleep(EVERY / 100).await;
+            }
+            let _ = written.await;
+        };
+        let _ = tokio::time::timeout(FLUSH, flushed).await;
     }
 
     /// Returns why the file fails.
     pub(crate) fn fault(&self) -> Option<String> {
-        self.0.fault.lock().clone()
+        self.file.fault.lock().clone()
     }
 
     /// Returns what the file knows of a lock: at most `limit` grants. Of a file that fails nothing is known.
     pub(crate) async fn of_lock(&self, name: Name, limit: usize) -> Past {
-        let archive = self.clone();
+        let file = self.file.clone();
         let read = tokio::task::spawn_blocking(move || {
-            let read = archive.open().and_then(|db| read(&db, &name, limit));
-            read.inspect_err(|error| archive.fails(error)).unwrap_or_default()
+            let read = file.open().and_then(|db| read(&db, &name, limit));
+            read.inspect_err(|error| file.fails(error)).unwrap_or_default()
         });
         read.await.unwrap_or_default()
     }
+}
 
+impl File {
     fn open(&self) -> rusqlite::Result<Connection> {
-        let db = Connection::open(&self.0.path)?;
+        let db = Connection::open(&self.path)?;
         db.busy_timeout(BUSY)?;
         let format: u32 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match format {
@@ -100,22 +140,29 @@ impl Archive {
         Ok(db)
     }
 
-    fn write(&self, grants: &Receiver<Grant>) {
+    fn write(&self, entries: &Receiver<Message>) {
         let (began, mut db, mut upkeep) = (now_micros(), None, None);
         loop {
-            let mut batch = Vec::new();
-            let is_over = match grants.recv_timeout(EVERY) {
-                Ok(grant) => {
-                    batch.push(grant);
-                    // Others of this moment share the transaction.
-                    std::thread::sleep(EVERY / 10);
-                    batch.extend(grants.try_iter().take(QUEUED));
+            let (mut batch, mut flushed) = (Vec::new(), Vec::new());
+            let mut take = |entry| match entry {
+                Message::Ended(grant) => batch.push(*grant),
+                Message::Flush(done) => flushed.push(done),
+            };
+            let is_over = match entries.recv_timeout(EVERY) {
+                Ok(entry) => {
+                    if let Message::Ended(_) = entry {
+                        // Others of this moment share the transaction.
+                        std::thread::sleep(EVERY / 10);
+                    }
+                    take(entry);
+                    entries.try_iter().take(QUEUED).for_each(&mut take);
                     false
                 }
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => true,
             };
-            let is_due = upkeep.is_none_or(|last: Instant| last.elapsed() >= UPKEEP) || is_over;
+            let is_old = upkeep.is_none_or(|last: Instant| last.elapsed() >= UPKEEP);
+            let is_due = is_old || is_over || !flushed.is_empty();
             if batch.is_empty() && !is_due {
                 continue;
             }
@@ -128,8 +175,8 @@ impl Archive {
                 if is_due { self.upkeep(db, began) } else { Ok(()) }
             };
             match work() {
-                Ok(()) if self.0.fault.lock().take().is_some() => {
-                    tracing::warn!(path = %self.0.path.display(), "the history is written again");
+                Ok(()) if self.fault.lock().take().is_some() => {
+                    tracing::warn!(path = %self.path.display(), "the history is written again");
                 }
                 Ok(()) => {}
                 Err(error) => {
@@ -140,6 +187,10 @@ impl Archive {
             if is_due {
                 upkeep = Some(Instant::now());
             }
+            for done in flushed {
+                // Nobody waits any more.
+                let _ = done.send(());
+            }
             if is_over {
                 return;
             }
@@ -148,9 +199,9 @@ impl Archive {
 
     /// Says once that the file fails.
     fn fails(&self, error: &rusqlite::Error) {
-        let mut fault = self.0.fault.lock();
+        let mut fault = self.fault.lock();
         if fault.is_none() {
-            let path = self.0.path.display();
+            let path = self.path.display();
             tracing::error!(%path, %error, "the history cannot be kept in its file; locks do not depend on it");
             *fault = Some(error.to_string());
         }
@@ -159,7 +210,7 @@ impl Archive {
     /// Deletes what is too old or too much, and notes that this copy still watches.
     fn upkeep(&self, db: &Connection, began: u64) -> rusqlite::Result<()> {
         let now = now_micros();
-        let oldest = stored(now.saturating_sub(u64::try_from(self.0.keep.as_micros()).unwrap_or(u64::MAX)));
+        let oldest = stored(now.saturating_sub(u64::try_from(self.keep.as_micros()).unwrap_or(u64::MAX)));
         db.execute(
             "INSERT INTO watches VALUES (?1, ?2) ON CONFLICT DO UPDATE SET until = excluded.until",
             params![stored(began), stored(now)],
@@ -171,7 +222,7 @@ impl Archive {
             let pages = number("page_count")? - number("freelist_count")?;
             Ok(u64::try_from(pages * number("page_size")?).unwrap_or(0))
         };
-        while used()? > self.0.bytes {
+        while used()? > self.bytes {
             let count: i64 = db.query_row("SELECT count(*) FROM grants", [], |row| row.get(0))?;
             let most = count / PART + 1;
             let deleted = db.execute(
@@ -302,12 +353,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.db");
         let archive = Archive::new(&path, Duration::from_secs(3_600), 400_000);
-        let mut db = archive.open().unwrap();
+        let mut db = archive.file.open().unwrap();
         let name = Name::new("a").unwrap();
         insert(&mut db, &[ended("a", 1, 0, None), ended("a", 2, 1, Some(3)), ended("b", 1, 2, None)])
             .unwrap();
         insert(&mut db, &[ended("a", 1, 0, Some(0))]).unwrap();
-        archive.upkeep(&db, 5).unwrap();
+        archive.file.upkeep(&db, 5).unwrap();
         let past = read(&db, &name, 9).unwrap();
         let codes: Vec<_> =
             past.grants.iter().map(|grant| (grant.token.get(), grant.end.unwrap().exit_code)).collect();
@@ -321,14 +372,14 @@ mod tests {
         // What is too much goes, the oldest first.
         let many: Vec<Grant> = (10..10_000).map(|token| ended("c", token, token / 20, None)).collect();
         insert(&mut db, &many).unwrap();
-        archive.upkeep(&db, 5).unwrap();
+        archive.file.upkeep(&db, 5).unwrap();
         assert!(std::fs::metadata(&path).unwrap().len() <= 450_000);
         assert!(read(&db, &name, 9).unwrap().grants.is_empty());
         let kept = read(&db, &Name::new("c").unwrap(), 20_000).unwrap().grants;
         assert!(kept.len() > 1_000 && kept[0].token.get() == 9_999, "{}", kept.len());
         // What is too old goes.
         let short = Archive::new(&path, Duration::from_secs(1), 400_000);
-        short.upkeep(&db, 5).unwrap();
+        short.file.upkeep(&db, 5).unwrap();
         assert!(read(&db, &Name::new("c").unwrap(), 9).unwrap().grants.is_empty());
     }
 
@@ -338,5 +389,25 @@ mod tests {
         let archive = Archive::new(&folder.path().join("missing/history.db"), Duration::from_secs(1), 1);
         let past = archive.of_lock(Name::new("a").unwrap(), 9).await;
         assert!(past.grants.is_empty() && archive.fault().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_until_all_grants_are_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::new(&folder.path().join("history.db"), Duration::from_secs(3_600), 1 << 24);
+        // Without a service there is nothing to wait for.
+        archive.flush().await;
+        let writer = archive.start();
+        for token in 1..=2_000 {
+            writer.send(Message::Ended(Box::new(ended("a", token, token / 20, None)))).unwrap();
+        }
+        archive.flush().await;
+        let past = archive.of_lock(Name::new("a").unwrap(), 9_999).await;
+        assert_eq!((past.grants.len(), past.watched.len()), (2_000, 1));
+        // A file that fails is not waited for.
+        let failing = Archive::new(&folder.path().join("missing/history.db"), Duration::from_secs(1), 1);
+        let _writer = failing.start();
+        failing.flush().await;
+        assert!(failing.fault().is_some());
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Run, Runs, Token};
 
+use crate::archive::Message;
 use crate::hour::Hour;
 use crate::seen::{Callers, Seen, now_micros};
 
@@ -45,7 +46,7 @@ struct State {
     /// When the last good run of a job ended, of those whose age is watched.
     good: BTreeMap<Name, Option<u64>>,
     /// Where ended grants are written. If too many wait there, one is left out: nothing waits for the file.
-    archive: Option<SyncSender<Grant>>,
+    archive: Option<SyncSender<Message>>,
 }
 
 /// A grant.
@@ -115,7 +116,7 @@ pub(crate) struct Hot {
 
 impl History {
     /// Returns a history that hands ended grants to a file.
-    pub(crate) fn new(archive: Option<SyncSender<Grant>>) -> History {
+    pub(crate) fn new(archive: Option<SyncSender<Message>>) -> History {
         History(Arc::new(Mutex::new(State { archive, ..State::default() })))
     }
 
@@ -396,7 +397,7 @@ impl State {
         let Some(grant) = self.grants.get_mut(&key) else { return };
         grant.end(end, &mut self.hour);
         if let Some(archive) = &self.archive {
-            let _ = archive.try_send(grant.clone());
+            let _ = archive.try_send(Message::Ended(Box::new(grant.clone())));
         }
         if self.ended.len() < ASKED && !self.ended.contains(&grant.name) {
             self.ended.push_back(grant.name.clone());
@@ -410,7 +411,7 @@ impl State {
         let Some(end) = grant.end.as_mut().filter(|end| end.exit_code != run.exit_code) else { return };
         end.exit_code = run.exit_code;
         if let Some(archive) = &self.archive {
-            let _ = archive.try_send(grant.clone());
+            let _ = archive.try_send(Message::Ended(Box::new(grant.clone())));
         }
     }
 

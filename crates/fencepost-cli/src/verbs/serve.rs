@@ -231,6 +231,9 @@ pub(crate) async fn run(args: Args, settings: &Settings, signals: &mut Signals) 
     options.streams.end().await;
     close(&locks, CLEANUP).await;
     options.audit.flush().await;
+    if let Some(archive) = &options.archive {
+        archive.flush().await;
+    }
     traces.end().await;
     // A service that was asked to stop has done so: systemd counts any other code as a failure.
     outcome?.unwrap_or(Ok(())).and(told).map(|()| 0)

@@ -110,6 +110,27 @@ impl Drop for Service {
     }
 }
 
+/// A service that is asked to stop has written the grants of its last moment.
+#[test]
+fn the_history_file_is_complete_when_the_service_has_stopped() {
+    let place = Place::new();
+    let file = place.path("history.db");
+    let mut service = Service::start_with(&place, &["--history", file.to_str().unwrap()]);
+    let count = 20;
+    for _ in 0..count {
+        let (status, held) = service.post("/v1/acquire", &json!({ "name": "stock", "ttl": "1m" }));
+        assert_eq!(status, 200, "{held}");
+        assert_eq!(service.post("/v1/leases/release", &json!({ "lease": held["lease"] })).0, 204);
+    }
+    service.end();
+    service.has_ended();
+    let db = rusqlite::Connection::open(&file).unwrap();
+    let number = |query: &str| db.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(number("SELECT count(*) FROM grants WHERE name = 'stock' AND how = 'released'"), count);
+    let last = number("SELECT max(ended) FROM grants");
+    assert!(number("SELECT max(until) FROM watches") >= last, "it has watched until the end");
+}
+
 #[test]
 fn a_lease_of_one_copy_is_released_at_another_and_outlives_both() {
     let place = Place::new();
