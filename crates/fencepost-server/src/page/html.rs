@@ -96,6 +96,28 @@ pub(crate) fn shown(time: Duration) -> String {
     }
 }
 
+/// Returns a limit, which is most often a whole number of a unit.
+pub(crate) fn limit(time: Duration) -> String {
+    let text = shown(time);
+    match text.rsplit_once(" 0 ") {
+        Some((whole, _)) => whole.to_owned(),
+        None => text.replace(".0 s", " s"),
+    }
+}
+
+/// Returns a number of things, with its thousands set apart.
+pub(crate) fn number(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Returns a duration that can be short.
 pub(crate) fn millis(time: Duration) -> String {
     if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { shown(time) }
@@ -152,6 +174,17 @@ mod tests {
         let shown = |seconds| shown(Duration::from_secs(seconds));
         assert_eq!([shown(7), shown(125), shown(7_500)], ["7.0 s", "2 min 5 s", "2 h 5 min"]);
         assert_eq!(shown(180_000), "2 d 2 h");
+        let limit = |seconds| limit(Duration::from_secs(seconds));
+        assert_eq!([limit(7), limit(120), limit(3_600), limit(90_000)], ["7 s", "2 min", "1 h", "25 h"]);
+        assert_eq!([limit(5_400), limit(172_800)], ["1 h 30 min", "2 d"]);
+    }
+
+    #[test]
+    fn large_numbers_have_their_thousands_set_apart() {
+        assert_eq!(
+            [0, 999, 1_000, 10_000, 1_234_567].map(number),
+            ["0", "999", "1,000", "10,000", "1,234,567"]
+        );
         assert!(clock(0).contains(">1970-01-01 00:00:00 UTC<"));
     }
 }

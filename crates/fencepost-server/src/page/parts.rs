@@ -12,10 +12,12 @@ use crate::history::Grant;
 use crate::hour::{Hour, Minute};
 use crate::page::Kept;
 use crate::page::charts::columns;
-use crate::page::html::{clock, encoded, link, millis, named, own_label, table, text};
+use crate::page::html::{clock, encoded, link, millis, named, number, own_label, table, text};
 use crate::page::rows::attention;
 use crate::page::runs::{late, run_strip};
-use crate::page::timeline::{self, count, held, most, queue, situation, timeline, waited, with_holders};
+use crate::page::timeline::{
+    self, count, held, late_because, most, queue, situation, timeline, waited, with_holders,
+};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::seen::Seen;
@@ -113,7 +115,10 @@ fn of_lock<'a>(
     let max_age = name.as_ref().and_then(|name| service.max_age(name));
     let mut summary = situation(info, &grants, seen.at_micros, may_evict);
     if let Some((name, max_age)) = name.as_ref().zip(max_age) {
-        summary += &late(service.history.last_good(name), max_age, seen.at_micros);
+        let late = late(service.history.last_good(name), max_age, seen.at_micros);
+        if !late.is_empty() {
+            summary += &(late + &late_because(info, seen.at_micros, may_evict));
+        }
     }
     Parts {
         above: vec![("summary", summary)],
@@ -148,13 +153,13 @@ fn numbers<'a>(
         waiting += info.waiters().count();
     }
     let hour = may_examine(reader).then(|| service.history.hour());
-    let tile = |class: &str, number: String, word: &str, of: fn(&Minute) -> u32| {
+    let tile = |class: &str, value: String, word: &str, of: fn(&Minute) -> u32| {
         let chart = hour.as_ref().map(|hour| columns(class, &values(hour, seen.at_micros, of)));
-        format!("<li class=\"{class}\"><b>{number}</b> <span>{word}</span>{}</li>", chart.unwrap_or_default())
+        format!("<li class=\"{class}\"><b>{value}</b> <span>{word}</span>{}</li>", chart.unwrap_or_default())
     };
     let mut tiles =
-        tile("locks", count.to_string(), if count == 1 { "lock" } else { "locks" }, |minute| minute.locks);
-    tiles += &tile("waits", waiting.to_string(), "waiting", |minute| minute.waiters);
+        tile("locks", number(count), if count == 1 { "lock" } else { "locks" }, |minute| minute.locks);
+    tiles += &tile("waits", number(waiting), "waiting", |minute| minute.waiters);
     if let Some(hour) = &hour {
         let since = service.history.since_micros().unwrap_or(seen.at_micros);
         let rate = hour.grants_a_second(since, seen.at_micros);
@@ -217,13 +222,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
             ("numbers", numbers(service, caller, seen, all())),
             (
                 "overdue",
-                attention(
-                    caller,
-                    all(),
-                    &late_jobs(service, seen.at_micros, &is_shown),
-                    seen.at_micros,
-                    SHORT,
-                ),
+                attention(caller, all(), &late_jobs(service, caller, seen, &is_shown), seen.at_micros, SHORT),
             ),
             ("groups", groups(all(), &asked.prefix)),
             ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
@@ -241,10 +240,22 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
 }
 
 /// Returns the jobs that have no good run as young as they should, with the words for it.
-fn late_jobs(service: &Service, now: u64, is_shown: &impl Fn(&Name) -> bool) -> Vec<(Name, String)> {
+fn late_jobs(
+    service: &Service,
+    caller: &Caller,
+    seen: &Seen,
+    is_shown: &impl Fn(&Name) -> bool,
+) -> Vec<(Name, String)> {
+    let now = seen.at_micros;
     let jobs = service.max_ages.iter().filter(|(name, _)| is_shown(name));
-    let jobs = jobs.map(|(name, age)| (name.clone(), late(service.history.last_good(name), *age, now)));
-    jobs.filter(|(_, words)| !words.is_empty()).collect()
+    let jobs = jobs.map(|(name, age)| (name, late(service.history.last_good(name), *age, now)));
+    let because = |name: &Name| {
+        let info = seen.locks.get(name.as_str());
+        late_because(info, now, caller.may(Verb::Evict, name))
+    };
+    jobs.filter(|(_, late)| !late.is_empty())
+        .map(|(name, late)| (name.clone(), late + &because(name)))
+        .collect()
 }
 
 fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
@@ -258,8 +269,8 @@ fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
         (0, _) => EMPTY.to_owned(),
         (_, 0) => "<div class=\"empty\"><p>No lock matches the search.</p><p>A free lock is in no list. <a href=\"./\">Show all locks</a></p></div>"
             .to_owned(),
-        _ if shown < found => format!("<p>{shown} of {found} {locks}</p>"),
-        _ => format!("<p>{found} {locks}</p>"),
+        _ if shown < found => format!("<p>{shown} of {} {locks}</p>", number(found)),
+        _ => format!("<p>{} {locks}</p>", number(found)),
     }
 }
 
@@ -283,8 +294,9 @@ fn groups<'a>(locks: impl Iterator<Item = &'a Info>, prefix: &str) -> String {
         let label = text(group);
         let _ = write!(
             groups,
-            "<li><a href=\"./?prefix={}\"><bdi>{label}</bdi></a> {count}</li>",
-            encoded(group)
+            "<li><a href=\"./?prefix={}\"><bdi>{label}</bdi></a> {}</li>",
+            encoded(group),
+            number(*count)
         );
     }
     if counts.len() > SHORT {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::changes::differ;
-use crate::page::html::{encoded, escaped, left, link, named, passing, shown, text, who};
+use crate::page::html::{self, encoded, escaped, left, link, named, passing, text, who};
 use crate::page::timeline::advice;
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
@@ -116,7 +116,7 @@ fn cells(
         let _ = write!(held, " <strong>{word}</strong>");
     }
     if let Some(limit) = claim.max_hold {
-        let _ = write!(held, "<small>limit {}</small>", shown(limit));
+        let _ = write!(held, "<small>limit {}</small>", html::limit(limit));
     }
     let mut holder = who(&seen, caller, with_token);
     if let Some(reason) = &claim.reason {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::history::Grant;
 use crate::page::charts::Bars;
-use crate::page::html::{clock, millis, shown};
+use crate::page::html::{clock, limit, millis};
 
 /// The most runs of a strip.
 const RUNS: usize = 40;
@@ -22,21 +22,22 @@ enum Column {
 }
 
 /// Returns a column for each run, the latest on the right: its height is its time, its colour the exit code. Only runs with an exit code,
-/// and grants between them, are known to be runs. With `max_age` the runs that are missing have a column, too. `grants`: the latest first.
+/// and grants between them, are known to be runs. With `max_age` the runs that are missing have a column, too: a run that failed is not
+/// missing. `grants`: the latest first.
 pub(crate) fn run_strip(grants: &[Grant], now: u64, max_age: Option<Duration>) -> String {
     let ended = |grant: &&Grant| grant.end.is_some();
     let mut runs: Vec<&Grant> = grants.iter().filter(ended).take(RUNS).collect();
     runs.reverse();
     let Some(first) = runs.iter().position(|grant| exit_code(grant).is_some()) else { return String::new() };
     let mut columns = Vec::new();
-    let mut last_good = None;
+    let mut last = None;
     for grant in &runs[first..] {
         let Some(end) = grant.end else { continue };
-        push_missing(&mut columns, last_good, grant.since_micros, max_age);
+        push_missing(&mut columns, last, grant.since_micros, max_age);
         columns.push(Column::Run(end.at_micros.saturating_sub(grant.since_micros), end.exit_code));
-        last_good = if end.exit_code == Some(0) { Some(end.at_micros) } else { last_good };
+        last = Some(end.at_micros);
     }
-    push_missing(&mut columns, last_good, now, max_age);
+    push_missing(&mut columns, last, now, max_age);
     draw(&columns, runs[first].since_micros)
 }
 
@@ -44,8 +45,8 @@ fn exit_code(grant: &Grant) -> Option<i32> {
     grant.end?.exit_code
 }
 
-fn push_missing(columns: &mut Vec<Column>, last_good: Option<u64>, until: u64, max_age: Option<Duration>) {
-    let Some((last, age)) = last_good.zip(max_age) else { return };
+fn push_missing(columns: &mut Vec<Column>, last: Option<u64>, until: u64, max_age: Option<Duration>) {
+    let Some((last, age)) = last.zip(max_age) else { return };
     let age = u64::try_from(age.as_micros()).unwrap_or(u64::MAX).max(1);
     let missing = until.saturating_sub(last) / age;
     columns.extend((0..missing.min(MISSING)).map(|_| Column::Missing));
@@ -101,11 +102,11 @@ pub(crate) fn late(last_good: Option<u64>, max_age: Duration, now: u64) -> Strin
         Some(ended) => format!(
             "<p class=\"advice\"><strong>Late:</strong> the last good run ended {}. There should be one every {}.</p>",
             clock(ended),
-            shown(max_age)
+            limit(max_age)
         ),
         None => format!(
             "<p class=\"advice\"><strong>Late:</strong> the engine knows no good run, and there should be one every {}.</p>",
-            shown(max_age)
+            limit(max_age)
         ),
     }
 }
@@ -136,8 +137,8 @@ mod tests {
             assert!(strip.contains(part), "{part}: {strip}");
         }
         assert!(!strip.contains("missing"), "{strip}");
-        // Between the sixth hour and the ninth one is missing, and two more until now.
-        let strip = run_strip(&grants, 11 * HOUR, Some(Duration::from_secs(2 * 3_600)));
+        // Between the sixth hour and the ninth one is missing, and two more since the one that failed.
+        let strip = run_strip(&grants, 14 * HOUR, Some(Duration::from_secs(2 * 3_600)));
         assert!(strip.contains("3 missing"), "{strip}");
         assert_eq!(
             run_strip(&[run(1, None)], 2 * HOUR, Some(Duration::from_secs(1))),

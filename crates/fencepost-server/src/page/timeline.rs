@@ -8,7 +8,7 @@ use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::history::{Grant, How};
 use crate::page::charts::{Bars, bar, drawing, part};
-use crate::page::html::{clock, host_of, millis, named, own_label, passing, shown, text, who};
+use crate::page::html::{clock, host_of, limit, millis, named, own_label, passing, text, who};
 use crate::rights::caller::Caller;
 use crate::seen::Seen;
 use crate::view::Claim;
@@ -172,7 +172,7 @@ pub(crate) fn recent(reader: &Caller, grants: &[Grant], now: u64) -> String {
                 grant
                     .end
                     .and_then(|end| end.exit_code)
-                    .map_or_else(String::new, |code| format!("<small>exit code {code}</small>"))
+                    .map_or_else(String::new, |code| format!(" <small>exit code {code}</small>"))
             ),
             grant.token.to_string(),
         ];
@@ -388,17 +388,40 @@ pub(crate) fn situation(info: Option<&Info>, grants: &[Grant], at_micros: u64, m
 /// Returns what to do about an overdue holder.
 pub(crate) fn advice(claim: &ClaimInfo, at_micros: u64, may_evict: bool) -> String {
     let holds = Claim::from(claim);
-    let evict = match may_evict {
-        true => "If it must not go on, evict it: the next waiter then gets the lock.",
-        false => "If it must not go on, ask somebody with the right <code>evict</code> to evict it.",
-    };
+    let evict = evict(may_evict);
     format!(
         "<p class=\"advice\"><strong>Overdue:</strong> held since {}, and {} was the limit. A live holder would have released it, so \
          the process hangs, is stopped or is dead. Look at pid {} on the host <bdi>{}</bdi>. {evict}</p>",
         clock(rounded(at_micros, claim.age)),
-        claim.max_hold.map_or_else(|| "no time".to_owned(), shown),
+        claim.max_hold.map_or_else(|| "no time".to_owned(), limit),
         holds.pid,
         text(&holds.host),
+    )
+}
+
+fn evict(may_evict: bool) -> &'static str {
+    match may_evict {
+        true => "If it must not go on, evict it: the next waiter then gets the lock.",
+        false => "If it must not go on, ask somebody with the right <code>evict</code> to evict it.",
+    }
+}
+
+/// Returns what keeps a late job from its next run, as far as its lock tells, and what to do about that.
+pub(crate) fn late_because(info: Option<&Info>, at_micros: u64, may_evict: bool) -> String {
+    let Some(claim) = info.and_then(|info| info.holders().next()) else {
+        return "<p class=\"advice\">Nobody holds its lock now, so nothing keeps the job from its next run: look at what starts it, such as \
+                cron or a timer.</p>"
+            .to_owned();
+    };
+    let holds = Claim::from(claim);
+    format!(
+        "<p class=\"advice\"><bdi>{}</bdi> has held its lock since {}, and no other run begins before that ends. Look whether pid {} on the \
+         host <bdi>{}</bdi> still works, hangs or is stopped. {}</p>",
+        text(&holds.holder),
+        clock(rounded(at_micros, claim.age)),
+        holds.pid,
+        text(&holds.host),
+        evict(may_evict),
     )
 }
 

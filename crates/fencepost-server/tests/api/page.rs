@@ -295,5 +295,23 @@ async fn a_job_without_a_good_run_is_late_where_that_was_asked_for() {
     {
         let (_, page) = text(&router, get(path)).await;
         assert_eq!(page.contains("Late:"), is_late, "{path}: {page}");
+        assert_eq!(page.contains("Nobody holds its lock now"), is_late, "{path}: {page}");
+    }
+    // A holder that hangs is named, with its host and what to do.
+    acquire(
+        &router,
+        "nightly",
+        &json!({ "holder": "cron@db-7/report", "process": { "host": "db-7", "pid": 7 } }),
+    )
+    .await;
+    for path in ["/", "/?name=nightly"] {
+        let (_, page) = text(&router, get(path)).await;
+        for part in [
+            "<bdi>cron@db-7/report</bdi> has held its lock since <time",
+            "pid 7 on the host <bdi>db-7</bdi>",
+            "evict it",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
     }
 }
