@@ -11,7 +11,7 @@ use fencepost_core::{HolderInfo, Name, Token};
 use rusqlite::{Connection, Row, params};
 use tokio::sync::oneshot;
 
-use crate::history::{End, Grant, How};
+use crate::history::{End, Grant, How, Message};
 use crate::seen::now_micros;
 
 /// How many grants may wait until they are written. More are left out.
@@ -44,15 +44,6 @@ pub struct Archive {
     file: Arc<File>,
     /// Leads to the thread that writes, once the service has started.
     writer: Arc<Mutex<Option<SyncSender<Message>>>>,
-}
-
-/// What the thread that writes is sent.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A grant that has ended.
-    Ended(Box<Grant>),
-    /// Tells when all before it is in the file.
-    Flush(oneshot::Sender<()>),
 }
 
 /// The file, as the thread that writes knows it.

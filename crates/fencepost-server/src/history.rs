@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ClaimInfo, DetachedLease, HolderInfo, Info, Name, Run, Runs, Token};
+use tokio::sync::oneshot;
 
-use crate::archive::Message;
 use crate::hour::Hour;
 use crate::seen::{Callers, Seen, now_micros};
 
@@ -47,6 +47,15 @@ struct State {
     good: BTreeMap<Name, Option<u64>>,
     /// Where ended grants are written. If too many wait there, one is left out: nothing waits for the file.
     archive: Option<SyncSender<Message>>,
+}
+
+/// What the thread that writes the history file is sent.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A grant that has ended.
+    Ended(Box<Grant>),
+    /// Tells when all before it is in the file.
+    Flush(oneshot::Sender<()>),
 }
 
 /// A grant.
