@@ -82,9 +82,6 @@ fn main() -> ExitCode {
         }
         ["simulation"] => simulation::minute(),
         ["lease-secrets", engine] => stranger::of(engine),
-        ["memory-one-task"] => ratio(&rate::one_task()),
-        ["memory-hot"] => ratio(&rate::hot()),
-        ["memory-hot-one-thread"] => ratio(&rate::hot_on_one_thread()),
         ["memory-waiters", question] => memory::crowd::waiters(asked(question)),
         ["memory-held", question] => memory::crowd::held(asked(question)),
         ["sqlite-normal"] => ratio(&sqlite::cycle::normal()),

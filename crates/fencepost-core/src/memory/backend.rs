@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::bug::planted;
 use super::engine::Memory;
-use super::entry::MemoryPlace;
-use super::queue::Queue;
+use super::place::MemoryPlace;
+use super::queue::MemoryQueue;
 use super::records::RecordsOfClient;
 use crate::backend::capabilities::Capabilities;
 use crate::backend::claim::Claim;
@@ -47,22 +47,20 @@ impl Backend for Memory {
 
 impl Operator for Memory {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        let shard = self.shard(name);
-        let claims = shard.get(name).map_or_else(Vec::new, Queue::claims);
+        let claims = self.with_queue(name, |queue| queue.claims());
         Reply::ready(Ok(Info::new(name.clone(), last_of(&claims), claims)))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        let mut resources: Vec<Info> = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let wanted = shard.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
-            let wanted = wanted.filter(|(name, _)| page.begins_before(name));
-            resources.extend(wanted.map(|(name, queue)| {
-                let claims = queue.claims();
-                Info::new(name.clone(), last_of(&claims), claims)
-            }));
-        }
+        let queues = self.queues.lock();
+        let wanted = queues.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
+        let wanted = wanted.filter(|(name, _)| page.begins_before(name));
+        let info = |(name, queue): (&Name, &MemoryQueue)| {
+            let claims = queue.claims();
+            Info::new(name.clone(), last_of(&claims), claims)
+        };
+        let mut resources: Vec<Info> = wanted.map(info).collect();
+        drop(queues);
         resources.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let mut listing = Listing::default();
         let _ = resources.into_iter().all(|info| listing.add(info, page));
@@ -77,7 +75,7 @@ impl Operator for Memory {
     }
 
     fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
-        Reply::ready(Ok(self.limit(name)))
+        Reply::ready(Ok(self.with_queue(name, |queue| queue.limit)))
     }
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
@@ -98,25 +96,9 @@ impl Operator for Memory {
 }
 
 impl Memory {
-    /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
-    fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
-        let Some(clock) = self.shard(name).get(name).and_then(Queue::clock) else { return false };
-        // A grant whose lease has ended is no grant any more: the queue is settled first.
-        let ended = self.on_queue(name, &clock, |queue, wakers| {
-            queue.settle(clock.now(), &self.rules, wakers);
-            let ended = queue.evict(token, now);
-            queue.settle(clock.now(), &self.rules, wakers);
-            ended
-        });
-        if let Some(validity) = &ended {
-            validity.end_with(why, detail);
-        }
-        ended.is_some()
-    }
-
     /// Forgets all grants of a lock, as an engine does that has lost its data. Returns how many there were.
     pub(crate) fn forget(&self, name: &Name) -> usize {
-        let claims = self.shard(name).get(name).map_or_else(Vec::new, Queue::claims);
+        let claims = self.with_queue(name, |queue| queue.claims());
         let tokens = claims.into_iter().filter_map(|claim| claim.token);
         tokens.filter(|token| self.end_grant(name, *token, true, Loss::Deleted, "")).count()
     }

@@ -16,7 +16,7 @@ pub enum Bug {
     TokenBeforeGrant,
     /// A renewal is accepted although the lease had ended and the lock was granted again.
     LateRenewal,
-    /// A release now and then wakes nobody.
+    /// A grant to a claim that waits now and then wakes nobody.
     LostWakeup,
     /// A waiter that gives up stays in queue.
     OrphanedWaiter,

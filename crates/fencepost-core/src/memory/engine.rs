@@ -1,35 +1,28 @@
 //! The queues of all resources, and the renewal of their leases.
 
-use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 #[cfg(feature = "planted")]
 use super::bug::Bug;
 use super::bug::Planted;
-use super::queue::Queue;
+use super::queue::{Change, MemoryQueue};
 use super::records::MemoryRecords;
 use super::rules::Rules;
-use super::wakers::Wakers;
 use crate::backend::claim::Claim;
 use crate::backend::{Reply, Session};
 use crate::error::Result;
 use crate::name::Name;
+use crate::sync::Mutex;
 use crate::time::Clock;
+use crate::token::Token;
 use crate::validity::Loss;
-
-const SHARDS: usize = 16;
-/// How many queues a shard may hold before empty ones are dropped.
-const IDLE_QUEUES: usize = 64;
-
-/// By name, hashed with a key of the process.
-pub(super) type Queues = HashMap<Name, Queue, foldhash::fast::RandomState>;
 
 /// The engine in memory. Clients of one `Memory` share its locks.
 pub struct Memory {
-    pub(super) shards: [Mutex<Queues>; SHARDS],
+    pub(super) queues: Mutex<HashMap<Name, MemoryQueue>>,
     /// Ours, for alarms.
     me: Weak<Memory>,
     id: u64,
@@ -41,27 +34,25 @@ impl Memory {
     /// An engine of its own.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<Memory> {
-        Memory::with(Rules::new(Planted::default()))
+        Memory::with(Rules::new(Planted::default(), None))
     }
 
     /// An engine whose tokens are at least the time of its clients' wall clock plus `offset` microseconds, as those of Redis or SQLite are:
     /// for tests of layers that compare the tokens of two engines.
     pub fn with_clock_tokens(offset: i64) -> Arc<Memory> {
-        let mut rules = Rules::new(Planted::default());
-        rules.clock_offset = Some(offset);
-        Memory::with(rules)
+        Memory::with(Rules::new(Planted::default(), Some(offset)))
     }
 
     /// An engine with a bug, for proving the checker.
     #[cfg(feature = "planted")]
     pub fn with_bug(bug: Bug) -> Arc<Memory> {
-        Memory::with(Rules::new(Planted::new(bug)))
+        Memory::with(Rules::new(Planted::new(bug), None))
     }
 
     fn with(rules: Rules) -> Arc<Memory> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|me| Memory {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            queues: Mutex::default(),
             me: me.clone(),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules,
@@ -69,44 +60,60 @@ impl Memory {
         })
     }
 
-    pub(super) fn shard(&self, name: &Name) -> MutexGuard<'_, Queues> {
-        // Any spread will do: the map inside hashes with a key of its own.
-        let spread =
-            name.as_str().bytes().rev().take(8).fold(0usize, |sum, byte| sum * 31 + usize::from(byte));
-        self.shards[spread % SHARDS].lock()
-    }
-
-    /// Runs `work` on the queue of `name`, then wakes whom it made winners, drops the queue if it is idle, and sets the alarm
-    /// for its next expiry if somebody waits.
+    /// Runs `work` on the queue of `name`, which it settles before and after. Then wakes the claims that it has news for, and sets the alarm
+    /// for the next end of a lease if somebody waits for that.
     pub(super) fn on_queue<T>(
         &self,
         name: &Name,
         clock: &Clock,
-        work: impl FnOnce(&mut Queue, &mut Wakers) -> T,
+        work: impl FnOnce(&mut MemoryQueue, &mut Change) -> T,
     ) -> T {
-        let mut wakers = Wakers::default();
-        let mut shard = self.shard(name);
-        let queue = match shard.get_mut(name) {
-            Some(queue) => queue,
-            None => shard.entry(name.clone()).or_default(),
-        };
-        let result = work(queue, &mut wakers);
-        let mut alarm = None;
-        if queue.is_empty() {
-            // A name that was just used is likely to be used again: its empty queue may stay, if they are few. A limit is kept.
-            if queue.limit.is_none() && shard.len() > IDLE_QUEUES {
-                shard.remove(name);
-            }
-        } else if let Some((at, clock)) = queue.next_alarm(clock) {
-            alarm = Some((at, clock));
-        }
-        drop(shard);
+        let mut change = Change { now: clock.now(), rules: &self.rules, woken: Vec::new() };
+        let (result, alarm) = self.with_queue(name, |queue| {
+            queue.settle(&mut change);
+            let result = work(queue, &mut change);
+            queue.settle(&mut change);
+            (result, queue.next_alarm(clock))
+        });
         if let Some((at, clock)) = alarm {
             let expiry = Expiry { memory: self.me.clone(), name: name.clone() };
             clock.alarm(at, Waker::from(Arc::new(expiry)));
         }
-        wakers.wake();
+        change.woken.into_iter().for_each(Waker::wake);
         result
+    }
+
+    /// Runs `work` on the queue of `name` as it is. Drops the queue if it is idle then.
+    pub(super) fn with_queue<T>(&self, name: &Name, work: impl FnOnce(&mut MemoryQueue) -> T) -> T {
+        let mut queues = self.queues.lock();
+        let queue = queues.entry(name.clone()).or_default();
+        let result = work(queue);
+        if queue.is_idle() {
+            queues.remove(name);
+        }
+        result
+    }
+
+    /// Stores the limit of permits, or forgets it, and lets those go who can now.
+    pub(super) fn set_limit(&self, name: &Name, limit: Option<u32>) {
+        let clock = self.with_queue(name, |queue| {
+            queue.limit = limit;
+            queue.clock()
+        });
+        // Without a clock nobody is here.
+        if let Some(clock) = clock {
+            self.on_queue(name, &clock, MemoryQueue::remove_impossible);
+        }
+    }
+
+    /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
+    pub(super) fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
+        let Some(clock) = self.with_queue(name, |queue| queue.clock()) else { return false };
+        let ended = self.on_queue(name, &clock, |queue, _| queue.evict(token, now));
+        if let Some(validity) = &ended {
+            validity.end_with(why, detail);
+        }
+        ended.is_some()
     }
 }
 
@@ -116,20 +123,16 @@ struct Expiry {
     name: Name,
 }
 
-impl std::task::Wake for Expiry {
+impl Wake for Expiry {
     fn wake(self: Arc<Self>) {
         let Some(memory) = self.memory.upgrade() else { return };
-        let clock = {
-            let mut shard = memory.shard(&self.name);
-            let Some(queue) = shard.get_mut(&self.name) else { return };
-            // Also for a queue that is idle now: it may be used again, and then needs an alarm of its own.
-            queue.alarm_fired();
-            let Some(clock) = queue.clock() else { return };
-            clock
-        };
-        memory.on_queue(&self.name, &clock, |queue, wakers| {
-            queue.settle(clock.now(), &memory.rules, wakers);
+        let clock = memory.with_queue(&self.name, |queue| {
+            queue.alarm = None;
+            queue.clock()
         });
+        if let Some(clock) = clock {
+            memory.on_queue(&self.name, &clock, |_, _| ());
+        }
     }
 }
 
@@ -140,16 +143,12 @@ impl Session for Memory {
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
-            let clock = claim.runtime.clock();
-            let (now, ttl) = (clock.now(), claim.ttl());
-            let kept = {
-                let mut shard = self.shard(&claim.want().name);
-                shard
-                    .get_mut(&claim.want().name)
-                    .map_or(Err(Loss::Deleted), |queue| queue.keep(claim, now, ttl, self.rules.planted))
-            };
+            let (ttl, clock) = (claim.ttl(), claim.runtime.clock());
+            let kept = self.on_queue(&claim.want().name, clock, |queue, change| {
+                queue.renew(claim, ttl, change).map(|()| change.now)
+            });
             match kept {
-                Ok(()) => {
+                Ok(now) => {
                     #[cfg(feature = "planted")]
                     if self.rules.planted.has(Bug::LateRenewal) {
                         claim.validity.revive(now, ttl);
@@ -160,5 +159,22 @@ impl Session for Memory {
             }
         }
         Reply::ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_forgotten_leaves_no_queue() {
+        let (memory, name) = (Memory::new(), Name::new("a").expect("a name"));
+        let limit = || memory.queues.lock().get(&name).map(|queue| queue.limit);
+        memory.set_limit(&name, None);
+        assert_eq!(limit(), None, "nobody knows the name");
+        memory.set_limit(&name, Some(1));
+        assert_eq!(limit(), Some(Some(1)));
+        memory.set_limit(&name, None);
+        assert_eq!(limit(), None);
     }
 }

@@ -6,17 +6,11 @@
 
 mod backend;
 mod bug;
-mod chain;
 mod engine;
-mod entry;
-mod limits;
+mod place;
 mod queue;
 mod records;
 mod rules;
-mod upgrade;
-mod vote;
-mod voters;
-mod wakers;
 
 pub(crate) use backend::open;
 #[cfg(feature = "planted")]

@@ -1,387 +1,438 @@
-//! The queue of one resource: its holders and waiters, every step O(1) whatever their number.
+//! The queue of one resource: its holders, the claims that wait, and the votes that were refused.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use slab::Slab;
-
-use super::bug::{Planted, planted};
-use super::chain::{Chain, NONE, Node, NodeState, Upgrading, push, unlink};
+use super::bug::planted;
 use super::rules::Rules;
-use super::voters::Voters;
-use super::wakers::Wakers;
 use crate::backend::admission::{Held, Mode};
 use crate::backend::claim::Claim;
 use crate::backend::claim_id::ClaimId;
 use crate::backend::{Attempt, Removed};
+use crate::error::{Error, ErrorKind, Result};
 use crate::operator::holder::ClaimInfo;
 use crate::time::{Clock, Moment};
 use crate::token::Token;
 use crate::validity::{Loss, Validity};
 
-/// Holders and waiters of one resource, each a chain through one slab.
+/// How long a refused vote is remembered. A claim that still waits asks again earlier.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+
+/// The claims on one resource.
+///
+/// A change of the queue is made by [`Memory::on_queue`](super::engine::Memory::on_queue), which [settles](MemoryQueue::settle) it before and
+/// after. So a change finds no grant whose lease has ended, and no claim that waits although it could hold.
 #[derive(Default)]
-pub(super) struct Queue {
-    pub(super) nodes: Slab<Node>,
-    pub(super) held: Held,
-    pub(super) holders: Chain,
-    pub(super) waiters: Chain,
-    waiting: u32,
-    /// No lease ends before this moment. Renewals move ends back without moving this.
-    soonest: Moment,
-    /// For when the alarm is set, if it is.
-    alarm: Option<Moment>,
-    /// The claims that are told when the resource may be free.
-    pub(super) voters: Voters,
-    /// The reader that waits to be the only holder. It counts as an exclusive holder beside the others.
-    pub(super) upgrading: Option<Upgrading>,
+pub(super) struct MemoryQueue {
+    /// In the order of their grants.
+    holders: Vec<MemoryHolder>,
+    /// By their numbers, which is the order of arrival.
+    waiters: BTreeMap<u64, MemoryWaiter>,
+    /// The refused votes of a quorum's claims, the oldest first. They are told when it is worth asking again, and granted nothing.
+    voters: BTreeMap<(u64, ClaimId), MemoryVoter>,
     /// The stored limit of permits.
     pub(super) limit: Option<u32>,
+    /// For when the alarm is set, if it is.
+    pub(super) alarm: Option<Moment>,
 }
 
-impl Queue {
-    pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.voters.is_empty()
+/// A holder.
+struct MemoryHolder {
+    number: u64,
+    claim: Arc<Claim>,
+    token: Token,
+    mode: Mode,
+    since: Moment,
+    end: Moment,
+    evicted: bool,
+    detached: bool,
+    /// It reads, and waits until it is the only holder to become exclusive.
+    marked: bool,
+    /// Of a marked one.
+    waker: Option<Waker>,
+}
+
+struct MemoryWaiter {
+    claim: Arc<Claim>,
+    since: Moment,
+    waker: Option<Waker>,
+}
+
+struct MemoryVoter {
+    waiter: MemoryWaiter,
+    /// Forgotten then, unless it asks again.
+    until: Moment,
+    /// It was told to ask again.
+    hinted: bool,
+}
+
+/// One change of a queue.
+pub(super) struct Change<'a> {
+    pub(super) now: Moment,
+    pub(super) rules: &'a Rules,
+    /// To be woken once the queue is unlocked.
+    pub(super) woken: Vec<Waker>,
+}
+
+impl MemoryHolder {
+    /// The mode in which it counts for other claims: a marked one admits nobody.
+    fn counted_as(&self, rules: &Rules) -> Mode {
+        if self.marked && !planted!(rules.planted, UpgradeOvertaken) { Mode::Exclusive } else { self.mode }
     }
 
-    /// A first attempt: the node it was given, or `None` with nothing left behind.
-    pub(super) fn arrive(
-        &mut self,
-        claim: &Arc<Claim>,
-        rules: &Rules,
-        wakers: &mut Wakers,
-    ) -> (Option<usize>, Attempt) {
-        let clock = claim.runtime.clock();
-        let now = clock.now();
-        let mode = claim.want().mode;
-        self.settle(now, rules, wakers);
-        if planted!(rules.planted, SharedId) {
-            let same = |key: &usize| self.nodes[*key].id.as_u128() % 8 == claim.id.as_u128() % 8;
-            if let Some(key) = self.keys(self.holders).find(same)
-                && let NodeState::Holding { token, .. } = self.nodes[key].state
-            {
-                claim.confirm(now, claim.ttl());
-                return (Some(key), Attempt::Granted(token));
-            }
-        }
-        let overtakes = mode == Mode::Shared && planted!(rules.planted, StarvingWriter);
-        if (self.waiting == 0 || overtakes || claim.is_unfair()) && self.fits(mode) {
-            let token = self.draw(claim, rules);
-            let key = self.hold(claim, token, now);
-            return (Some(key), Attempt::Granted(token));
-        }
-        if !claim.waits {
-            return (None, Attempt::Blocked { again: None });
-        }
-        let state = NodeState::Waiting { waker: None };
-        let key = self.insert(claim, state, now);
-        push(&mut self.nodes, &mut self.waiters, key);
-        self.waiting += 1;
-        (Some(key), Attempt::Blocked { again: None })
-    }
-
-    /// A later attempt of the claim that was given node `key`.
-    pub(super) fn ask(&mut self, key: usize, claim: &Claim, rules: &Rules, wakers: &mut Wakers) -> Attempt {
-        self.settle(claim.runtime.clock().now(), rules, wakers);
-        match self.node(key, claim.id).map(|node| &node.state) {
-            None | Some(NodeState::Holding { evicted: true, .. }) => Attempt::Gone,
-            Some(NodeState::Holding { token, .. }) => Attempt::Granted(*token),
-            Some(NodeState::Waiting { .. }) if planted!(rules.planted, NoRecheck) => {
-                let token = rules.next_token();
-                self.promote(key, token, claim.runtime.clock().now());
-                Attempt::Granted(token)
-            }
-            Some(NodeState::Waiting { .. }) => Attempt::Blocked { again: None },
+    fn info(&self) -> ClaimInfo {
+        ClaimInfo {
+            token: Some(self.token),
+            expires_in: Some(self.end.since(self.claim.runtime.clock().now())),
+            evicted: self.evicted,
+            detached: self.detached,
+            mode: self.mode,
+            ..info(&self.claim, self.since)
         }
     }
+}
 
-    /// Takes up the detached grant of this id.
-    pub(super) fn attach(
-        &mut self,
-        claim: &Arc<Claim>,
-        rules: &Rules,
-        wakers: &mut Wakers,
-    ) -> Option<(usize, Token)> {
-        let now = claim.runtime.clock().now();
-        self.settle(now, rules, wakers);
-        let key = self.keys(self.holders).find(|&key| self.nodes[key].id == claim.id)?;
-        let node = &mut self.nodes[key];
-        if node.mode != claim.want().mode {
-            return None;
-        }
-        let NodeState::Holding { token, end, evicted: false, detached } = &mut node.state else {
-            return None;
+/// As operators see a claim that waits.
+fn info(claim: &Claim, since: Moment) -> ClaimInfo {
+    let clock = claim.runtime.clock();
+    let age = clock.now().since(since);
+    let since_micros = clock.wall_micros().saturating_sub(age.as_micros() as u64);
+    ClaimInfo { since_micros, age, ..claim.info() }
+}
+
+/// The place of a vote in the one order of all claims.
+fn order(claim: &Claim) -> u64 {
+    claim.vote.as_ref().map_or(0, |vote| vote.order)
+}
+
+/// The place of a vote among those that were refused.
+fn place_of(claim: &Claim) -> (u64, ClaimId) {
+    (order(claim), claim.id)
+}
+
+impl MemoryWaiter {
+    fn new(claim: &Arc<Claim>, since: Moment) -> MemoryWaiter {
+        MemoryWaiter { claim: Arc::clone(claim), since, waker: None }
+    }
+}
+
+impl MemoryQueue {
+    /// Ends the grants whose leases have ended, grants to the claims that may hold now, and tells those that may ask now.
+    pub(super) fn settle(&mut self, change: &mut Change) {
+        let now = if planted!(change.rules.planted, WallClockDeadline) {
+            self.wall_moment(change.now)
+        } else {
+            change.now
         };
-        *end = (now + claim.ttl()).max(*end);
-        *detached = !claim.renewed;
-        let token = *token;
-        self.soonest = self.soonest.min(now + claim.ttl());
-        claim.note.store(key as u64, Ordering::Relaxed);
+        self.holders.retain(|grant| grant.end > now);
+        if let [grant] = &mut self.holders[..] {
+            change.woken.extend(grant.waker.take());
+        }
+        let (mut held, limit) = (self.held(change.rules), self.limit);
+        while let Some(first) = self.waiters.first_entry()
+            && held.admit(first.get().claim.want().mode.limited(limit))
+        {
+            let (number, waiter) = first.remove_entry();
+            let token = self.grant(number, &waiter.claim, now, change.rules);
+            let sleeps_on = planted!(change.rules.planted, LostWakeup) && token.get().is_multiple_of(64);
+            change.woken.extend(waiter.waker.filter(|_| !sleeps_on));
+        }
+        self.voters.retain(|_, voter| voter.until > now);
+        for voter in self.voters.values_mut() {
+            // A vote that fits is granted whichever were refused before, so one that does not fit blocks no other.
+            if held.admit(voter.waiter.claim.want().mode) {
+                // The hint stays until the claim asks again, because a claim that was woken may look only later.
+                voter.hinted = true;
+                change.woken.extend(voter.waiter.waker.take());
+            }
+        }
+    }
+
+    fn held(&self, rules: &Rules) -> Held {
+        let mut held = Held::default();
+        self.holders.iter().for_each(|grant| held.add(grant.counted_as(rules)));
+        held
+    }
+
+    fn grant(&mut self, number: u64, claim: &Arc<Claim>, now: Moment, rules: &Rules) -> Token {
+        let token = rules.draw(claim, self.holders.len());
+        self.holders.push(MemoryHolder {
+            number,
+            claim: Arc::clone(claim),
+            token,
+            mode: claim.want().mode,
+            since: now,
+            end: now + claim.ttl(),
+            evicted: false,
+            detached: false,
+            marked: false,
+            waker: None,
+        });
+        claim.confirm(now, claim.ttl());
+        token
+    }
+
+    /// A first request. The claim waits or holds as `number` from now on.
+    pub(super) fn arrive(&mut self, number: u64, claim: &Arc<Claim>, change: &Change) -> Result<Attempt> {
+        if claim.vote.is_some() {
+            return Ok(self.vote(number, claim, change));
+        }
+        let mode = claim.want().mode.limited(self.limit);
+        if let Some(limit) = self.limit.filter(|_| !mode.is_possible()) {
+            return Err(Error::over_limit(limit).on("memory"));
+        }
+        if planted!(change.rules.planted, SharedId) {
+            let same = |grant: &&MemoryHolder| grant.claim.id.as_u128() % 8 == claim.id.as_u128() % 8;
+            if let Some(grant) = self.holders.iter().find(same) {
+                claim.confirm(change.now, claim.ttl());
+                return Ok(Attempt::Granted(grant.token));
+            }
+        }
+        let overtakes = mode == Mode::Shared && planted!(change.rules.planted, StarvingWriter);
+        // The first claim that waits does not fit, because the queue is settled, so no fair claim may hold before it.
+        let is_next = self.waiters.is_empty() || overtakes || claim.is_unfair();
+        if is_next && self.held(change.rules).fits(mode) {
+            return Ok(Attempt::Granted(self.grant(number, claim, change.now, change.rules)));
+        }
+        if claim.waits {
+            self.waiters.insert(number, MemoryWaiter::new(claim, change.now));
+        }
+        Ok(Attempt::Blocked { again: None })
+    }
+
+    /// A later request of the claim that arrived as `number`.
+    pub(super) fn ask(&mut self, number: u64, change: &Change) -> Attempt {
+        if planted!(change.rules.planted, NoRecheck)
+            && let Some(waiter) = self.waiters.remove(&number)
+        {
+            return Attempt::Granted(self.grant(number, &waiter.claim, change.now, change.rules));
+        }
+        if self.waiters.contains_key(&number) {
+            return Attempt::Blocked { again: None };
+        }
+        self.holder(number).map_or(Attempt::Gone, |grant| Attempt::Granted(grant.token))
+    }
+
+    /// Votes for the claim: it is granted if it fits beside the holders, whichever claims were refused before.
+    fn vote(&mut self, number: u64, claim: &Arc<Claim>, change: &Change) -> Attempt {
+        if self.held(change.rules).fits(claim.want().mode) {
+            self.voters.remove(&place_of(claim));
+            return Attempt::Granted(self.grant(number, claim, change.now, change.rules));
+        }
+        if let Some(vote) = &claim.vote {
+            let oldest = self.holders.iter().map(|grant| order(&grant.claim)).min();
+            vote.rival.store(oldest.unwrap_or(0), Ordering::Relaxed);
+        }
+        if claim.waits {
+            let (until, new) = (change.now + FORGOTTEN, || MemoryWaiter::new(claim, change.now));
+            let voter = self.voters.entry(place_of(claim));
+            let voter = voter.or_insert_with(|| MemoryVoter { waiter: new(), until, hinted: false });
+            (voter.until, voter.hinted) = (until, false);
+        }
+        Attempt::Blocked { again: None }
+    }
+
+    /// Takes up the detached grant of this id. Returns its number and its token.
+    pub(super) fn attach(&mut self, claim: &Arc<Claim>, change: &Change) -> Option<(u64, Token)> {
+        let mode = claim.want().mode;
+        let grant = self.holders.iter_mut().find(|grant| grant.claim.id == claim.id)?;
+        if grant.evicted || grant.mode != mode {
+            return None;
+        }
+        grant.end = (change.now + claim.ttl()).max(grant.end);
+        grant.detached = !claim.renewed;
         // An extension leaves the holder as it is.
         if claim.renewed {
-            node.claim = Arc::clone(claim);
+            grant.claim = Arc::clone(claim);
         }
-        claim.confirm(now, claim.ttl());
-        Some((key, token))
+        claim.confirm(change.now, claim.ttl());
+        Some((grant.number, grant.token))
     }
 
-    /// Notes whom to wake when the claim has won. `false`: it has, or is gone.
-    pub(super) fn waits(&mut self, key: usize, id: ClaimId, by: &Waker) -> bool {
-        match self.node_mut(key, id).map(|node| &mut node.state) {
-            Some(NodeState::Waiting { waker: Some(waker) }) => waker.clone_from(by),
-            Some(NodeState::Waiting { waker }) => *waker = Some(by.clone()),
-            Some(NodeState::Holding { .. }) => return self.waits_to_be_alone(key, by),
-            // It is gone, and its place may be another claim's.
-            None => return false,
+    /// Is ready when the claim has what it waits for, or is gone.
+    pub(super) fn poll_news(&mut self, number: u64, claim: &Claim, cx: &mut Context<'_>) -> Poll<()> {
+        let is_alone = self.holders.len() == 1;
+        let marked = |grant: &&mut MemoryHolder| grant.marked && grant.number == number && !is_alone;
+        let waker = if let Some(waiter) = self.waiters.get_mut(&number) {
+            &mut waiter.waker
+        } else if let Some(vote) = self.voters.get_mut(&place_of(claim)).filter(|vote| !vote.hinted) {
+            &mut vote.waiter.waker
+        } else if let Some(grant) = self.holders.iter_mut().find(marked) {
+            &mut grant.waker
+        } else {
+            return Poll::Ready(());
+        };
+        *waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Removes the claim.
+    pub(super) fn leave(&mut self, number: u64, claim: &Claim, change: &Change) -> Removed {
+        let any = planted!(change.rules.planted, ReleaseByName);
+        if let Some(at) = self.holders.iter().position(|grant| any || grant.number == number) {
+            self.holders.remove(at);
+            return Removed::Released;
         }
+        if planted!(change.rules.planted, OrphanedWaiter) && self.waiters.contains_key(&number) {
+            return Removed::Withdrawn;
+        }
+        let waited = self.waiters.remove(&number).is_some() || self.voters.remove(&place_of(claim)).is_some();
+        if waited { Removed::Withdrawn } else { Removed::Nothing }
+    }
+
+    /// Detaches the grant. Returns whether there is one.
+    pub(super) fn detach(&mut self, number: u64, claim: &Claim, now: Moment) -> bool {
+        let Some(grant) = self.holder(number) else { return false };
+        (grant.end, grant.detached, grant.marked) = (now + claim.ttl(), true, false);
         true
     }
 
-    /// Takes the claim out, and lets those go who can now.
-    pub(super) fn leave(&mut self, key: usize, claim: &Claim, rules: &Rules, wakers: &mut Wakers) -> Removed {
-        if planted!(rules.planted, ReleaseByName) && self.held.holders() > 0 {
-            self.remove(self.holders.head);
-            self.settle(claim.runtime.clock().now(), rules, wakers);
-            return Removed::Released;
-        }
-        let left = match self.node(key, claim.id).map(|node| &node.state) {
-            None => return Removed::Nothing,
-            Some(NodeState::Waiting { .. }) => {
-                if planted!(rules.planted, OrphanedWaiter) {
-                    return Removed::Withdrawn;
-                }
-                Removed::Withdrawn
-            }
-            Some(NodeState::Holding { .. }) => Removed::Released,
-        };
-        self.remove(key);
-        if self.is_awaited() {
-            if planted!(rules.planted, LostWakeup) && rules.next_token().get().is_multiple_of(64) {
-                return left;
-            }
-            self.settle(claim.runtime.clock().now(), rules, wakers);
-        }
-        left
-    }
-
-    /// Cuts the grant loose.
-    pub(super) fn detach(&mut self, key: usize, claim: &Claim, now: Moment) -> Result<(), Loss> {
-        self.unmark(key);
-        let node = self.node_mut(key, claim.id).ok_or(Loss::Deleted)?;
-        match &mut node.state {
-            NodeState::Holding { evicted: true, .. } => Err(Loss::Evicted),
-            NodeState::Holding { end, detached, .. } if *end > now => {
-                *end = now + claim.ttl();
-                *detached = true;
-                let end = *end;
-                self.soonest = self.soonest.min(end);
+    /// Renews the grant.
+    pub(super) fn renew(&mut self, claim: &Arc<Claim>, ttl: Duration, change: &Change) -> Result<(), Loss> {
+        match self.holders.iter_mut().find(|grant| Arc::ptr_eq(&grant.claim, claim)) {
+            Some(grant) if grant.evicted => Err(Loss::Evicted),
+            Some(grant) => {
+                grant.end = grant.end.max(change.now + ttl);
                 Ok(())
             }
-            _ => Err(Loss::Expired),
+            None if planted!(change.rules.planted, LateRenewal) => Ok(()),
+            None => Err(Loss::Expired),
         }
     }
 
-    /// Renews the grant of this claim.
-    pub(super) fn keep(
+    /// Makes the grant exclusive once it is the only one. Until then it is marked if it is to `join` the queue.
+    pub(super) fn upgrade(
         &mut self,
+        number: u64,
         claim: &Claim,
-        now: Moment,
-        ttl: Duration,
-        bug: Planted,
-    ) -> Result<(), Loss> {
-        let key = claim.note.load(Ordering::Relaxed) as usize;
-        let Some(node) = self.node_mut(key, claim.id) else {
-            if planted!(bug, LateRenewal) {
-                return Ok(());
-            }
-            return Err(Loss::Expired);
-        };
-        match &mut node.state {
-            NodeState::Holding { evicted: true, .. } => Err(Loss::Evicted),
-            NodeState::Holding { end, .. } if *end > now => {
-                *end = (*end).max(now + ttl);
-                Ok(())
-            }
-            NodeState::Holding { .. } => Err(Loss::Expired),
-            NodeState::Waiting { .. } => Ok(()),
+        join: bool,
+        change: &Change,
+    ) -> Result<Attempt> {
+        let holders = self.holders.len();
+        let is_rival = |grant: &MemoryHolder| grant.marked && grant.number != number;
+        let has_rival = self.holders.iter().any(is_rival) && !planted!(change.rules.planted, TwoUpgrades);
+        let Some(grant) = self.holder(number) else { return Ok(Attempt::Gone) };
+        if grant.mode == Mode::Exclusive {
+            return Ok(Attempt::Granted(grant.token));
         }
+        if has_rival {
+            return Err(Error::upgrade_conflict(claim.want().name.clone()).on("memory"));
+        }
+        if holders > 1 && !planted!(change.rules.planted, UpgradeBesideReaders) {
+            grant.marked = join;
+            return Ok(Attempt::Blocked { again: None });
+        }
+        (grant.mode, grant.marked) = (Mode::Exclusive, false);
+        grant.token = change.rules.draw(claim, holders);
+        Ok(Attempt::Granted(grant.token))
     }
 
-    /// Marks the grant with this token as evicted, or ends it at once. Its validity is to be ended by the caller, outside of the
-    /// queue's lock: that wakes its watchers.
-    pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Validity>> {
-        let of_token =
-            |node: &Node| matches!(node.state, NodeState::Holding { token: has, .. } if has == token);
-        let key = self.keys(self.holders).find(|&key| of_token(&self.nodes[key]))?;
-        self.unmark(key);
-        let node = &mut self.nodes[key];
-        if let NodeState::Holding { evicted, .. } = &mut node.state {
-            *evicted = true;
+    /// Makes the grant shared and unmarked, with the token that its holder knows.
+    pub(super) fn downgrade(&mut self, number: u64, token: Token) -> Attempt {
+        let Some(grant) = self.holder(number) else { return Attempt::Gone };
+        (grant.mode, grant.marked, grant.token) = (Mode::Shared, false, token);
+        Attempt::Granted(token)
+    }
+
+    /// Makes `to` the token of the grant of a vote.
+    pub(super) fn raise(
+        &mut self,
+        number: u64,
+        claim: &Claim,
+        to: Token,
+        change: &Change,
+    ) -> Result<Attempt> {
+        let votes_again_alone = self.holders.len() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.again);
+        if let Some(grant) = self.holder(number)
+            && (grant.token == to || change.rules.take_token(to).is_some() || votes_again_alone)
+        {
+            grant.token = to;
+            return Ok(Attempt::Granted(to));
         }
-        let validity = Arc::clone(&node.claim.validity);
+        let message = format!("token {to} cannot be this grant's any more");
+        Err(Error::new(ErrorKind::Mismatch, message).of(claim.want().name.clone()).on("memory"))
+    }
+
+    /// Evicts the holder with this token, and ends its grant if that is to be `now`. Its validity is to be ended by the caller once the
+    /// queue is unlocked, because that wakes its watchers.
+    pub(super) fn evict(&mut self, token: Token, now: bool) -> Option<Arc<Validity>> {
+        let at = self.holders.iter().position(|grant| grant.token == token)?;
+        let grant = &mut self.holders[at];
+        (grant.evicted, grant.marked) = (true, false);
+        let validity = Arc::clone(&grant.claim.validity);
         if now {
-            self.remove(key);
+            self.holders.remove(at);
         }
         Some(validity)
     }
 
-    /// Purges holders whose lease has ended, then grants to those waiters who may go.
-    pub(super) fn settle(&mut self, now: Moment, rules: &Rules, wakers: &mut Wakers) {
-        let now = if planted!(rules.planted, WallClockDeadline) { self.wall_moment(now) } else { now };
-        if now >= self.soonest && self.held.holders() > 0 {
-            let ended: Vec<_> = self.keys(self.holders).filter(|&key| self.nodes[key].end() <= now).collect();
-            ended.into_iter().for_each(|key| self.remove(key));
-            self.soonest =
-                self.keys(self.holders).map(|key| self.nodes[key].end()).min().unwrap_or(Moment::NEVER);
-        }
-        self.wake_upgrade(wakers);
-        while self.waiters.head != NONE {
-            let key = self.waiters.head;
-            let node = &self.nodes[key];
-            if !self.fits(node.claim.want().mode) {
-                break;
+    /// Removes the waiters that ask for more permits than the limit. Each finds that it is gone, and its next claim is refused.
+    pub(super) fn remove_impossible(&mut self, change: &mut Change) {
+        let limit = self.limit;
+        self.waiters.retain(|_, waiter| {
+            let is_possible = waiter.claim.want().mode.limited(limit).is_possible();
+            if !is_possible {
+                change.woken.extend(waiter.waker.take());
             }
-            let token = self.draw(&node.claim, rules);
-            wakers.push(self.promote(key, token, now));
-        }
-        if !self.voters.is_empty() {
-            self.voters.hint(now, self.held, wakers);
-        }
+            is_possible
+        });
     }
 
-    /// The alarm to set, if somebody waits and none is set that is early enough.
+    /// Returns the grant of the claim that arrived as `number`, unless it was evicted.
+    fn holder(&mut self, number: u64) -> Option<&mut MemoryHolder> {
+        self.holders.iter_mut().find(|grant| grant.number == number && !grant.evicted)
+    }
+
+    /// Returns the alarm to set, if a claim waits for holders to leave and no alarm is set that is early enough.
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<(Moment, Clock)> {
-        if !self.is_awaited()
-            || self.soonest == Moment::NEVER
-            // A lease that was left ends for nobody, and those who were refused may still be here.
-            || self.held.is_free()
-            || self.alarm.is_some_and(|at| at <= self.soonest)
-        {
+        let is_marked = || self.holders.iter().any(|grant| grant.marked);
+        if self.waiters.is_empty() && self.voters.is_empty() && !is_marked() {
             return None;
         }
-        let given = || (!clock.is_stopped()).then(|| clock.clone());
-        // No clock that runs is left: the next claim checks the leases itself.
-        let clock = self.clock().or_else(given)?;
-        self.alarm = Some(self.soonest);
-        Some((self.soonest, clock))
+        let soonest = self.holders.iter().map(|grant| grant.end).min()?;
+        if soonest == Moment::NEVER || self.alarm.is_some_and(|at| at <= soonest) {
+            return None;
+        }
+        // If no clock runs any more, the next claim ends the leases itself.
+        let clock = self.clock().or_else(|| (!clock.is_stopped()).then(|| clock.clone()))?;
+        self.alarm = Some(soonest);
+        Some((soonest, clock))
     }
 
-    /// Does a claim wait for holders to leave?
-    fn is_awaited(&self) -> bool {
-        self.waiting > 0 || !self.voters.is_empty() || self.upgrading.is_some()
-    }
-
-    pub(super) fn alarm_fired(&mut self) {
-        self.alarm = None;
-    }
-
-    /// The clock of the first who stands here and whose client is not closed: an alarm on a clock that has stopped goes off at once.
+    /// Returns the clock of a claim whose client is not closed: an alarm on a clock that has stopped goes off at once.
     pub(super) fn clock(&self) -> Option<Clock> {
-        let state = self.keys(self.waiters).chain(self.keys(self.holders));
-        let state = state.map(|key| &self.nodes[key].claim);
-        let mut clocks = self.voters.claims().chain(state).map(|claim| claim.runtime.clock());
-        clocks.find(|clock| !clock.is_stopped()).cloned()
+        let refused = self.voters.values().map(|vote| &vote.waiter.claim);
+        let waiters = self.waiters.values().map(|waiter| &waiter.claim);
+        let claims = refused.chain(waiters).chain(self.holders.iter().map(|grant| &grant.claim));
+        claims.map(|claim| claim.runtime.clock()).find(|clock| !clock.is_stopped()).cloned()
     }
 
-    /// Everybody, holders first, each in order of arrival.
+    /// Returns whether nothing is to be kept of the resource. While an alarm is set the queue stays, so that a name which is used over and
+    /// over has no more than one.
+    pub(super) fn is_idle(&self) -> bool {
+        let has_claims = !(self.holders.is_empty() && self.waiters.is_empty() && self.voters.is_empty());
+        !has_claims && self.limit.is_none() && self.alarm.is_none()
+    }
+
+    /// Returns everybody as operators see them, holders first, each in the order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
-        let all = self.keys(self.holders).chain(self.keys(self.waiters)).map(|key| self.shown(key));
-        let all = all.chain(self.voters.infos());
-        // A lease that has run out is purged by the next claim that comes; until then it must not look held.
+        let waiters = self.waiters.values().map(|waiter| info(&waiter.claim, waiter.since));
+        let asks = |vote: &&MemoryVoter| vote.until > vote.waiter.claim.runtime.clock().now();
+        let refused =
+            self.voters.values().filter(asks).map(|vote| info(&vote.waiter.claim, vote.waiter.since));
+        let all = self.holders.iter().map(MemoryHolder::info).chain(waiters).chain(refused);
+        // A lease that has run out is ended by the next claim that comes; until then it must not look held.
         all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()
-    }
-
-    /// The token of a grant that is being made.
-    pub(super) fn draw(&self, claim: &Claim, rules: &Rules) -> Token {
-        if planted!(rules.planted, TokenBeforeGrant) {
-            return Token::new(claim.note.load(Ordering::Relaxed));
-        }
-        if planted!(rules.planted, TokenReuse) {
-            return Token::new(u64::from(self.held.holders()) + 1);
-        }
-        let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
-        proposal.and_then(|token| rules.take_token(token)).unwrap_or_else(|| rules.token_for(claim))
-    }
-
-    pub(super) fn hold(&mut self, claim: &Arc<Claim>, token: Token, now: Moment) -> usize {
-        let end = now + claim.ttl();
-        let key = self.insert(claim, NodeState::Holding { token, end, evicted: false, detached: false }, now);
-        self.count_in(key, claim, now, end);
-        key
-    }
-
-    /// Makes a waiter a holder.
-    fn promote(&mut self, key: usize, token: Token, now: Moment) -> Option<Waker> {
-        unlink(&mut self.nodes, &mut self.waiters, key);
-        self.waiting -= 1;
-        let node = &mut self.nodes[key];
-        let claim = Arc::clone(&node.claim);
-        let end = now + claim.ttl();
-        let state = NodeState::Holding { token, end, evicted: false, detached: false };
-        let before = std::mem::replace(&mut node.state, state);
-        node.since = now;
-        self.count_in(key, &claim, now, end);
-        match before {
-            NodeState::Waiting { waker } => waker,
-            NodeState::Holding { .. } => None,
-        }
-    }
-
-    fn count_in(&mut self, key: usize, claim: &Claim, now: Moment, end: Moment) {
-        self.soonest = if self.held.is_free() { end } else { self.soonest.min(end) };
-        push(&mut self.nodes, &mut self.holders, key);
-        self.held.add(self.nodes[key].mode);
-        claim.note.store(key as u64, Ordering::Relaxed);
-        claim.confirm(now, claim.ttl());
-    }
-
-    fn insert(&mut self, claim: &Arc<Claim>, state: NodeState, since: Moment) -> usize {
-        self.nodes.insert(Node {
-            id: claim.id,
-            claim: Arc::clone(claim),
-            mode: claim.want().mode,
-            state,
-            before: NONE,
-            after: NONE,
-            since,
-        })
-    }
-
-    pub(super) fn remove(&mut self, key: usize) {
-        let holds = matches!(self.nodes[key].state, NodeState::Holding { .. });
-        if holds {
-            self.unmark(key);
-            self.held.remove(self.nodes[key].mode);
-            unlink(&mut self.nodes, &mut self.holders, key);
-        } else {
-            self.waiting -= 1;
-            unlink(&mut self.nodes, &mut self.waiters, key);
-        }
-        self.nodes.remove(key);
-    }
-
-    pub(super) fn node(&self, key: usize, id: ClaimId) -> Option<&Node> {
-        self.nodes.get(key).filter(|node| node.id == id)
-    }
-
-    pub(super) fn node_mut(&mut self, key: usize, id: ClaimId) -> Option<&mut Node> {
-        self.nodes.get_mut(key).filter(|node| node.id == id)
-    }
-
-    pub(super) fn keys(&self, chain: Chain) -> impl Iterator<Item = usize> + '_ {
-        std::iter::successors((chain.head != NONE).then_some(chain.head), |&key| {
-            let after = self.nodes[key].after;
-            (after != NONE).then_some(after)
-        })
     }
 
     /// Returns the time as the planted bug reads it.
     fn wall_moment(&self, now: Moment) -> Moment {
         const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
         self.clock()
-            // Only steps forward: a step backward would set each alarm into the past.
+            // Only changes forward: a change backward would set each alarm into the past.
             .map_or(now, |clock| {
                 Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000).max(now)
             })

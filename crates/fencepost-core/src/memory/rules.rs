@@ -1,8 +1,8 @@
-//! The parts that the queues of one engine share: tokens, the length of leases, planted bugs.
+//! The parts that the queues of one engine share: the numbers that grow, and planted bugs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bug::Planted;
+use super::bug::{Planted, planted};
 use crate::backend::claim::Claim;
 use crate::token::Token;
 
@@ -11,21 +11,39 @@ pub(super) struct Rules {
     pub(super) planted: Planted,
     /// The last token of any resource: one counter grows for all.
     last: AtomicU64,
+    /// How many claims have waited.
+    arrivals: AtomicU64,
     /// Tokens are at least the time of the claim's wall clock plus so many microseconds. `None`: they count from 1.
     pub(super) clock_offset: Option<i64>,
 }
 
 impl Rules {
-    pub(super) fn new(planted: Planted) -> Rules {
-        Rules { planted, last: AtomicU64::new(0), clock_offset: None }
+    pub(super) fn new(planted: Planted, clock_offset: Option<i64>) -> Rules {
+        Rules { planted, last: AtomicU64::new(0), arrivals: AtomicU64::new(0), clock_offset }
+    }
+
+    /// Returns the number of a claim that begins to wait: greater than all before.
+    pub(super) fn next_arrival(&self) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(super) fn next_token(&self) -> Token {
         Token::new(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Makes the token of a grant of `claim`.
-    pub(super) fn token_for(&self, claim: &Claim) -> Token {
+    /// Makes the token of a grant of `claim` beside so many holders.
+    pub(super) fn draw(&self, claim: &Claim, holders: usize) -> Token {
+        if planted!(self.planted, TokenBeforeGrant) {
+            return Token::new(claim.note.load(Ordering::Relaxed));
+        }
+        if planted!(self.planted, TokenReuse) {
+            return Token::new(holders as u64 + 1);
+        }
+        let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
+        proposal.and_then(|token| self.take_token(token)).unwrap_or_else(|| self.token_for(claim))
+    }
+
+    fn token_for(&self, claim: &Claim) -> Token {
         let Some(offset) = self.clock_offset else { return self.next_token() };
         let now = claim.runtime.clock().wall_micros().saturating_add_signed(offset);
         let next = |last: u64| now.max(last + 1);
