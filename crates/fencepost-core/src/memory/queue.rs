@@ -292,7 +292,11 @@ impl MemoryQueue {
 
     /// Renews the grant.
     pub(super) fn renew(&mut self, claim: &Arc<Claim>, ttl: Duration, change: &Change) -> Result<(), Loss> {
-        match self.holders.iter_mut().find(|grant| Arc::ptr_eq(&grant.claim, claim)) {
+        let own = self.holders.iter().position(|grant| Arc::ptr_eq(&grant.claim, claim));
+        // A detached lease that was taken up several times has one grant, and whoever took it up renews that.
+        let same = || self.holders.iter().position(|grant| grant.claim.id == claim.id);
+        let at = own.or_else(same);
+        match at.map(|at| &mut self.holders[at]) {
             Some(grant) if grant.evicted => Err(Loss::Evicted),
             Some(grant) => {
                 grant.end = grant.end.max(change.now + ttl);
