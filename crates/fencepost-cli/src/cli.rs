@@ -8,7 +8,7 @@ use crate::verbs::{
     release, run, schema, show, watch,
 };
 
-/// Distributed locks for cron jobs and programs, on Redis, PostgreSQL, MySQL, etcd, ZooKeeper, object stores or a local file.
+/// Distributed locks for cron jobs and programs, on Redis, PostgreSQL, MySQL, etcd, ZooKeeper or a local file.
 #[derive(Debug, Parser)]
 #[command(
     name = "fencepost",
