@@ -123,6 +123,12 @@ impl Unreached {
         }
         self.entry.as_mut()
     }
+
+    /// Returns the entry at the node. While the client has just come, this waits for the first attempt to reach the node.
+    async fn reached(&mut self) -> Result<&mut Entry> {
+        self.handle.redis().await?;
+        self.entry().ok_or_else(unreached)
+    }
 }
 
 impl Place for Unreached {
@@ -130,14 +136,8 @@ impl Place for Unreached {
         if self.entry.is_some() {
             return self.entry().map_or_else(|| Request::ready(Err(unreached())), Place::ask);
         }
-        Request::drops(async move {
-            // Dropped here nothing was sent.
-            self.handle.redis().await?;
-            match self.entry() {
-                Some(entry) => entry.ask().await,
-                None => Err(unreached()),
-            }
-        })
+        // Dropped here nothing was sent, or the node's own request was.
+        Request::drops(async move { self.reached().await?.ask().await })
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -145,11 +145,13 @@ impl Place for Unreached {
     }
 
     fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        match self.entry() {
-            Some(entry) => entry.leave(how, again),
-            None if how == Leave::Detach => Request::ready(Err(unreached())),
-            None => Request::ready(Ok(Found::Nothing.into())),
+        // A lease was granted to another client, so it may be at the node although this one has sent nothing there.
+        let may_be_there = how == Leave::Detach || self.how == How::Attach;
+        if self.entry().is_none() && !may_be_there {
+            return Request::ready(Ok(Found::Nothing.into()));
         }
+        // Dropped here nothing was sent, or the node's own request was.
+        Request::drops(async move { self.reached().await?.leave(how, again).await })
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

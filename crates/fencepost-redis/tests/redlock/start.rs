@@ -93,6 +93,26 @@ async fn a_claim_asks_a_node_that_comes_after_it() {
     locks.close().await;
 }
 
+/// The nodes that a new client has met do not speak for the one that it has not: the lease may be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_released_although_one_of_its_nodes_is_not_met_yet() {
+    needs!(REDIS);
+    let mut masters = Masters::start(3, &Config::new()).expect("servers start");
+    vouch(&masters.url()).await;
+    masters.node(2).kill().expect("it can be killed");
+    let holder = client(&masters.url()).await;
+    let lease = holder.mutex("lock").unwrap().lock().await.unwrap().detach().await.unwrap();
+    holder.close().await;
+    masters.node(2).restart().expect("it comes back");
+    masters.node(1).stop().expect("it can be stopped");
+    let locks = client(&masters.url()).await;
+    locks.release(&lease).await.expect("it is held by two of three nodes");
+    masters.node(1).cont().expect("it goes on");
+    // The node that restarted stays out, so the next grant needs both of those that held the lease.
+    cycle(&locks).await;
+    locks.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_of_a_minority_is_refused() {
     needs!(REDIS);
