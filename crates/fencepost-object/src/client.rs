@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Moment, Name, Result, Waiters, margin};
+use fencepost_core::{Claim, ClaimId, Moment, Name, Result, Waiters, margin};
 
 use crate::conn::{Object, Store, Version};
 use crate::keys::Keys;
@@ -32,8 +32,9 @@ pub(crate) struct ObjectClient {
 /// A lease of somebody else, as this client has seen it. A store has no clock to share, so a lease has ended once nobody renewed it for its
 /// whole length by the clock of the one who looks.
 struct Watched {
-    /// The token of the grant, and its last renewal.
-    beat: (u64, u64),
+    /// The claim that holds the lock, its token, and its last renewal. The claim alone tells two grants apart if the object was deleted
+    /// between them, because both numbers begin again then.
+    beat: (Option<ClaimId>, u64, u64),
     since: Moment,
     length: Duration,
     /// When somebody has looked last.
@@ -134,7 +135,8 @@ impl ObjectClient {
     /// after it first read that write, and adds the margin again, because the two clocks may run at different rates.
     pub(crate) fn watch(&self, name: &Name, token: u64, holder: &Holding, seen: &Seen) -> Moment {
         let mut all = self.watched.lock();
-        let (beat, length) = ((token, holder.beat), holder.ttl + margin(holder.ttl));
+        let beat = (holder.record.id, token, holder.beat);
+        let length = holder.ttl + margin(holder.ttl);
         if let Some(watched) = all.get_mut(name).filter(|watched| watched.beat == beat) {
             watched.looked = seen.now;
             return watched.since + watched.length;

@@ -49,8 +49,22 @@ impl MemoryStore {
     /// # Errors
     /// The key is none.
     pub async fn put(&self, key: &str, text: &str) -> Result<()> {
-        let bad = |error: object_store::Error| Error::invalid("the key is none").because(error);
-        let key = Path::parse(key).map_err(|error| bad(error.into()))?;
-        self.0.put(&key, Bytes::from(text.to_owned()).into()).await.map(drop).map_err(bad)
+        self.0.put(&parse(key)?, Bytes::from(text.to_owned()).into()).await.map(drop).map_err(bad)
     }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// The key is none.
+    pub async fn delete(&self, key: &str) -> Result<()> {
+        self.0.delete(&parse(key)?).await.map_err(bad)
+    }
+}
+
+fn parse(key: &str) -> Result<Path> {
+    Path::parse(key).map_err(|error| bad(error.into()))
+}
+
+fn bad(error: object_store::Error) -> Error {
+    Error::invalid("the key is none").because(error)
 }
