@@ -23,7 +23,7 @@
 //! - Nobody needs a clock that agrees with another one.
 //!
 //! # What is not
-//! - There is no queue and no notification. Waiters look again after pauses of 50 ms to `poll`, and whoever looks first is granted.
+//! - There is no queue and no notification. Waiters look again after pauses that grow from 25 ms to `poll`, and whoever looks first is granted.
 //! - The lock of a process that was killed is granted to a waiter that has seen it without a renewal for the length of its lease. A process
 //!   that only tries, and does not wait for that long, is never granted it.
 //! - There are exclusive locks alone.
@@ -35,6 +35,8 @@ mod client;
 mod conditions;
 mod config;
 mod conn;
+#[cfg(test)]
+mod costs;
 mod doctor;
 mod error;
 mod keys;
