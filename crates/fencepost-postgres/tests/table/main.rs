@@ -1,6 +1,7 @@
 //! Tests of the lease table on real servers: statements, renewal, wake-ups, tokens, poolers, schema.
 
 mod deleted;
+mod fixed;
 mod pooler;
 mod unpolled;
 
@@ -35,6 +36,50 @@ async fn start() -> (Postgres, String) {
     let url = format!("{}?mode=table", server.url());
     Client::builder().apply_schema(&registry(), &url).await.expect("the tables can be made");
     (server, url)
+}
+
+/// A session of `psql`, for a transaction that stays open. Ends when it is dropped.
+struct Psql {
+    child: std::process::Child,
+    statements: std::process::ChildStdin,
+}
+
+impl Psql {
+    fn start(server: &Postgres) -> Psql {
+        let mut child = std::process::Command::new("psql")
+            .args(["--no-psqlrc", "--host=127.0.0.1", "--username=fencepost", "--dbname=postgres", "--quiet"])
+            .args(["--set=ON_ERROR_STOP=1", "--output=/dev/null"])
+            .arg(format!("--port={}", server.address().port()))
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("psql is there");
+        let statements = child.stdin.take().expect("it is piped");
+        Psql { child, statements }
+    }
+
+    /// Sends statements and does not wait for them.
+    fn send(&mut self, statements: &str) {
+        writeln!(self.statements, "{statements}").expect("psql reads");
+    }
+
+    /// Waits until all statements have run.
+    fn end(self) {
+        let Psql { mut child, statements } = self;
+        drop(statements);
+        assert!(child.wait().expect("it ends").success(), "a statement failed");
+    }
+}
+
+/// Returns when so many statements wait for a lock of another transaction.
+async fn await_blocked(server: &Postgres, count: i64) {
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    eventually(SOON, "statements wait for a row", || async { number(server, blocked) == count }).await;
+}
+
+/// Returns when a transaction of `psql` is open and has run its statements.
+async fn await_open(server: &Postgres) {
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'psql' AND state = 'idle in transaction'";
+    eventually(SOON, "the transaction has run its statements", || async { number(server, open) == 1 }).await;
 }
 
 fn number(server: &Postgres, query: &str) -> i64 {
@@ -354,28 +399,19 @@ async fn a_session_is_not_removed_beside_its_renewal() {
     let expire =
         format!("UPDATE fencepost_lock_session SET expires = clock_timestamp() - interval '1s' WHERE {mine}");
     server.run(&expire).expect("it expires");
-    let mut renewing = std::process::Command::new("psql")
-        .args(["--no-psqlrc", "--host=127.0.0.1", "--username=fencepost", "--dbname=postgres", "--quiet"])
-        .arg(format!("--port={}", server.address().port()))
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .expect("psql is there");
-    let mut statements = renewing.stdin.take().expect("it is piped");
-    let renewal = format!(
+    let mut renewing = Psql::start(&server);
+    renewing.send(&format!(
         "BEGIN; UPDATE fencepost_lock_session SET expires = clock_timestamp() + interval '60s' WHERE {mine};"
-    );
-    writeln!(statements, "{renewal}").expect("psql reads");
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
-    eventually(SOON, "the renewal is under way", || async { count(open) == "1" }).await;
+    ));
+    await_open(&server).await;
     let lock = two.mutex("lock").expect("a good name");
     let trying = tokio::spawn(async move { lock.try_lock().await.map(|guard| guard.is_some()) });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    eventually(SOON, "the claim waits for the renewal", || async { count(waits) == "1" }).await;
-    writeln!(statements, "COMMIT;").expect("psql reads");
-    drop(statements);
+    // For the renewal.
+    await_blocked(&server, 1).await;
+    renewing.send("COMMIT;");
     let granted = trying.await.expect("it does not panic").expect("it answers");
     assert!(!granted, "two hold it");
-    assert!(renewing.wait().expect("it ends").success());
+    renewing.end();
     guard.ensure_held().expect("it was renewed");
     // Without a renewal the session is removed, and the lock is free.
     server.run(&expire).expect("it expires");

@@ -308,6 +308,18 @@ impl Line {
         in_lock_row
     }
 
+    /// Starts the lease of a holder anew, also if it has expired since the line was read: the lock's row has been locked since then, so nobody
+    /// else can have been granted the lock. `values`: those of its row.
+    pub(crate) fn restart_lease(&mut self, client: &TableClient, place: &LinePlace, mut values: Vec<Value>) {
+        let texts = &client.statements;
+        self.writes.push(if place.row == 0 {
+            values.push(place.token.into());
+            with(&texts.fill_lock_row, values)
+        } else {
+            with(&texts.grant, vec![place.row.into(), place.token.into()])
+        });
+    }
+
     /// Removes the row of a claim.
     pub(crate) fn remove(&mut self, client: &TableClient, owner: &str) {
         let Some(at) = self.places.iter().position(|place| &*place.owner == owner) else { return };

@@ -160,14 +160,8 @@ async fn try_in_line(
     let granted = match &mine {
         Some(mine) if mine.holds() => {
             if !claim.renewed {
-                // It was granted before this request, from which its lease counts.
-                let values = vec![
-                    Arc::clone(&name).into(),
-                    Arc::clone(&id).into(),
-                    micros(claim.ttl()).into(),
-                    mode.to_number().into(),
-                ];
-                line.write(with(&client.statements.extend[usize::from(mine.row > 0)], values));
+                // Somebody else's release has granted it before this request, and the client counts the lease from this request.
+                line.restart_lease(client, mine, new_row(client, claim, session.id));
             }
             Some(mine.token)
         }
