@@ -2,6 +2,7 @@
 
 mod deleted;
 mod fixed;
+mod local_queue;
 mod pooler;
 mod unpolled;
 

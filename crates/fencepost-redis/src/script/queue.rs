@@ -72,7 +72,7 @@ impl Setting {
 
     /// Adds the request of a claim, see `REQUEST` in lua/lock.lua.
     pub(crate) fn request(&self, command: &mut Cmd, claim: &Claim, ttl: Duration, joins: bool) {
-        let mut head = [u8::from(joins) + 2 * u8::from(claim.unfair); 35];
+        let mut head = [u8::from(joins) + 2 * u8::from(claim.is_unfair()); 35];
         head[1..9].copy_from_slice(&(micros(ttl) as f64).to_be_bytes());
         head[9..].copy_from_slice(&self.sender(claim.id));
         self.terms(claim).put(command, &head);

@@ -165,7 +165,7 @@ async fn try_in_line(
             }
             Some(mine.token)
         }
-        _ => line.admit(client, Some((&id, mode, claim.unfair))),
+        _ => line.admit(client, Some((&id, mode, claim.is_unfair()))),
     };
     if let Some(number) = granted {
         let in_lock_row = match &mine {
