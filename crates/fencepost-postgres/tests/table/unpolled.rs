@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use fencepost_core::Eviction;
 use fencepost_testkit::needs;
 
 use crate::{connect, start};
@@ -42,4 +43,53 @@ async fn a_request_that_is_not_polled_leaves_no_transaction_open() {
         }
     }
     guard.release().await.expect("it was held");
+}
+
+/// Polls `work` when it is woken, at most `most` times, and keeps it while somebody else tries to get the lock. Returns whether `work` is
+/// done.
+async fn is_out_of_the_way(most: u32, mut work: impl Future + Unpin, other: &fencepost_core::RwLock) -> bool {
+    let mut polls = 0;
+    let polling = poll_fn(|cx| match std::pin::Pin::new(&mut work).poll(cx) {
+        Poll::Ready(_) => Poll::Ready(true),
+        Poll::Pending => {
+            polls += 1;
+            if polls == most { Poll::Ready(false) } else { Poll::Pending }
+        }
+    });
+    let is_done = tokio::time::timeout(Duration::from_secs(1), polling).await.unwrap_or(true);
+    let begin = Instant::now();
+    other.try_write().await.expect("busy is no error");
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(4), "after {most} polls it took {took:?}");
+    is_done
+}
+
+/// An upgrade, an eviction and a new limit lock the row of the name, too.
+#[tokio::test]
+async fn no_operation_that_is_not_polled_leaves_a_transaction_open() {
+    needs!(POSTGRES);
+    let (_server, url) = start().await;
+    let (one, two, other) = (connect(&url).await, connect(&url).await, connect(&url).await);
+    let lock = other.rwlock("lock").expect("a good name");
+    let mut guard = one.rwlock("lock").expect("a good name").read().await.expect("it is free");
+    let beside = two.rwlock("lock").expect("a good name").read().await.expect("readers fit");
+    for most in 1..30 {
+        // Another reader holds, so it waits in the end.
+        if is_out_of_the_way(most, pin!(guard.upgrade().into_future()), &lock).await {
+            break;
+        }
+    }
+    let how = Eviction::new(false);
+    for most in 1..30 {
+        if is_out_of_the_way(most, pin!(two.evict("lock", beside.token(), &how)), &lock).await {
+            break;
+        }
+    }
+    let semaphore = two.semaphore("lock", 5).expect("a good name");
+    for most in 1..30 {
+        if is_out_of_the_way(most, pin!(semaphore.set_permits(3)), &lock).await {
+            break;
+        }
+    }
+    drop((guard, beside));
 }

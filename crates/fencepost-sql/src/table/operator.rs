@@ -7,6 +7,7 @@ use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Name, Result, Toke
 
 use crate::database::with;
 use crate::database::{Answer, Lane, Results, Row, Statement};
+use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, Turn};
@@ -51,8 +52,16 @@ fn read(row: &Row) -> ClaimInfo {
 
 /// Evicts the holder whose grant has `token`. Its session is told by a count in its row, which its next renewal reads before it confirms
 /// anything. If the lock is not freed at once, the end of the holder's lease is written down first.
-pub(crate) async fn evict(client: &TableClient, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    match past_conflicts(&client.runtime, || try_evict(client, name, token, how)).await {
+pub(crate) async fn evict(
+    client: &Arc<TableClient>,
+    name: &Name,
+    token: Token,
+    how: &Eviction,
+) -> Result<()> {
+    let (own, stored, how) = (Arc::clone(client), client.stored(name.as_str()), how.clone());
+    // A transaction that has locked the row of the name holds up all who want the lock. A waiter that evicts polls this only while it rests.
+    let work = async move { past_conflicts(&own.runtime, || try_evict(&own, &stored, token, &how)).await };
+    match on_own_thread(&client.runtime, work).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::no_grant(name.clone(), token).on(client.engine)),
         Err(failure) => Err(failure.on(client.engine).of(name.clone())),
@@ -62,14 +71,13 @@ pub(crate) async fn evict(client: &TableClient, name: &Name, token: Token, how: 
 /// `false`: no grant has the token.
 async fn try_evict(
     client: &TableClient,
-    name: &Name,
+    stored: &Arc<str>,
     token: Token,
     how: &Eviction,
 ) -> std::result::Result<bool, Failure> {
-    let stored = client.stored(name.as_str());
     let reason = how.reason.as_deref().unwrap_or_default();
     let mut transaction = client.database.begin().await?;
-    let mut line = Line::read(client, &mut *transaction, &stored).await?;
+    let mut line = Line::read(client, &mut *transaction, stored).await?;
     let found = line.places.iter().find(|place| place.holds() && place.token.unsigned_abs() == token.get());
     let Some(place) = found.cloned() else { return Ok(false) };
     line.tell_evicted(client, &place, reason);
@@ -85,7 +93,7 @@ async fn try_evict(
         let text = &client.statements.evict[usize::from(place.row > 0)];
         line.write(with(
             text,
-            vec![Arc::clone(&stored).into(), Arc::clone(&place.owner).into(), reason.into()],
+            vec![Arc::clone(stored).into(), Arc::clone(&place.owner).into(), reason.into()],
         ));
     }
     line.commit(client, transaction, false).await.map(|_| true)

@@ -1,9 +1,12 @@
 //! Stored limits of permits: a column of the lock's own row, which is locked by each transaction that judges a line of permits.
 
+use std::sync::Arc;
+
 use fencepost_core::{Mode, Name, Result};
 
 use crate::database::with;
 use crate::database::{Row, Value};
+use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace};
@@ -23,16 +26,23 @@ pub(crate) async fn stored(client: &TableClient, name: &Name) -> Result<Option<u
 }
 
 /// Stores the limit, or forgets it.
-pub(crate) async fn set(client: &TableClient, name: &Name, limit: Option<u32>) -> Result<()> {
-    let set = past_conflicts(&client.runtime, || try_set(client, name, limit)).await;
+pub(crate) async fn set(client: &Arc<TableClient>, name: &Name, limit: Option<u32>) -> Result<()> {
+    let (own, stored) = (Arc::clone(client), client.stored(name.as_str()));
+    // A transaction that has locked the row of the name holds up all who want the lock.
+    let work = async move { past_conflicts(&own.runtime, || try_set(&own, &stored, limit)).await };
+    let set = on_own_thread(&client.runtime, work).await;
     set.map_err(|failure| failure.on(client.engine).of(name.clone()))
 }
 
-async fn try_set(client: &TableClient, name: &Name, limit: Option<u32>) -> std::result::Result<(), Failure> {
-    let name = client.stored(name.as_str());
+async fn try_set(
+    client: &TableClient,
+    name: &Arc<str>,
+    limit: Option<u32>,
+) -> std::result::Result<(), Failure> {
     let mut transaction = client.database.begin().await?;
-    let mut line = Line::read(client, &mut *transaction, &name).await?;
-    line.write(with(&client.statements.set_permits, vec![name.into(), Value::Int(limit.map(i64::from))]));
+    let mut line = Line::read(client, &mut *transaction, name).await?;
+    let values = vec![Arc::clone(name).into(), Value::Int(limit.map(i64::from))];
+    line.write(with(&client.statements.set_permits, values));
     line.set_limit(client, limit);
     line.commit(client, transaction, false).await.map(drop)
 }

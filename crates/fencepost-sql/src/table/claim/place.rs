@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Claim, Error, ErrorKind, Found, Leave, Left, Mode, Place, Removed, Request, Result, Session,
-    Turn,
+    Token, Turn,
 };
 use futures_util::future::try_join;
 
@@ -190,7 +190,7 @@ impl Asker {
         }
     }
 
-    async fn upgrade(&self, join: bool) -> Result<Attempt> {
+    async fn upgrade(self, join: bool) -> Result<Attempt> {
         self.waiter.clear_woken();
         let upgraded = turn::upgrade(&self.client, self.claim(), join).await;
         self.forget_mark();
@@ -205,6 +205,17 @@ impl Asker {
             }
             Upgraded::Gone => Attempt::Gone,
         })
+    }
+
+    async fn downgrade(self, token: Token) -> Result<Attempt> {
+        self.forget_mark();
+        let shared = turn::downgrade(&self.client, self.claim(), token).await;
+        if !shared.map_err(|failure| self.error(failure))? {
+            return Ok(Attempt::Gone);
+        }
+        // It has a row of the queue now.
+        self.set_row(ClaimRow::Holding { in_lock_row: false });
+        Ok(Attempt::Granted(token))
     }
 }
 
@@ -249,20 +260,11 @@ impl Place for TablePlace {
     }
 
     fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        // A transaction has locked the row of the name, so the next request of the claim waits for one that was dropped.
-        let asker = &self.asker;
+        // The next request of the claim must not overtake this one: a late mark would stay until the claim ends.
+        let asker = self.asker.clone();
         match to {
-            Turn::Exclusive { join } => Request::drops(asker.upgrade(join)),
-            Turn::Shared { token } => Request::drops(async move {
-                asker.forget_mark();
-                let shared = turn::downgrade(&asker.client, asker.claim(), token).await;
-                if !shared.map_err(|failure| asker.error(failure))? {
-                    return Ok(Attempt::Gone);
-                }
-                // It has a row of the queue now.
-                asker.set_row(ClaimRow::Holding { in_lock_row: false });
-                Ok(Attempt::Granted(token))
-            }),
+            Turn::Exclusive { join } => Request::kept(asker.upgrade(join)),
+            Turn::Shared { token } => Request::kept(asker.downgrade(token)),
             Turn::Raise { .. } => Request::ready(Err(Error::new(
                 ErrorKind::Unsupported,
                 "a lease table has no way to raise a token",

@@ -1,8 +1,11 @@
-//! Readers that become writers, and writers that become readers. Each is a transaction that has locked the row of the name, so one
-//! whose reply was lost is over before the next one begins. Each is idempotent for the claim's id.
+//! Readers that become writers, and writers that become readers. Each is a transaction that locks the row of the name, and runs on the
+//! client's own thread, because all who want the lock wait for it. Each is idempotent for the claim's id.
+
+use std::sync::Arc;
 
 use fencepost_core::{Claim, Mode, Moment, Token};
 
+use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, Turn};
@@ -26,10 +29,16 @@ pub(crate) enum Upgraded {
 }
 
 /// Makes a holder exclusive once it is alone. Until then it is marked, unless it does not `join`.
-pub(crate) async fn upgrade(client: &TableClient, claim: &Claim, join: bool) -> Result<Upgraded, Failure> {
+pub(crate) async fn upgrade(
+    client: &Arc<TableClient>,
+    claim: &Arc<Claim>,
+    join: bool,
+) -> Result<Upgraded, Failure> {
     // Before the mark: a message must not be missed.
     let listens = join && client.database.listen().await.unwrap_or(false);
-    past_conflicts(&client.runtime, || try_upgrade(client, claim, join, listens)).await
+    let (own, claim) = (Arc::clone(client), Arc::clone(claim));
+    let work = async move { past_conflicts(&own.runtime, || try_upgrade(&own, &claim, join, listens)).await };
+    on_own_thread(&client.runtime, work).await
 }
 
 async fn try_upgrade(
@@ -74,8 +83,14 @@ async fn try_upgrade(
 }
 
 /// Makes a holder shared, with this token and without a mark, and admits the claims that fit beside it. `false`: it holds no more.
-pub(crate) async fn downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {
-    past_conflicts(&client.runtime, || try_downgrade(client, claim, token)).await
+pub(crate) async fn downgrade(
+    client: &Arc<TableClient>,
+    claim: &Arc<Claim>,
+    token: Token,
+) -> Result<bool, Failure> {
+    let (own, claim) = (Arc::clone(client), Arc::clone(claim));
+    let work = async move { past_conflicts(&own.runtime, || try_downgrade(&own, &claim, token)).await };
+    on_own_thread(&client.runtime, work).await
 }
 
 async fn try_downgrade(client: &TableClient, claim: &Claim, token: Token) -> Result<bool, Failure> {
