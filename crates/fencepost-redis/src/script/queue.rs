@@ -24,7 +24,7 @@ pub(crate) const BEAT: Duration = Duration::from_secs(1);
 pub(crate) const BATCH: usize = 250;
 /// How many of its oldest claims a process asks after where it waits.
 pub(crate) const OLDEST: usize = 16;
-/// "Nobody", where a process stands.
+/// Stands for nobody where a process is named.
 pub(crate) const NOBODY: &[u8; 16] = b"0000000000000000";
 
 /// The parameters that all calls of a client share.

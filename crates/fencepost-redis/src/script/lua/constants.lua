@@ -8,7 +8,8 @@ local WAITS, HANDED, HOLDS, EVICTED, TOMBSTONE = 1, 2, 3, 4, 5
 -- A tombstone lasts between one and two TOMB, in µs; a lock has at most TOMBS of them.
 local LIVE, TOMB, TOMBS = 1900000, 60000000, 1000
 -- One call clears away at most MOST dead claims, admits five times as many, reads about SCAN fields in search of the dead, and passes over
--- at most OVER claims in the queue. When a message first finds that a process cannot be reached, its claim counts as UNREACHED of those.
+-- at most OVER claims in the queue. A process that no message reaches costs a PUBLISH, so it counts as UNREACHED of those; its other
+-- claims count as one each.
 local MOST, SCAN, OVER, UNREACHED = 100, 1000, 10000, 50
 -- Formats, see lock.lua. FORM: of a summary. OWNER_LENGTH: of an OWNER. TERMS_START: where the terms of a CLAIM begin.
 local FORM, SUMMARY, OWNER, OWNER_LENGTH, SCANNED = 1, '>BBI4I4dddddddI4I4', '>c16c16', 32, '>d'

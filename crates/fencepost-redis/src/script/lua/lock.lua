@@ -5,11 +5,13 @@
 --          has found, and its cursor follow. A lock without holders, claims in the queue and tombstones has no other fields but e.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the queue or of the tombstone; then its terms.
 --          If the claim is evicted, a zero byte follows its text, and then who evicted it and why.
---   w<n>   number n in the queue. PLACE: id, process.     p<process>  with claims in the queue. PROCESS: alive until, number of its claims.
+--   w<n>   number n in the queue. PLACE: id, process.     p<process>  that has claims in the queue. PROCESS: until when it
+--          counts as alive, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
---   e      only at a node of a quorum: the run of the server in which it gave its last vote, see stay_out. The claims that it has refused
---          are in a sorted set, `redlock:` and the lock's key, the oldest first. REFUSED: when the claim was made, id; then its terms.
+--   e      only at a node of a quorum: the run of the server in which it gave its last vote, `/` and the longest lease, see stay_out.
 --   u      of a marked holder: its id, and the channel of its process.
+-- Another key, only at a node of a quorum: `redlock:` and the lock's key, a sorted set of the claims that it has refused, the oldest
+-- first. REFUSED: when the claim was made, id; then its terms.
 -- Upgrades: a turn makes a holder exclusive or shared, see `turn`. A claim's turns are numbered. A request with an older turn was late.
 -- A shared holder that waits to be the only one is marked. Its mode is EXCLUSIVE meanwhile, and the summary counts one exclusive holder
 -- beside shared ones: then the lock admits nobody. `of` in the terms of an exclusive or shared holder is twice the number of its last
@@ -27,7 +29,7 @@ local now = clock[1] * 1000000 + clock[2]
 -- Whether this call has written, and how many fields it may still scan: a call for many locks leaves the last of them to the next call.
 local written, budget = false, SCAN
 
--- Reads a claim. `shortened`: a clock that was set back would have lengthened it.
+-- Reads a claim, and cuts its deadline to one length from now. `shortened`: the stored one was later, because the clock was set back.
 local function unpack_claim(record)
   local state, stored, token, since, lease, number, mode, permits, of, process = struct.unpack(CLAIM, record)
   local length = state == HANDED and LIVE or state == TOMBSTONE and 2 * TOMB or lease
@@ -63,7 +65,8 @@ local function set_claim(lock, id, claim)
   set(lock, 'c' .. id, struct.pack(RECORD, claim.state, claim.deadline, claim.token, claim.since, claim.lease, claim.number) .. claim.terms)
 end
 
--- The key is to last as long as anything in it may last, to `time` at least, and `retention` later. It is moved seldom.
+-- The key is to last as long as anything in it may last, to `time` at least, and `retention` later. It is moved
+-- by half a retention more than needed, so that most calls need not move it.
 local function expire(lock, time)
   local need = math.floor(math.max(now, lock.token, time) / 1000) + lock.retention
   if lock.expires < need then lock.expires, lock.moved = need + math.floor(lock.retention / 2), true end

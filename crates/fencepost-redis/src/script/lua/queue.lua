@@ -144,7 +144,8 @@ function requests.enter()
   elseif claim then
     -- One whose lease is over is still there if no scan has found it yet.
     if not holds(claim) then return 'GONE' end
-    if waits then claim.deadline = 0 end
+    -- The deadline of a claim that was HANDED the lock is no lease.
+    if waits or claim.state == HANDED then claim.deadline = 0 end
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
       process = process, terms = string.sub(ARGV[2], terms) }
@@ -197,7 +198,7 @@ end
 -- Releases a grant, or gives up a place in the queue, and hands the lock on.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 "1" to leave a tombstone, because a request of this claim may still be
 -- on its way; 4 at a node of a quorum only: what the node wrote down when it refused the claim, see REFUSED in lock.lua, or empty: it did
--- not.
+-- not, or `-`: an eviction has freed the lock, so the refused are told.
 -- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease was over.
 --        `more` is 1: renew has work to do. `full` is 1: there is no room for a tombstone, call this again later.
 function requests.leave()
@@ -237,8 +238,8 @@ end
 
 -- Renews the leases and the places in the queue of one process, for many locks of one slot. Goes on where another call had more to do.
 -- KEYS the locks. ARGV: 2 the process; 3 retention in ms; 4 inbox prefix; 5 "1" in a cluster; then for each lock "1" if the process waits
--- there, the number of claims, and for each claim its id and its lease in µs. Of claims that wait the oldest are enough: a claim that is
--- handed the lock is one of these.
+-- there, the number of claims, and for each claim its id and its lease in µs. Of the claims that wait the client names its oldest: the lock
+-- goes to these first, so none that was handed it is missed.
 -- Reply: DONE, for each lock ms until another look is worth it or -1, and behind it for each claim its state and a token:
 --        HOLDS and its token, for its lease from now on; WAITS and the last token; EVICTED or 0 (it is gone) and 0.
 function requests.renew()

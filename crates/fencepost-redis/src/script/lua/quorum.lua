@@ -37,8 +37,8 @@ end
 
 -- Tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
 -- claim that is refused again is added again. A claim whose process no message reaches is passed over. `lock` counts those who are told as
--- holders, and must not be saved after this. One more is told to ask a little later. The first may not ask: a stopped process gets messages,
--- too.
+-- holders, and must not be saved after this. A process that is stopped still takes messages and asks for nothing, so
+-- one more is told to ask a little later.
 local function tell_refused(lock)
   local refused, at = 'redlock:' .. lock.key, 0
   for _ = 1, 100 do

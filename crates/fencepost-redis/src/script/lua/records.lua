@@ -1,8 +1,8 @@
 -- Records beside the locks, see records.rs. KEYS[1] the record. ARGV: 2 the longest lease in ms, at a node of a quorum, else nothing; 3 the
 -- length of the prefix of all keys.
 
--- A node that may have forgotten a record has no say until each such record has expired. A record outlives the longest lease by 10 s at
--- most. Returns the reply AWAY ms then.
+-- A node that may have forgotten a record has no say until each such record has expired: clients keep no record at a node for longer than
+-- the longest lease and 10 s (BEYOND in records.rs). Returns the reply AWAY ms then.
 local function stay_out_of_records()
   if ARGV[2] == '' then return end
   local bounded = stay_out(string.sub(KEYS[1], 1, tonumber(ARGV[3])), tonumber(ARGV[2]), '') + 10000000

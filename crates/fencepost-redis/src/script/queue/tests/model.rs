@@ -219,19 +219,16 @@ impl<'a> Model<'a> {
     }
 
     /// A grant is confirmed. Returns whether there is one.
-    fn confirm(&mut self, id: Id, ttl: u64, shorter: bool) -> bool {
+    fn confirm(&mut self, id: Id, ttl: u64) -> bool {
         let Some(held) = self.held.get_mut(&id) else { return false };
         if held.states[0] == State::Evicted {
             return false;
         }
         let (old, new) = (*held.until.end(), self.world.now + ttl);
         let handed = held.states[0] == State::Handed;
-        if new > old || shorter {
-            held.states = vec![State::Holds];
-        } else {
-            held.states.push(State::Holds);
-        }
-        held.until = if handed && shorter { new..=new.max(old) } else { exactly(new.max(old)) };
+        held.states = vec![State::Holds];
+        // The deadline of a claim that was handed the lock is no lease, so the lease may be shorter.
+        held.until = if handed { new..=new.max(old) } else { exactly(new.max(old)) };
         true
     }
 
@@ -283,7 +280,7 @@ impl<'a> Model<'a> {
             Act::Take { id, mode, process, ours, ttl } => {
                 self.settle_as(after);
                 let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
-                let taken = its && self.confirm(*id, *ttl, true);
+                let taken = its && self.confirm(*id, *ttl);
                 if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
                     held.process =
                         if *ours { process.clone() } else { String::from_utf8_lossy(NOBODY).into() };
@@ -324,7 +321,7 @@ impl<'a> Model<'a> {
         if self.held.get(&id).is_some_and(|held| held.states[0] == State::Evicted) {
             return Standing::Evicted;
         }
-        if !self.confirm(id, ttl, true) {
+        if !self.confirm(id, ttl) {
             return Standing::Gone;
         }
         Standing::Holds(Token::new(after.claims.get(&id).map_or(0, |at| at.token)))

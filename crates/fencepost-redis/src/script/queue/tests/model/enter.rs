@@ -18,7 +18,7 @@ impl Model<'_> {
             }
         } else if self.held.contains_key(&who.id) || self.tombstones.contains_key(&who.id) {
             self.settle_as(after);
-            if !self.confirm(who.id, ttl, false) {
+            if !self.confirm(who.id, ttl) {
                 return if *entered == Entered::Gone { Ok(()) } else { Err("the claim is gone".to_owned()) };
             }
         } else {
