@@ -211,6 +211,33 @@ async fn a_plain_lock_works_although_its_run_cannot_be_stored() {
     assert_eq!(tokens(&runs(&client, "lock").await), [None, token, token]);
 }
 
+/// The attempt's time is over while the store is silent. The lock is granted all the same, because nobody's work rests on the note.
+#[tokio::test]
+async fn a_silent_store_refuses_nobody_the_lock() {
+    let (_, bare, store) = stage();
+    store.set(Writes::Wait);
+    let builder = Client::builder().history(DAY).attempt_timeout(Duration::from_millis(100));
+    let client = builder.open(|_| Ok(bare)).unwrap();
+    let mutex = client.mutex("lock").unwrap();
+    let guard = mutex.try_lock().await.unwrap().expect("the lock is free");
+    assert!(client.mutex("lock").unwrap().try_lock().await.unwrap().is_none(), "it is held");
+    guard.release().await.unwrap();
+    let guard = mutex.lock().wait(Duration::from_millis(50)).await.expect("the lock is free");
+    guard.release().await.unwrap();
+}
+
+/// Nobody renews the lease before the guard is there, so a store that is silent for as long as a lease may not use it up.
+#[tokio::test]
+async fn a_silent_store_uses_up_no_lease() {
+    let (_, bare, store) = stage();
+    store.set(Writes::Wait);
+    let builder = Client::builder().history(DAY).attempt_timeout(Duration::from_secs(60));
+    let client = builder.open(|_| Ok(bare)).unwrap();
+    let mutex = client.mutex("lock").unwrap();
+    let guard = mutex.lock().ttl(Duration::from_secs(2)).await.expect("the lock is free");
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_firing_that_cannot_be_recorded_does_not_begin() {
     let (client, _, store) = stage();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
+    Attempt, Backoff, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
     Session as Renewing, Token,
 };
 
@@ -22,8 +22,9 @@ use crate::recipe::layout::{LEASES, LOCKS};
 use crate::session::{Session, extend};
 use crate::watch::queue::Position;
 
-/// The pause before a cleanup that failed is tried again.
+/// The first pause before a cleanup that failed is tried again, and the longest.
 const RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// A claim in a followed queue asks again after this time, even if no event woke it. That costs no request.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// A claim whose node the followed queue does not have asks again after this time. The event is on its way, or the node was deleted
@@ -318,6 +319,8 @@ impl Place for ZooPlace {
 
 /// Deletes nodes until that is confirmed or their session has ended.
 async fn clean_up(session: Arc<Session>, mut left: Vec<OwnNodes>) {
+    // A server that refuses the deletion goes on refusing it, so the pauses grow.
+    let mut pauses = Backoff::new(RETRY, LONGEST_RETRY);
     while !session.is_over() {
         let mut failed = false;
         for nodes in &mut left {
@@ -326,6 +329,6 @@ async fn clean_up(session: Arc<Session>, mut left: Vec<OwnNodes>) {
         if !failed {
             return;
         }
-        session.sleep(RETRY).await;
+        session.sleep(pauses.pause()).await;
     }
 }

@@ -80,7 +80,7 @@ impl Single<'_> {
             )));
         }
         let mut lost = 0;
-        // Each turn is a new claim with a fresh id: the last one's place or grant is gone.
+        // Each pass is a new claim with a fresh id: the last one's place or grant is gone.
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));
@@ -117,7 +117,7 @@ impl Single<'_> {
 
     fn too_short(&self) -> Error {
         let message = format!(
-            "the lease of {:?} ended before its grant arrived, {MOST_LOST} times in a row; give a longer ttl, or find out why the \
+            "the lease of {:?} ended before its grant arrived, {MOST_LOST} times; give a longer ttl, or find out why the \
              engine's answers take so long",
             self.ttl()
         );
@@ -156,5 +156,5 @@ impl Single<'_> {
     }
 }
 
-/// How many grants in a row may be lost before they arrive.
+/// How many grants of one call may be lost before they arrive.
 const MOST_LOST: u32 = 3;

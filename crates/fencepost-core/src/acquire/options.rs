@@ -34,9 +34,9 @@ pub struct Single<'a> {
 /// What a service sets that asks on behalf of another program.
 #[derive(Clone, Default)]
 pub struct OnBehalf {
-    /// The id of its claim. `None`: a fresh one for each turn.
+    /// The id of its claim. `None`: a fresh one for each pass.
     pub(crate) id: Option<ClaimId>,
-    /// Is called when its claim is queued.
+    /// Is called when its claim is queued, and again after each later attempt that finds it waiting.
     pub(crate) queued: Option<Arc<dyn Fn() + Send + Sync>>,
     /// The longest hold and wait as operators see them. `None`: those of the request.
     pub(crate) shown_limits: Option<(Option<Duration>, Option<Duration>)>,

@@ -20,7 +20,7 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest pause, also if a holder is overdue sooner.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The looks of claims that wait for the same moment are up to half of this apart.
+/// Claims that began to wait together look up to half of this apart.
 const SPREAD: Duration = Duration::from_millis(500);
 /// How much longer than its longest time a holder may hold. Its own limit begins when it learns of its grant, which on Redis is up to
 /// 1.9 s after a handoff.
@@ -46,8 +46,8 @@ impl Single<'_> {
                 None
             });
             pause = backoff.pause();
-            // Of many claims that wait, those that look later see the eviction of the first.
-            let seed = self.client.runtime.client() ^ u64::from(backoff.count());
+            // The pauses of claims differ, so that the first one evicts and the others see it.
+            let seed = self.client.runtime.fresh_id().as_u128() as u64;
             pause = due.map_or(pause, |due| due.clamp(SHORTEST, pause) + SPREAD - jitter(SPREAD, seed));
         }
     }

@@ -31,6 +31,7 @@ impl Single<'_> {
         ask: Ask,
     ) -> Result<Waited> {
         let clock = self.client.runtime.clock();
+        // The failures were those of its place in the queue, and it holds now.
         if ask != Ask::Grant {
             owned.claim().validity.forget_unrenewed();
         }
@@ -53,6 +54,12 @@ impl Single<'_> {
                     if is_late { None } else { Some((clock.within(until.min(patience), coming).await, true)) }
                 }
             };
+            // The note of a run decides about no lock: a grant for which only that has no answer counts.
+            if !matches!(answer, Some((Some(_), _)))
+                && let Some(grant) = owned.entry().grant_without_note()
+            {
+                return Ok(Waited::Granted(grant));
+            }
             let Some((answer, heard)) = answer else {
                 return Ok(self.out_of_time(owned, ask, blockers, first, outage).await);
             };
@@ -82,6 +89,7 @@ impl Single<'_> {
                     again.unwrap_or(Moment::NEVER)
                 }
                 Some(Err(error)) => {
+                    // A place that could not be renewed counts as failing since then.
                     outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
                     let now = clock.now();
                     outage.pause(error, self, if heard { asked } else { now }, now)?
@@ -95,15 +103,16 @@ impl Single<'_> {
                     {
                         return Err(error);
                     }
-                    // Known to be busy. The waiting time may end while the engine is at work; that is no failure of it.
+                    // An engine that has answered `Blocked` before and was silent for less than a second is well and the lock is busy: the waiting time
+                    // merely ended during a request.
                     if silent || clock.now().since(asked) >= SILENCE {
                         let why = owned.entry().why_silent();
                         outage
                             .last
                             .get_or_insert_with(|| why.unwrap_or_else(|| Error::no_answer().unknown()));
                     }
-                    // Before the deadline the patience has ended, and the place was renewed since. It asks again, with new patience:
-                    // with the old one each answer that is not there at once would be given up.
+                    // Its patience has ended, but a renewal was confirmed since, so there is no failure to report. The old start is forgotten,
+                    // because with it each later request would be given up at once.
                     if clock.now() >= patience {
                         owned.claim().validity.forget_unrenewed();
                     }
@@ -152,18 +161,18 @@ impl Single<'_> {
         let claim = Arc::clone(owned.claim());
         // Only a claim that is renewed can miss a renewal.
         let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
-        // From here on a close is told, also one that comes before it is first waited for.
+        // Made before the check, so that a close between the two is not missed.
         let mut closing = pin!(self.client.closing.notified());
         if self.client.check_open().is_err() {
             return;
         }
         loop {
             let stranded = claim.validity.unrenewed_since();
-            // After an error its pause counts alone.
+            // After an error only the pause before the next attempt counts.
             let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
             let mut sleep = clock.sleep_until(again.min(patience));
             let woken = poll_fn(|cx| {
-                // What it has found is kept there.
+                // The result stays in `blockers` until it is taken.
                 let _ = Pin::new(&mut *blockers).poll(cx);
                 if let Some(overdue) = overdue {
                     // It has no end.
@@ -176,7 +185,7 @@ impl Single<'_> {
                 if closing.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Woken::Close);
                 }
-                // A watch on what has ended wakes at once, and would go on doing so.
+                // A watch on a validity that has ended would wake this task without end.
                 if let Some(watch) = watch.as_mut().filter(|_| claim.validity.ended().is_none()) {
                     watch.set(cx.waker());
                     if claim.validity.unrenewed_since() != stranded {
@@ -211,7 +220,7 @@ impl Single<'_> {
                 // It leaves the queue first: a look that comes later must not find it as the holder. Dropped here, `owned` withdraws.
                 owned.withdraw(first).await;
             }
-            // Not longer than the first attempt might have taken.
+            // At most until `first`, because the call must not last longer than its first attempt might have.
             self.client.runtime.clock().within(first, &mut blockers).await;
         }
         match Pin::new(&mut blockers).take_output() {
@@ -232,14 +241,14 @@ type Beside<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// By what a rest in the queue was ended.
 enum Woken {
     Engine,
-    /// Its place cannot be renewed since a moment that is new.
+    /// The renewals of its place have begun to fail, or work again.
     Renewer,
     /// The client is closed.
     Close,
     Time,
 }
 
-/// How a claim's wait in the queue ended.
+/// How a claim's wait ended.
 pub(crate) enum Waited {
     Granted(Token),
     Busy,

@@ -81,6 +81,8 @@ pub struct Claim {
     leaving: AtomicBool,
     waited: AtomicBool,
     ttl: AtomicU64,
+    /// See [`longest_ttl`](Claim::longest_ttl).
+    longest_ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
     turned: AtomicU8,
     /// Under which moment the renewer has it; see there.
@@ -116,13 +118,14 @@ impl Claim {
             waited: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
+            longest_ttl: AtomicU64::new(nanos(ttl)),
             turned: AtomicU8::new(AS_WANTED),
             kept: AtomicU64::new(0),
             entered: AtomicU32::new(0),
         }
     }
 
-    /// The first (mostly: the only) resource it wants.
+    /// Returns the resource, and how it is wanted.
     pub fn want(&self) -> &Want {
         &self.want
     }
@@ -146,7 +149,7 @@ impl Claim {
         Some(self.entered.load(Ordering::Relaxed)).filter(|count| *count > 0)
     }
 
-    /// How long its lease is.
+    /// Returns how long its lease is.
     pub fn ttl(&self) -> Duration {
         Duration::from_nanos(self.ttl.load(Ordering::Relaxed))
     }
@@ -154,6 +157,13 @@ impl Claim {
     /// Changes the length of its lease, from the next renewal on.
     pub fn set_ttl(&self, ttl: Duration) {
         self.ttl.store(nanos(ttl), Ordering::Relaxed);
+        self.longest_ttl.fetch_max(nanos(ttl), Ordering::Relaxed);
+    }
+
+    /// Returns the longest lease that it ever had. The engine may still have that one: it shortens no lease, and the reply to a request for
+    /// a longer one may have been lost.
+    pub(crate) fn longest_ttl(&self) -> Duration {
+        Duration::from_nanos(self.longest_ttl.load(Ordering::Relaxed))
     }
 
     /// Notes the exit code of the work and how the work ended, for the engine to keep with the [run](Claim::history). The first report
@@ -352,17 +362,30 @@ mod tests {
         fn spawn(&self, _: Task) {}
     }
 
-    #[test]
-    fn a_claim_that_waits_is_valid_and_stays_so_when_asked() {
-        let clock = Clock::manual();
+    fn claim(clock: &Clock, ttl: Duration) -> Claim {
         let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
         let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
-        let (ttl, holder) = (Duration::from_secs(30), HolderInfo::labelled("test"));
-        let claim = Claim::new(runtime.fresh_id(), want, ttl, holder, runtime.clone());
+        Claim::new(runtime.fresh_id(), want, ttl, HolderInfo::labelled("test"), runtime.clone())
+    }
+
+    #[test]
+    fn a_claim_that_waits_is_valid_and_stays_so_when_asked() {
+        let (clock, ttl) = (Clock::manual(), Duration::from_secs(30));
+        let claim = claim(&clock, ttl);
         assert!(claim.is_valid());
         assert!(claim.confirm(clock.now(), ttl), "asking has not ended it");
         assert!(claim.is_valid());
         claim.validity.end(Loss::Deleted);
         assert!(!claim.is_valid());
+    }
+
+    #[test]
+    fn a_cleanup_lasts_as_long_as_the_longest_lease_that_was_asked_for() {
+        let (clock, hour) = (Clock::manual(), Duration::from_secs(3_600));
+        let claim = claim(&clock, Duration::from_secs(30));
+        claim.set_ttl(hour);
+        // The extension had no reply, so the lease counts as it was before.
+        claim.set_ttl(Duration::from_secs(30));
+        assert!(crate::entry::cleanup::cleanup_deadline(&claim) > clock.now() + hour);
     }
 }

@@ -21,13 +21,19 @@ use crate::sync::Mutex;
 /// [wait](crate::Claim::waits) is refused while others wait here. A claim that is [unfair](crate::Claim::unfair) passes those that wait at
 /// the engine. It passes none of those that wait here, because it has not reached the engine. Once it has waited here it is asked for as a
 /// [fair one](crate::Claim::is_unfair), because others have queued at the engine meanwhile.
+///
+/// A claim whose turn has come sends its request with the next poll of its future. So a future that is kept and not polled holds up those
+/// behind it, as it would in the queue of an engine that has granted it the lock.
 pub struct LocalQueue {
     queues: Arc<Queues>,
     waits: OnceLock<Arc<Waits>>,
 }
 
 impl LocalQueue {
-    /// A queue before an engine. Clients of this process with the same `engine`, a name of the caller's choice, share it.
+    /// Makes a queue before an engine. Clients of this process with the same `engine`, a name of the caller's choice, share it, and the `most`
+    /// of the first of them counts.
+    ///
+    /// The claims here learn only from [`Backend::reach`] that the engine is away, so an engine with such a queue writes that method.
     pub fn new(most: u32, engine: &str) -> LocalQueue {
         static SHARED: OnceLock<Mutex<HashMap<String, Weak<Queues>>>> = OnceLock::new();
         let mut shared = SHARED.get_or_init(Mutex::default).lock();
@@ -54,7 +60,8 @@ impl LocalQueue {
     }
 }
 
-/// Claims that wait here: they are told when the engine fails, as those that wait there are.
+/// The session of claims that wait here. It only checks that the engine answers, so that they are told when it fails, as those that wait
+/// at the engine are.
 struct Waits {
     backend: Weak<dyn Backend>,
 }

@@ -120,8 +120,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the capabilities of this deployment.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes the entry of `claim`, over a [`Place`](crate::Place). No I/O: the first [`Entry::attempt`] sends the first request. The entry owns all
-    /// that the server will ever store for the claim.
+    /// Makes the entry of `claim`, over a [`Place`](crate::Place). No I/O: the first [`Entry::attempt`] sends the first request. The entry owns
+    /// all at the server that decides about the claim's grant.
     ///
     /// With [`How::Attach`] the claim has the id of a detached grant. [`Entry::attempt`] attaches to that grant for the
     /// claim's `ttl`, or answers [`Attempt::Gone`]. An engine without [detached leases](Capabilities::detach) is not asked for that.

@@ -18,15 +18,18 @@ pub struct Renewal {
 /// The liveness unit of grants: a connection, a session or a lease. When it ends, its grants end.
 pub trait Session: Send + Sync {
     /// Returns the id of the unit: claims of sessions with the same id are renewed by one round, through one of those
-    /// sessions. No two engines of a client have the same id: a quorum has several engines.
+    /// sessions. It differs from the ids of all other sessions that core renews for the client.
     fn id(&self) -> u64;
 
     /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
     /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not
-    /// [`renewed`](Claim::renewed) comes here only when its user extends it: its lease then ends `ttl` after this request. A
-    /// renewal never shortens a lease, so two renewals may overtake each other.
+    /// [`renewed`](Claim::renewed) comes here only when its user extends it: its lease then ends `ttl` after this request at the
+    /// earliest. A renewal never shortens a lease, so two renewals may overtake each other.
     ///
     /// # Errors
     /// The round failed as a whole, and the missing answers are unknown. Core tries again soon.
+    ///
+    /// # Cancel safety
+    /// Core may drop this future. The answers that came by then count.
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>>;
 }

@@ -36,6 +36,18 @@ impl Toy {
     fn rows(&self) -> MutexGuard<'_, HashMap<Name, Row>> {
         self.rows.lock()
     }
+
+    /// Makes the claim's lease last for another `ttl`. Never creates one, and never revives one that has ended: then it returns false.
+    fn extend(&self, claim: &Claim, now: Moment) -> bool {
+        let mut rows = self.rows();
+        match rows.get_mut(&claim.want().name).and_then(|row| row.holder.as_mut()) {
+            Some((id, end)) if *id == claim.id && *end > now => {
+                *end = (*end).max(now + claim.ttl());
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Backend for Toy {
@@ -61,20 +73,17 @@ impl Operator for Toy {}
 
 impl Session for Toy {
     fn id(&self) -> u64 {
-        0
+        std::ptr::from_ref(self).addr() as u64
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             let now = claim.runtime.clock().now(); // read before the request is sent
-            let mut rows = self.rows();
-            match rows.get_mut(&claim.want().name).and_then(|row| row.holder.as_mut()) {
-                // A renewal never creates, and never revives a lease that has ended.
-                Some((id, end)) if *id == claim.id && *end > now => {
-                    *end = (*end).max(now + claim.ttl());
-                    claim.confirm(now, claim.ttl());
-                }
-                _ => claim.validity.end(Loss::Deleted),
+            // The claim is told without the table, because that may wake a task which asks at once.
+            if self.extend(claim, now) {
+                claim.confirm(now, claim.ttl());
+            } else {
+                claim.validity.end(Loss::Deleted);
             }
         }
         Reply::ready(Ok(()))
@@ -98,8 +107,10 @@ impl Place for ToyPlace {
             None => row.last_token += 1,
         }
         row.holder = Some((claim.id, now + claim.ttl()));
+        let token = Token::new(row.last_token);
+        drop(rows);
         claim.confirm(now, claim.ttl());
-        Request::ready(Ok(Attempt::Granted(Token::new(row.last_token))))
+        Request::ready(Ok(Attempt::Granted(token)))
     }
 
     fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {

@@ -13,11 +13,14 @@ use crate::entry::{Entry, Life};
 use crate::error::{Error, ErrorKind};
 use crate::time::{Backoff, Moment};
 
-/// Returns when nothing of the claim can be left at the engine: a request sent before now may have made a lease that ends `ttl`
-/// from now.
+/// Returns when nothing of the claim can be left at the engine. A request that was sent before now may still arrive, and makes a lease of
+/// the longest length that was asked for; one second is added for its way.
 pub fn cleanup_deadline(claim: &Claim) -> Moment {
-    claim.runtime.clock().now() + claim.ttl().max(Duration::from_secs(5)) + Duration::from_secs(1)
+    claim.runtime.clock().now() + claim.longest_ttl().max(Duration::from_secs(5)) + Duration::from_secs(1)
 }
+
+/// What becomes of a claim whose cleanup has ended without a confirmation.
+const STAYS: &str = "the claim stays until its lease, or the session or connection that keeps it, ends";
 
 impl Entry {
     /// Leaves nothing of the claim behind, in the background: at once if the engine answers at once.
@@ -37,7 +40,7 @@ impl Entry {
                     Some(Ok(_)) => return,
                     None => break,
                     Some(Err(error)) if error.is_denied() && !error.is_transient() => {
-                        tracing::warn!(%error, "cleanup was refused; the engine ends it with the lease");
+                        tracing::warn!(%error, "cleanup was refused; {STAYS}");
                         return;
                     }
                     Some(Err(error)) => tracing::debug!(%error, "cleanup failed, trying again"),
@@ -47,17 +50,15 @@ impl Entry {
                 }
                 backoff.sleep(&clock).await;
                 if clock.is_stopped() {
-                    // And the client with it: what fails at once would be asked for without a pause.
+                    // The client has stopped with it, and pauses end at once then, so this loop would not rest.
                     break;
                 }
             }
-            tracing::warn!(
-                "cleanup was not confirmed before the lease's end; the engine ends it with the lease"
-            );
+            tracing::warn!("cleanup was not confirmed in the time of a lease; {STAYS}");
         }
     }
 
-    /// Asks no more. The claim may still be at the engine, until its lease ends.
+    /// Asks no more. The claim may still be at the engine, until its lease ends. Claims of the process that waited for this one go on.
     pub fn forget(mut self) {
         self.let_go();
     }
@@ -82,7 +83,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         if self.life.claim.runtime.clock().is_forked() {
-            // It is the parent's, with all that it stands on.
+            // The entry belongs to the parent process, which still uses its connections.
             let place = std::mem::replace(&mut self.place, Box::new(Nowhere));
             let claim = Arc::clone(&self.life.claim);
             std::mem::forget((place, self.life.kept.take(), self.life.turn.take(), self.run.take(), claim));

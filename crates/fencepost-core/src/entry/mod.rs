@@ -1,6 +1,6 @@
 //! One claim at an engine, from its first request to its end.
 //!
-//! Two rules of every engine are here and nowhere else:
+//! This module keeps two rules, so that no engine has to:
 //!
 //! - **An error without an [effect](Error::effect) means that the claim is where it was before.** So a request for the grant that was refused
 //!   leaves a claim that is not at the engine, and a request to leave that was refused is not repeated by the next one: see
@@ -46,8 +46,8 @@ use crate::token::Token;
 /// An entry is a place itself, for a layer that passes on what it is asked, or changes a part of that.
 ///
 /// # Drop
-/// Nothing of the claim is left at the engine. The request to leave is sent by the drop, and repeated in the background until the engine has
-/// confirmed it or the lease must have ended. [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the
+/// Nothing of the claim is left at the engine. The drop sends the request to leave, unless a request that is under way or the end of a run
+/// comes first, and it is repeated in the background until the engine has confirmed it or the lease must have ended. [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the
 /// client's, the drop does nothing.
 pub struct Entry {
     place: Box<dyn Place>,
@@ -87,8 +87,8 @@ impl Entry {
 
     /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
     /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves
-    /// nothing behind. A reply that is ready says that the engine was not asked. One that comes was sent with its first poll, and says
-    /// that the engine answers.
+    /// nothing behind. A reply that is ready says that the engine was not asked, unless the engine always answers on the spot. One
+    /// that comes was sent with its first poll; the wait loop takes it as a sign that the engine answers.
     ///
     /// # Errors
     /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
@@ -99,7 +99,7 @@ impl Entry {
         if self.run.is_some() { self.attempt_with_run() } else { self.ask_for_grant() }
     }
 
-    /// Is ready when another attempt is worthwhile, also when the claim's validity has ended. This is a hint: it may be ready without a
+    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a
     /// reason, but not time after time. A wake-up between the answer of an attempt and this call is not lost.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(turn) = self.life.turn.as_ref().and_then(|turn| turn.poll(cx)) {
@@ -141,7 +141,8 @@ impl Entry {
     /// [effect](Error::effect), nothing was removed.
     ///
     /// # Cancel safety
-    /// The first poll sends. Dropped later, it takes effect or not: call this again to know.
+    /// The first poll sends, unless an earlier request must be answered first or the end of a run is to be noted first. Dropped later, it
+    /// takes effect or not: call this again to know.
     pub fn withdraw(&mut self) -> Reply<'_, Result<Removed>> {
         self.remove(Leave::Withdraw)
     }
@@ -168,6 +169,9 @@ impl Entry {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the grant is detached or not, and this entry still counts as its holder: its drop releases it.
     pub fn detach(&mut self) -> Reply<'_, Result<()>> {
         Reply::coming(async move {
             self.cut_loose().await?;
@@ -182,8 +186,11 @@ impl Entry {
     /// holds the resource alone; the resource's greatest token stays.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) if another claim got that token or a greater one, or if this claim holds the resource
-    /// no more.
+    /// [`is_mismatch`](Error::is_mismatch) if another claim got that token or a greater one. That or [`is_lost`](Error::is_lost) if this
+    /// claim holds the resource no more.
+    ///
+    /// # Cancel safety
+    /// That of [`withdraw`](Entry::withdraw).
     pub fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
         self.turn_now(Turn::Raise { to })
     }
@@ -216,8 +223,8 @@ impl Entry {
     }
 
     /// Makes the claim's grant shared, and removes the mark of an [`upgrade`](Entry::upgrade). The grant never ends meanwhile. It gets the
-    /// `token` that its holder knows: an upgrade whose reply was lost may have drawn another one. Waiting claims that fit beside it are admitted. A shared grant without a mark stays as it is. After `Err` the
-    /// outcome is unknown: call this again.
+    /// `token` that its holder knows: an upgrade whose reply was lost may have drawn another one. Waiting claims that fit beside it are
+    /// admitted. A shared grant without a mark stays as it is. After `Err` the outcome is unknown: call this again.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
@@ -250,7 +257,7 @@ enum Step {
     Asked,
     Queued,
     Holding(Token),
-    /// The engine has answered that it is gone.
+    /// The engine has answered that the claim is gone. It was not asked to leave yet: an earlier request may still arrive.
     Gone,
     Left(Removed),
 }
@@ -258,15 +265,15 @@ enum Step {
 /// What is known of the claim, whatever its engine.
 struct Life {
     claim: Arc<Claim>,
-    /// It takes up a detached grant.
+    /// Whether the claim takes up a detached grant.
     attaches: bool,
     step: Step,
-    /// A request for the grant has no answer, so it may still arrive.
+    /// Whether a request for the grant has no answer, so that it may still arrive.
     asking: bool,
     withdrawal: Withdrawal,
-    /// The request that outlives its caller.
+    /// The request that outlives its caller. There is at most one.
     kept: Option<Kept>,
-    /// Its turn among those of its process, if the engine's queue is kept short.
+    /// The claim's turn among those of its process, if the engine's queue is kept short. `None`: it does not wait there.
     turn: Option<Box<LocalTurn>>,
     /// How it leaves when the entry is dropped. `None`: it stays.
     on_drop: Option<Leave>,
@@ -288,7 +295,7 @@ enum Kept {
     Detach(Coming<Left>),
 }
 
-/// The answer to a kept request. All but the last are noted already.
+/// The answer to a kept request. All but the last are applied to the step already, because their caller may be gone.
 enum Answer {
     Asked(Result<Attempt>),
     Turned(Turn, Result<Attempt>),
@@ -308,7 +315,7 @@ impl Life {
         Life { claim, attaches, step, asking: false, withdrawal, kept: None, turn: None, on_drop }
     }
 
-    /// Nobody asks any more.
+    /// Marks the claim as left without asking, so that no later call sends anything.
     fn abandon(&mut self) {
         self.step = Step::Left(Removed::Nothing);
     }
@@ -323,10 +330,20 @@ impl Life {
         matches!(self.step, Step::New | Step::Left(_))
     }
 
-    /// Returns what needs no request.
-    fn known(&self) -> Option<Attempt> {
+    /// Returns the token of a grant that is valid.
+    fn held(&self) -> Option<Token> {
         match self.step {
-            Step::Holding(token) if self.claim.is_valid() => Some(Attempt::Granted(token)),
+            Step::Holding(token) if self.claim.is_valid() => Some(token),
+            _ => None,
+        }
+    }
+
+    /// Returns the answer that needs no request. A grant that is not valid any more keeps its step, so that the claim is still asked to leave.
+    fn known(&self) -> Option<Attempt> {
+        if let Some(token) = self.held() {
+            return Some(Attempt::Granted(token));
+        }
+        match self.step {
             Step::Holding(_) | Step::Gone | Step::Left(_) => Some(Attempt::Gone),
             Step::New | Step::Asked | Step::Queued => None,
         }
@@ -388,7 +405,7 @@ impl Life {
     }
 
     fn detached(&mut self, answer: Result<Left>) -> Result<()> {
-        if answer?.found == Found::Missing {
+        if matches!(answer?.found, Found::Missing | Found::Nothing) {
             return Err(self.claim.gone());
         }
         self.step = Step::Left(Removed::Nothing);
@@ -498,7 +515,8 @@ impl Entry {
         let Entry { place, life, .. } = self;
         match place.leave(how, life.withdrawal.may_have_left()) {
             Request::Ready(answer) => {
-                // The clock is not read if its time does not matter.
+                // `Valid` says "removed" whatever the clock says, so the clock is not read for it. After other answers on the spot it is read now,
+                // because they took no time.
                 if !matches!(answer, Ok(Left { found: Found::Valid, .. })) {
                     life.leave();
                 }

@@ -15,8 +15,9 @@ use crate::token::Token;
 /// The engine's side of one claim: it only asks.
 ///
 /// The [`Entry`](crate::Entry) above it keeps what was asked and answered. It makes one request at a time, and never asks what it
-/// knows: a claim that holds is not asked for again, and one that has left is not asked to leave. So a place has no state beyond its
-/// server's protocol, and repeats nothing on its own.
+/// knows: a claim that holds is not asked for again, and one that has left is not asked to leave. So a place keeps only what its next
+/// request needs, as its row, its node or its session, and not whether the claim holds or has left. A connection that repeats a request by
+/// itself says so in [`Left::repeated`].
 ///
 /// The methods return a [`Request`], whose kind says what becomes of the request when its caller goes away.
 pub trait Place: Send {
@@ -37,8 +38,9 @@ pub trait Place: Send {
     /// the answer of a request and this call is not lost. Not called while a request is under way.
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Removes the claim from the engine, granted or not, or detaches its grant. `again`: an earlier request to leave may have taken effect,
-    /// or may still arrive. Not called for a claim that was never asked for.
+    /// Removes the claim from the engine, granted or not, or detaches its grant. `again`: an earlier request to withdraw or
+    /// release it may have taken effect, or may still arrive; a request to detach is never repeated with it. Not called for a claim that asks
+    /// for a grant of its own and was never asked for. A claim that attaches may be asked to leave first.
     ///
     /// The first poll sends, unless a request of this claim is under way that this one must not overtake. That poll may happen in a `Drop`,
     /// without an async runtime.
@@ -59,7 +61,8 @@ pub trait Place: Send {
         Request::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to upgrade a lock")))
     }
 
-    /// The cleanup was given up, so nobody asks any more, and the claim may still be at the engine. `asking`: a request for the grant was
+    /// Core asks no more for this claim, which may still be at the engine: its cleanup was given up, refused or cut short, or its entry was
+    /// told to stay. `asking`: a request for the grant was
     /// sent and had no reply. An engine whose leases end by themselves need not write it.
     fn abandon(&mut self, _asking: bool) {}
 
@@ -74,7 +77,8 @@ pub trait Place: Send {
     }
 }
 
-/// A request of a [`Place`]. Nothing is sent before its first poll, and it has a time limit of its own.
+/// A request of a [`Place`]. It has a time limit of its own. One that is dropped before its first poll must have changed nothing, because
+/// core makes requests that it never polls.
 pub enum Request<'a, T> {
     /// Answered on the spot. It costs no allocation.
     Ready(Result<T>),
@@ -121,7 +125,8 @@ impl<T: Unpin> Future for Request<'_, T> {
     }
 }
 
-/// The future is dropped together with its caller. For an engine that answers on the spot unless its database is busy.
+/// The future is dropped together with its caller. For an engine that answers on the spot unless its database is busy,
+/// and for a layer over an entry, which keeps what must be kept.
 impl<'a, T: Unpin> From<Reply<'a, Result<T>>> for Request<'a, T> {
     fn from(reply: Reply<'a, Result<T>>) -> Request<'a, T> {
         match reply {
@@ -134,16 +139,16 @@ impl<'a, T: Unpin> From<Reply<'a, Result<T>>> for Request<'a, T> {
 /// How a claim comes to its engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It asks for a grant of its own.
+    /// The claim asks for a grant of its own.
     Enter,
-    /// It takes up a detached grant, whose id it has. It never makes a new one.
+    /// The claim takes up a detached grant, whose id it has. It never makes a new one.
     Attach,
 }
 
 /// How a claim leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// It is not wanted any more, waiting or holding. No run of it is kept.
+    /// The claim is not wanted any more, waiting or holding. No run of it is kept.
     Withdraw,
     /// Its work is done, or its guard was dropped.
     Release,
@@ -175,11 +180,12 @@ pub enum Turn {
 /// The reply to a request to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// What was there.
+    /// What the engine found of the claim.
     pub found: Found,
-    /// Whether that was a grant. `None`: the engine does not say, so it was one if the claim was ever confirmed.
+    /// Whether what it found was a grant. `None`: the engine does not say, so core takes it for one if the claim attached or was ever
+    /// confirmed.
     pub held: Option<bool>,
-    /// The connection has sent the request more than once.
+    /// Whether the connection sent the request more than once, so that a later copy may have found nothing.
     pub repeated: bool,
 }
 

@@ -14,12 +14,14 @@ use crate::error::{Error, Result};
 use crate::time::Backoff;
 use crate::token::Token;
 
-/// How long a claim waits for a note that its work does not rest on. For so long the end of a run is noted again after a passing error.
+/// How long a claim waits for a note that its work does not rest on, at most: a beginning gets no more than a quarter of the lease. For so
+/// long the end of a run is noted again after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a release waits for the answer to a request that notes the run's end, if no work rests on it. It is a part of the time that users
-/// give a release, because the release has to be sent also where the note gets no answer: the engine may read it when it is back.
-const END_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a release waits for the answer to a request that notes the run's end, if no work rests on it. The release has to be sent also
+/// where the note gets no answer, because the engine may read it when it is back. So this is half of the time that the last client's drop
+/// gives its releases, see [`drop_timeout`](crate::ClientBuilder::drop_timeout).
+const END_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The run of one claim.
 pub(crate) struct EntryRun {
@@ -27,13 +29,13 @@ pub(crate) struct EntryRun {
     claim: Arc<Claim>,
     notes: Notes,
     warned: Arc<AtomicBool>,
-    /// That of the grant, once it was answered.
+    /// The token of the grant, once that was answered.
     token: Option<Token>,
-    /// The beginning of the run was noted, or that was given up.
+    /// Whether the beginning of the run was noted, or the note was given up.
     begun: bool,
-    /// The same of its end.
+    /// Whether the end of the run was noted, or the note was given up.
     over: bool,
-    /// The same of how the grant ended.
+    /// Whether it was noted how the grant ended, or the note was given up.
     closed: bool,
 }
 
@@ -62,7 +64,10 @@ impl EntryRun {
     async fn note(&mut self, note: Note) -> Result<()> {
         let EntryRun { notes, operator, claim, .. } = self;
         let clock = claim.runtime.clock();
-        let until = clock.now() + NOTE_TIMEOUT;
+        let begins = matches!(note, Note::Begin(_));
+        // Nobody renews the lease before its holder has the guard, so the note may not use it up.
+        let patience = if begins { NOTE_TIMEOUT.min(claim.ttl() / 4) } else { NOTE_TIMEOUT };
+        let until = clock.now() + patience;
         let noting = async {
             let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
             loop {
@@ -80,7 +85,7 @@ impl EntryRun {
                     Note::Renumber(before, now) => notes.renumber(before, now).await,
                 };
                 match noted {
-                    // The engine restarts: the lock cannot be released either.
+                    // A restart ends soon, and the lock cannot be released before it either.
                     Err(error)
                         if matches!(note, Note::End(_)) && error.is_transient() && clock.now() < until =>
                     {
@@ -90,11 +95,12 @@ impl EntryRun {
                 }
             }
         };
-        if claim.needs_run {
-            return noting.await;
-        }
-        let noted = clock.within(until, noting).await;
-        noted.unwrap_or_else(|| Err(Error::no_answer()))
+        let until = match claim.needs_run {
+            false => until,
+            true if begins => claim.validity.until(),
+            true => return noting.await,
+        };
+        clock.within(until, noting).await.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
     fn warn(&self, error: &Error) {
@@ -113,12 +119,26 @@ impl EntryRun {
             Err(error) if self.claim.needs_run => {
                 let message = "the run cannot be recorded, so its work does not begin";
                 let transient = error.is_transient();
-                return Err(Error::new(error.kind(), message).transient(transient).because_of(error));
+                // The claim holds, whatever became of the note.
+                return Err(Error::new(error.kind(), message)
+                    .transient(transient)
+                    .because_of(error)
+                    .unknown());
             }
             Err(error) => self.warn(&error),
         }
         self.begun = true;
         Ok(())
+    }
+
+    /// Gives up noting the beginning, unless the claim's work rests on it. Returns whether the work may begin.
+    pub(super) fn begin_without_note(&mut self, token: Token) -> bool {
+        if self.claim.needs_run {
+            return false;
+        }
+        self.warn(&Error::no_answer());
+        (self.token, self.begun) = (Some(token), true);
+        true
     }
 
     /// Notes how the run ends. Returns the token of a run that is noted.

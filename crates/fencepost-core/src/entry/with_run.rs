@@ -53,6 +53,13 @@ impl Entry {
         }
     }
 
+    /// Returns the token of a grant for which only the note of its run is missing, unless its work rests on that. The note is given up.
+    pub(crate) fn grant_without_note(&mut self) -> Option<Token> {
+        let token = self.life.held()?;
+        let run = self.run.as_mut().filter(|run| !run.is_begun())?;
+        run.begin_without_note(token).then_some(token)
+    }
+
     pub(super) async fn renumber_run(&mut self, now: Token) {
         if let Some(run) = &mut self.run {
             run.renumber(now).await;
@@ -66,7 +73,7 @@ impl Entry {
         }
         Reply::coming(async move {
             if how == Leave::Release && !granted && self.life.attaches {
-                // The token tells which run ends.
+                // The run is found by its token, which only the engine knows.
                 self.attempt_and_begin().await?;
             }
             let noted = match &mut self.run {
