@@ -18,6 +18,7 @@ mod prove;
 mod python;
 mod readme;
 mod runner;
+mod rustdoc;
 mod scripts;
 mod test;
 mod test_programs;
@@ -95,6 +96,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = rustdoc::in_place_of_rustdoc() {
+        return code;
+    }
     process::stop_children_on_signals();
     let outcome = match Arguments::parse().command {
         Command::Test { only, install, all, list } => test::test(&only, Extent { install, all, list }),

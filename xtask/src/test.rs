@@ -4,8 +4,9 @@ use crate::process::{FOLDER, Program};
 use crate::runner::{Done, Runner, Work, counted, passed};
 use crate::test_programs::{self, TestProgram};
 use crate::workspace::Workspace;
-use crate::{dist, drivers, features, layout, manifests, packages, python, readme, tree};
+use crate::{dist, drivers, features, layout, manifests, packages, python, readme, rustdoc, tree};
 use nix::sys::statvfs::statvfs;
+use serde_json::Value;
 use std::fs::{File, TryLockError};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ use tempfile::TempDir;
 
 /// How many tests of a program the harness runs at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
+
+/// Whether cargo keeps what an incremental build reads.
+const INCREMENTAL: &str = "CARGO_INCREMENTAL";
 
 /// The options of a run.
 #[derive(Clone, Copy)]
@@ -29,21 +33,21 @@ pub(crate) struct Extent {
 fn quick(workspace: &Workspace) -> bool {
     let mut run = Runner::new(&[], false);
     run.step("format", || format(workspace));
-    run.step("lint", || lint(workspace, &[]));
-    run.step("tests of core", || tests_of(workspace, &["--package", "fencepost-core", "--lib", "--tests"]));
-    run.step("suite on memory", || {
-        tests_of(workspace, &["--package", "fencepost-testkit", "--test", "conformance"])
-    });
-    run.step("suite on SQLite", || {
-        tests_of(workspace, &["--package", "fencepost-sqlite", "--test", "conformance"])
-    });
+    run.step("lint", || clippy(workspace, &[]));
+    // As cargo builds them, because who uses this also tests by cargo alone.
+    let tests_of = |package, which: &[&str]| {
+        counted_tests(workspace, workspace.cargo("quick", &[&["test", "--package", package], which].concat()))
+    };
+    run.step("tests of core", || tests_of("fencepost-core", &["--lib", "--tests"]));
+    run.step("suite on memory", || tests_of("fencepost-testkit", &["--test", "conformance"]));
+    run.step("suite on SQLite", || tests_of("fencepost-sqlite", &["--test", "conformance"]));
     run.finish()
 }
 
-fn tests_of(workspace: &Workspace, which: &[&str]) -> Result<Done, String> {
+/// Runs a command that runs tests.
+fn counted_tests(workspace: &Workspace, tests: Program) -> Result<Done, String> {
     let skips = Skips::new(workspace)?;
-    let arguments = [&["test"], which].concat();
-    skips.counted(&threads(skips.told_to(workspace.cargo("quick", &arguments))).run()?.text)
+    skips.counted(&threads(skips.told_to(tests)).run()?.text)
 }
 
 fn format(workspace: &Workspace) -> Result<Done, String> {
@@ -51,22 +55,65 @@ fn format(workspace: &Workspace) -> Result<Done, String> {
     passed()
 }
 
-fn lint(workspace: &Workspace, features: &[&str]) -> Result<Done, String> {
+/// A cargo command that builds the workspace's own crates with clippy.
+///
+/// Clippy is the compiler with more lints, so one build is enough for the tests and the lint. `cargo clippy` would read all crates again,
+/// and those of others as well, because it shares no artifacts with a build. Each command that shares the build needs this.
+fn linted(workspace: &Workspace, step: &str, arguments: &[&str]) -> Program {
+    let cargo = workspace.cargo(step, arguments).env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    // To keep what an incremental build would read takes a fifth of the time of a first build.
+    if std::env::var_os(INCREMENTAL).is_some() { cargo } else { cargo.env(INCREMENTAL, "0") }
+}
+
+/// Fails on a warning of the build that the tests are from. Cargo repeats the warnings of what it does not build again.
+fn lint(workspace: &Workspace) -> Result<Done, String> {
+    let arguments = [&ALL_TESTS[..], &["--no-run", "--message-format=json"]].concat();
+    let text = linted(workspace, "lint", &arguments).run()?.text;
+    let warnings: Vec<String> = warnings(&text).collect();
+    if warnings.is_empty() { passed() } else { Err(warnings.join("\n")) }
+}
+
+/// The warnings in the messages of cargo, as people read them.
+fn warnings(text: &str) -> impl Iterator<Item = String> {
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let warnings = messages.filter(|message| message["message"]["level"] == "warning");
+    warnings.map(|message| message["message"]["rendered"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Lints without a build of the tests.
+fn clippy(workspace: &Workspace, features: &[&str]) -> Result<Done, String> {
     let clippy = ["clippy", "--quiet", "--workspace", "--all-targets"];
-    workspace.cargo("lint", &[&clippy, features, &["--", "-D", "warnings"]].concat()).run()?;
+    workspace.cargo("clippy", &[&clippy, features, &["--", "-D", "warnings"]].concat()).run()?;
     passed()
 }
 
+/// Documents each library and finds links that lead nowhere.
+///
+/// The examples' command calls rustdoc for each library with its dependencies as they were built. `cargo doc` would read all of these
+/// again, because it shares no artifacts with a build.
 fn documentation(workspace: &Workspace) -> Result<Done, String> {
+    let program = std::env::current_exe().map_err(|error| format!("xtask's own path: {error}"))?;
+    let folder = workspace.scratch("documentation");
+    let examples = documentation_examples_command(workspace, "documentation");
+    let examples = examples.env("RUSTDOC", &program.to_string_lossy());
+    examples.env(rustdoc::FOLDER, &folder.to_string_lossy()).run()?;
+    passed()
+}
+
+/// Documents programs as well, and what all features have.
+fn whole_documentation(workspace: &Workspace) -> Result<Done, String> {
     let arguments =
         ["doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--document-private-items"];
-    workspace.cargo("documentation", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
+    workspace.cargo("rustdoc on all features", &arguments).env("RUSTDOCFLAGS", "-D warnings").run()?;
     passed()
 }
 
 fn documentation_examples(workspace: &Workspace) -> Result<Done, String> {
-    let arguments = [&["test", "--workspace", "--doc"], &FEATURES[..]].concat();
-    counted(&workspace.cargo("documentation examples", &arguments).run()?.text)
+    counted(&documentation_examples_command(workspace, "documentation examples").run()?.text)
+}
+
+fn documentation_examples_command(workspace: &Workspace, step: &str) -> Program {
+    linted(workspace, step, &[&["test", "--workspace", "--doc"], &FEATURES[..]].concat())
 }
 
 /// Fails if another run writes into the same logs and lists. The file is locked until it is dropped.
@@ -98,15 +145,16 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("format", || format(workspace));
     let mut programs = Vec::new();
     run.step("tests are built", || {
-        workspace.cargo("tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
+        linted(workspace, "tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
         // Before other steps have cargo build in the same folder, which would hold up the tests.
-        programs = TestProgram::all(workspace, &ALL_TESTS)?;
+        let arguments = [&ALL_TESTS[..], &["--no-run", "--message-format=json"]].concat();
+        programs = TestProgram::all(&linted(workspace, "test programs", &arguments).run()?.text)?;
         passed()
     });
     // The tests wait for a third of their time. These steps compile, and so wait for nothing. They may be held up for as long as it
     // takes, so none of them has a test whose time is limited.
     let beside: Vec<(&str, Work<'_>)> = vec![
-        ("lint", Box::new(|| lint(workspace, &["--all-features"]))),
+        ("lint", Box::new(|| lint(workspace))),
         ("documentation", Box::new(|| documentation(workspace))),
         ("README's commands", Box::new(|| readme::check(workspace, extent.all))),
         ("planted bugs are built", Box::new(|| planted(workspace, &["--no-run"]).and_then(|_| passed()))),
@@ -116,6 +164,8 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("planted bugs are caught", || counted(&planted(workspace, &[])?));
     // A step that is named runs as well.
     if extent.all || extent.list || !only.is_empty() {
+        run.step("clippy on all features", || clippy(workspace, &["--all-features"]));
+        run.step("rustdoc on all features", || whole_documentation(workspace));
         run.step("licences and sources", || features::deny(workspace, extent.install));
         run.step("packages", || features::packages(workspace));
         run.step("each feature alone", || features::alone(workspace));
@@ -124,13 +174,13 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         run.step("oldest Rust", || features::oldest_rust(workspace));
         run.step("both ends of the driver's range", || drivers::both_ends(workspace));
         run.step("beside other users of SQLite", || drivers::beside(workspace));
-        run.step("whole suite on each deployment", || {
-            tests_of(workspace, &["--workspace", "--test", "conformance", "--", "--ignored", "whole::"])
-        });
-        run.step("own tests of the clients", || {
-            let own = ["--package", "fencepost-cli", "--test", "clients", "--", "--ignored"];
-            tests_of(workspace, &own)
-        });
+        let ignored = |step, program, which: &[&str]| {
+            let arguments =
+                ["test", "--workspace", FEATURES[0], FEATURES[1], "--test", program, "--", "--ignored"];
+            counted_tests(workspace, linted(workspace, step, &[&arguments, which].concat()))
+        };
+        run.step("whole suite on each deployment", || ignored("whole suite", "conformance", &["whole::"]));
+        run.step("own tests of the clients", || ignored("own tests", "clients", &[]));
         run.step("static binary", || dist::check(workspace));
     }
     Ok(run.finish())
@@ -243,7 +293,7 @@ fn planted(workspace: &Workspace, options: &[&str]) -> Result<String, String> {
     arguments.extend(FEATURES);
     arguments.extend(options);
     arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
-    let cargo = workspace.cargo("planted bugs", &arguments);
+    let cargo = linted(workspace, "planted bugs", &arguments);
     let cargo = cargo.env("CARGO_BUILD_BUILD_DIR", &workspace.target().to_string_lossy());
     Ok(cargo.env("CARGO_TARGET_DIR", &workspace.scratch("planted").to_string_lossy()).run()?.text)
 }
@@ -261,4 +311,20 @@ fn planted_tests(folder: &Path, feature: &str) -> Result<Vec<String>, String> {
         }
     }
     if tests.is_empty() { Err(format!("{}: no test needs {needs}", folder.display())) } else { Ok(tests) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::warnings;
+
+    #[test]
+    fn warnings_are_read_from_the_messages_of_cargo() {
+        let text = r#"
+   Compiling a
+{"reason":"compiler-message","message":{"level":"warning","rendered":"warning: unneeded `return`"}}
+{"reason":"compiler-message","message":{"level":"note","rendered":"note: b"}}
+{"reason":"compiler-artifact","profile":{"test":true}}
+"#;
+        assert_eq!(warnings(text).collect::<Vec<_>>(), ["warning: unneeded `return`"]);
+    }
 }

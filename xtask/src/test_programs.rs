@@ -27,10 +27,9 @@ pub(crate) struct TestProgram {
 }
 
 impl TestProgram {
-    /// Builds all test programs with these arguments of `cargo test`, and returns them.
-    pub(crate) fn all(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<TestProgram>, String> {
-        let arguments = [arguments, &["--no-run", "--message-format=json"]].concat();
-        let mut programs = TestProgram::read(&workspace.cargo("test programs", &arguments).run()?.text);
+    /// Returns all test programs that `cargo test --no-run --message-format=json` has built, by its messages.
+    pub(crate) fn all(text: &str) -> Result<Vec<TestProgram>, String> {
+        let mut programs = TestProgram::read(text);
         if programs.is_empty() {
             return Err("cargo has built no test program".to_owned());
         }
