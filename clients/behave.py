@@ -133,7 +133,13 @@ class Copy:
         raise Failed(f"the service did not start: {pathlib.Path(self.folder, 'service.log').read_text()}")
 
     def kill(self):
-        self.process.kill()
+        self.end(signal.SIGKILL)
+
+    def close(self):
+        self.end(signal.SIGTERM)
+
+    def end(self, how):
+        self.process.send_signal(how)
         self.process.wait()
         self.process.stdout.close()
 

@@ -302,7 +302,8 @@ func (p *patience) wait(ctx context.Context, c *Client, err error) error {
 	} else if !errors.Is(err, errAgain) {
 		return err
 	}
-	if !p.failing {
+	// A copy that closes has answered until now.
+	if !p.failing || errors.Is(err, errClosing) {
 		p.failing, p.since = true, now()
 	}
 	if p.since.elapsed() >= giveUp {

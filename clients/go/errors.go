@@ -26,6 +26,7 @@ var (
 	ErrUnsupported = errors.New("not supported")
 
 	errAgain    = errors.New("no answer that counts")
+	errClosing  = fmt.Errorf("%w: this copy of the service closes", errAgain)
 	errHasRun   = errors.New("the job has run")
 	errReplaced = errors.New("the access token was replaced")
 )
@@ -90,7 +91,9 @@ func kindOf(status int, code string) error {
 		return ErrLost
 	case "unsupported":
 		return ErrUnsupported
-	case "closing", "in-progress", "overloaded", "too-many-requests", "too-many-waiting", "unreachable":
+	case "closing":
+		return errClosing
+	case "in-progress", "overloaded", "too-many-requests", "too-many-waiting", "unreachable":
 		return errAgain
 	}
 	switch {

@@ -185,7 +185,7 @@ func TestAnswers(t *testing.T) {
 		code   string
 		kind   error
 	}{
-		{502, "", errAgain}, {404, "", ErrInvalid}, {503, "closing", errAgain}, {429, "too-many-requests", errAgain},
+		{502, "", errAgain}, {404, "", ErrInvalid}, {503, "closing", errClosing}, {429, "too-many-requests", errAgain},
 		{502, "denied-by-engine", ErrInvalid}, {401, "unauthenticated", ErrDenied}, {403, "proxied", ErrDenied}, {409, "busy", ErrBusy},
 		{410, "lease-ended", ErrLost}, {501, "unsupported", ErrUnsupported}, {422, "key-reused", ErrInvalid},
 	} {

@@ -184,16 +184,17 @@ func (h *Held) renew() {
 	var pause time.Duration
 	for {
 		h.mu.Lock()
-		left, next := h.look(), h.valid/3-h.sent.elapsed()
+		next := h.valid/3 - h.sent.elapsed()
 		h.mu.Unlock()
-		next = max(next, pause)
-		sleep(h.renewal, next)
+		sleep(h.renewal, max(next, pause))
 		if h.renewal.Err() != nil {
 			return
 		}
+		h.mu.Lock()
+		left := h.look()
+		h.mu.Unlock()
 		sent := now()
 		// Half of the time is left for another address.
-		left -= next
 		limit := min(max(left/2, 100*time.Millisecond), requestLimit)
 		answer, err := h.client.post(h.renewal, limit, "/v1/leases/extend", "", body)
 		var failed *Error

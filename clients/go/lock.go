@@ -191,7 +191,7 @@ func (m *Mutex) byKey(ctx context.Context, wait time.Duration, asked moment) (*H
 		go held.renew()
 		return held, nil
 	}
-	if ctx.Err() != nil || errors.Is(err, ErrUnreachable) {
+	if ctx.Err() != nil || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrCertificate) {
 		shortly(func(ctx context.Context) { _, _, _ = m.client.repeat(ctx, requestLimit, "/v1/withdraw", key, body) })
 	}
 	return nil, err

@@ -71,6 +71,7 @@ func (m *Mutex) byStream(ctx context.Context, wait time.Duration, asked moment) 
 func (m *Mutex) listen(ctx context.Context, request request, patience *patience) (*Held, error) {
 	streaming, stop := context.WithCancel(context.Background())
 	granted := context.AfterFunc(ctx, stop)
+	defer granted() // a context that lives for long would keep each attempt
 	events, sent := &events{alarm: time.AfterFunc(silence, stop)}, now()
 	response, err := m.client.open(streaming, "/v1/hold", "", request)
 	if err != nil {

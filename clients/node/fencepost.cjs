@@ -55,8 +55,9 @@ class UnsupportedError extends LockError {}
 /** A firing that has run already: `once` makes its answer from it. */
 class AlreadyRun extends LockError {}
 
-/** A failure after which the same request is sent again. */
+/** A failure after which the same request is sent again. A copy of the service that is `closing` has answered until now. */
 class Passing extends UnreachableError {
+  isClosing = false;
   get name() { return 'UnreachableError'; }
 }
 
@@ -66,7 +67,7 @@ const AGAIN = ['closing', 'in-progress', 'overloaded', 'too-many-requests', 'too
 function errorOf(status, problem, name) {
   const { code, detail: text = `the answer has status ${status} and is none of the lock service` } = problem ?? {};
   const detail = name ? `the lock ${name}: ${text}` : text;
-  if (AGAIN.includes(code) || (!code && status >= 500)) return new Passing(detail);
+  if (AGAIN.includes(code) || (!code && status >= 500)) return Object.assign(new Passing(detail), { isClosing: code === 'closing' });
   switch (code) {
     case 'busy': return new BusyError(detail, problem);
     case 'timed-out': return new TimedOutError(detail, problem);
@@ -232,7 +233,7 @@ class Service {
         if (failed) repeated.add(error);
         throw error;
       }
-      failed ??= moment();
+      if (!failed || error.isClosing) failed = moment();
       if (elapsed(failed) >= patience) throw unreachable(error);
       // A connection that was reset may have been idle for too long, and the place in the queue is kept at the same address.
       if (error.cause?.code !== 'ECONNRESET' || wait > 0) at = (at + 1) % this.#urls.length;
@@ -306,7 +307,8 @@ class Lease {
     this.#sent = sent;
     this.#valid = valid;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.isHeld() && this.#believe(sent, valid), Math.min(LONGEST, Math.max(1, this.#left())));
+    // It looks each second, because timers stop while the machine is suspended.
+    this.#timer = setTimeout(() => this.isHeld() && this.#believe(sent, valid), Math.min(1000, Math.max(1, this.#left())));
   }
 
   /** Looks at the clock: a process that was paused, or whose event loop was blocked, is told of the loss here. */
@@ -379,15 +381,16 @@ class Lease {
       } else if (this.isHeld()) {
         const patience = Math.min(10_000, this.#left());
         this.#end(new LostError(`the lock ${this.name} was released`, { loss: 'released' }));
-        await this.#service.call('/v1/leases/release', body, { patience, name: this.name });
+        await this.#service.call('/v1/leases/release', body, { patience, name: this.name }).catch((error) => {
+          // The answer to an earlier attempt was lost.
+          if (!(error instanceof LostError && repeated.has(error) && /^(released|deleted)$/.test(error.loss))) throw error;
+        });
       } else {
         // The holder has stopped, so the next one need not wait. Whether the service is told makes no difference to the loss.
         this.#service.callLater('/v1/leases/release', body, { patience: 0 });
         throw this.ended;
       }
     } catch (error) {
-      // The answer to an earlier attempt was lost.
-      if (error instanceof LostError && repeated.has(error) && /^(released|deleted)$/.test(error.loss)) return;
       if (error instanceof LostError) this.ended = error;
       throw error;
     } finally {
@@ -570,7 +573,8 @@ class Client {
       }
     } catch (error) {
       // The reason of a signal may be an error of this module, for example that of a lock around this one.
-      const gaveUp = signal?.aborted || error instanceof UnreachableError || !(error instanceof LockError);
+      const isUnknown = error instanceof UnreachableError || error instanceof CertificateError || !(error instanceof LockError);
+      const gaveUp = signal?.aborted || isUnknown;
       if (gaveUp) this.#service.callLater('/v1/withdraw', body, { key });
       if (!gaveUp && limit > 0 && error instanceof BusyError) throw new TimedOutError(error.message, error);
       throw error;
@@ -593,6 +597,7 @@ class Client {
         const stream = await this.#service.call('/v1/hold', body, { name: request.name, limit: 10_000, signal: stop.signal, events: true });
         const events = read(stream);
         for await (const { event, ...data } of keptOpen(events)) {
+          if (event === 'waiting') failed = undefined;
           if (event === 'refused') throw errorOf(data.status, data, request.name);
           if (event !== 'granted') continue;
           const lease = new Lease(this.#service, request.name, request.mode, { ...data, sent: stream.sent });
@@ -609,7 +614,7 @@ class Client {
       }
       if (limit > 0 && error instanceof BusyError) throw new TimedOutError(error.message, error);
       if (!(error instanceof Passing)) throw error;
-      failed ??= moment();
+      if (!failed || error.isClosing) failed = moment();
       if (elapsed(failed) > 10_000) throw unreachable(error);
       await pause(100, signal);
     }

@@ -74,14 +74,18 @@ class _Call:
         except BaseException as caught:
             error = caught
         if not self._box.set_running_or_notify_cancel():
-            # Nobody takes it.
-            if isinstance(result, aio.Held):
-                with contextlib.suppress(FencepostError):
-                    await result.release()
+            await self._give_back(result)
         elif error is not None:
             self._box.set_exception(error)
         else:
             self._box.set_result(result)
+
+    async def _give_back(self, result: Any) -> None:
+        """Releases a lock that nobody takes."""
+        held = result.held if isinstance(result, aio.Once) else result
+        if isinstance(held, aio.Held):
+            with contextlib.suppress(FencepostError):
+                await held.release()
 
     def cancel(self) -> None:
         if self._box.cancel():
@@ -93,8 +97,11 @@ class _Call:
             return self._box.result()
         except concurrent.futures.CancelledError:
             raise Cancelled("the wait for the lock was cancelled") from None
-        except BaseException:
+        except BaseException as error:
             self.cancel()
+            if self._box.done() and not self._box.cancelled() and error is not self._box.exception():
+                # It was done already when its caller was interrupted.
+                _Call(self._give_back(self._box.result()))
             raise
 
 

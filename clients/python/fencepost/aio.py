@@ -30,8 +30,8 @@ __all__ = [
 
 # The codes of answers that decide nothing: the same request is sent again.
 AGAIN = {"closing", "in-progress", "overloaded", "too-many-requests", "too-many-waiting", "unreachable"}
-# How long the service may take for an answer, and how much longer for a request that waits.
-ANSWER, QUEUED = 5.0, 10.0
+# How long the service may take for an answer, how much longer for a request that waits, and the longest wait of a stream with a limit.
+ANSWER, QUEUED, LONGEST = 5.0, 10.0, 300.0
 
 Seconds = Union[int, float]
 
@@ -58,7 +58,7 @@ class Held:
     @property
     def remaining(self) -> float:
         """How many seconds the lock is still certain without another extension."""
-        return 0.0 if self._loss else max(0.0, self._valid - since(self._sent))
+        return 0.0 if self._loss or self._pid != os.getpid() else max(0.0, self._valid - since(self._sent))
 
     @property
     def loss(self) -> Optional[str]:
@@ -85,25 +85,35 @@ class Held:
 
     def on_loss(self, tell: Callable[[], None]) -> None:
         """Calls `tell` once, in the event loop, when the lock is lost."""
-        if self._loss is None:
-            self._listeners.append(tell)
-        elif self._loss[0] != "released":
-            tell()
+        self._listeners.append(tell)
+        self._tell()
 
     def _lose(self, loss: str, why: Optional[str] = None) -> None:
         if self._loss is None and (loss == "released" or not self._leaving):
             self._loss = (loss, why)
-            listeners, self._listeners = self._listeners, []
-            for tell in listeners if loss != "released" else []:
-                self._client._call(tell)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Takes each listener once, because another thread may add one at the same time."""
+        while self._loss and self._listeners:
+            with contextlib.suppress(IndexError):
+                tell = self._listeners.pop(0)
+                if self._loss[0] != "released":
+                    tell()
 
     def _keep(self) -> None:
         self._keeper = self._client._spawn(self._extend())
 
+    async def _sleep(self, pause: float) -> None:
+        """Sleeps while the lock is valid. It looks each second, because timers stop while the machine is suspended."""
+        began = clocks()
+        while (left := min(pause - since(began), self.remaining)) > 0:
+            await asyncio.sleep(min(left, 1.0))
+
     async def _extend(self) -> None:
         pause = self._valid / 3
         while True:
-            await asyncio.sleep(min(pause, self.remaining))
+            await self._sleep(pause)
             left, sent = self.remaining, clocks()
             if left <= 0:
                 return self._lose("expired")
@@ -117,17 +127,20 @@ class Held:
                 pause = min(1.0, max(left / 10, 0.05))
 
     async def release(self, exit_code: Optional[int] = None) -> None:
-        """Gives the lock back. Raises `Lost` if it was lost before."""
+        """Gives the lock back. Raises `Lost` if it was lost before. Cancelled, it goes on in the background."""
+        if self._pid != os.getpid():
+            return  # a child that was forked off has nothing to give back
         if self._slot is not None:
             self._entered -= 1
             if self._entered > 0:
                 return self.check()
-            self._client._slots.pop(self._slot, None)
+            if self._client._slots.get(self._slot) is self:
+                del self._client._slots[self._slot]
         body = {"lease": self._lease, "exit_code": exit_code}
         try:
             self.check()
             self._leaving = True
-            await self._client._release(body, self.remaining)
+            await asyncio.shield(self._client._spawn(self._client._release(body, self.remaining)))
         except FencepostError as error:
             if error.code == "lease-ended":
                 self._leaving = False
@@ -274,6 +287,29 @@ class Once:
         return once
 
 
+class _Outage:
+    """Decides how long a request is repeated that gets no answer. The time counts from the first failure, or from `began`."""
+
+    def __init__(self, patience: float, addresses: int, began: Optional[tuple[float, ...]]) -> None:
+        self._patience, self._addresses, self._began = patience, addresses, began
+        self._failed, self._pause = 0, 0.0
+
+    async def pause(self, error: Unreachable) -> None:
+        """Waits before the next attempt: not at the next address, and then for longer and longer. Raises the error if it is enough."""
+        # A copy that closes has answered until now.
+        self._began = clocks() if self._began is None or error.code == "closing" else self._began
+        if since(self._began) >= self._patience:
+            raise error
+        self._failed += 1
+        if self._failed >= self._addresses:
+            self._pause = min(1.0, max(0.1, 2 * self._pause))
+        await asyncio.sleep(self._pause)
+
+    def answered(self) -> None:
+        """An answer came, so the next failure is the first one."""
+        self._began, self._failed, self._pause = None, 0, 0.0
+
+
 class Client:
     """A client of the lock service. It has no connection of its own: each request opens one.
 
@@ -364,9 +400,6 @@ class Client:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _call(self, tell: Callable[[], None]) -> None:
-        tell()
-
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
         if self._file and self._token is None:
             with open(self._file) as file:
@@ -379,8 +412,10 @@ class Client:
 
     async def _once(self, path: str, body: Optional[dict[str, Any]], headers: dict[str, str], limit: float) -> tuple[int, Any]:
         """Sends a request once, twice with a new access token. Raises what the service says, or `Unreachable`."""
+        at, url = self._at, self._urls[self._at]
+
         async def send() -> tuple[int, Any]:
-            async with request(self._urls[self._at], path, body, self._headers(headers), self._context) as response:
+            async with request(url, path, body, self._headers(headers), self._context) as response:
                 return response.status, await response.json()
 
         broke = False
@@ -394,42 +429,45 @@ class Client:
             if status == 401 and self._has_new_token():
                 status, answer = await asyncio.wait_for(send(), limit)
         except ssl.SSLCertVerificationError as error:
-            raise Untrusted(f"{self._urls[self._at]}: {error.verify_message}; give the authority's file with ca=") from None
+            raise Untrusted(f"{url}: {error.verify_message}; give the authority's file with ca=") from None
         except (OSError, EOFError, ValueError, IndexError, asyncio.TimeoutError) as error:
-            url, self._at = self._urls[self._at], (self._at + 1) % len(self._urls)
+            self._leave(at)
             raise Unreachable(f"{url} does not answer: {error or 'no answer in time'}", {"code": "unreachable"}) from None
-        if status < 300:
+        if status < 300 and (status == 204 or isinstance(answer, dict)):
             return status, answer
-        if not isinstance(answer, dict) or "code" not in answer:
-            if status >= 500:
-                raise Unreachable(f"a proxy answers with status {status}", {"code": "unreachable"})
-            raise Invalid(f"{self._urls[self._at]} answers with status {status}, and is no lock service")
-        if answer["code"] in AGAIN:
-            self._at = (self._at + 1) % len(self._urls)
-            raise Unreachable(f"{answer['code']}: {answer['detail']}", answer)
-        error = of_problem(answer)
+        error = self._refusal(url, status, answer)
+        if isinstance(error, Unreachable):
+            self._leave(at)
         # An earlier request may have had its effect.
         error.repeated = broke
         raise error
+
+    def _refusal(self, url: str, status: int, answer: Any) -> FencepostError:
+        if not isinstance(answer, dict) or "code" not in answer:
+            if status >= 500:
+                return Unreachable(f"a proxy answers with status {status}", {"code": "unreachable"})
+            return Invalid(f"{url} answers with status {status}, and is no lock service")
+        if answer["code"] in AGAIN:
+            return Unreachable(f"{answer['code']}: {answer['detail']}", answer)
+        return of_problem(answer)
+
+    def _leave(self, at: int) -> None:
+        """Goes to the next address, once for all requests that failed at this one."""
+        if self._at == at:
+            self._at = (at + 1) % len(self._urls)
 
     async def _ask(
         self, path: str, body: Optional[dict[str, Any]], headers: dict[str, str], waits: float, patience: Optional[float] = None
     ) -> tuple[tuple[float, ...], int, Any]:
         """Sends a request until an answer decides. Returns when that one was sent, the status and the answer."""
-        began, pause, failed = clocks(), 0.0, 0
+        outage = _Outage(self._outage if patience is None else patience, len(self._urls), None if waits else clocks())
         while True:
             sent = clocks()
             try:
                 status, answer = await self._once(path, body, headers, ANSWER + waits)
                 return sent, status, answer
-            except Unreachable:
-                failed += 1
-                if since(began) >= (self._outage if patience is None else patience):
-                    raise
-            # At once at the next address, and then with pauses.
-            if failed >= len(self._urls):
-                pause = min(1.0, max(0.1, 2 * pause))
-            await asyncio.sleep(pause)
+            except Unreachable as error:
+                await outage.pause(error)
 
     async def _acquire(self, want: dict[str, Any], wait: Optional[Seconds]) -> Held:
         key, began = {"Idempotency-Key": str(uuid.uuid4())}, clocks()
@@ -448,7 +486,7 @@ class Client:
                     decided = True
                     return Held(self, want, sent, answer)
         except FencepostError as error:
-            decided = not isinstance(error, Unreachable)
+            decided = not isinstance(error, (Unreachable, Untrusted))
             raise
         finally:
             if not decided:
@@ -464,7 +502,8 @@ class Client:
             await self._ask("/v1/leases/release", body, {}, 0, patience)
         except FencepostError as error:
             # The first release may have taken effect, and only its answer was lost.
-            if error.code != "lease-ended" or not (repeated or error.repeated):
+            is_ours = error.code == "lease-ended" and error.problem.get("loss", "deleted") in ("deleted", "released")
+            if not is_ours or not (repeated or error.repeated):
                 raise
 
     async def _withdraw(self, want: dict[str, Any], key: dict[str, str]) -> None:
@@ -476,9 +515,21 @@ class Client:
             await self._once("/v1/leases/release", body, {}, ANSWER)
 
     async def _hold(self, want: dict[str, Any], wait: Optional[Seconds]) -> Held:
+        began, outage = clocks(), _Outage(self._outage, len(self._urls), None)
+        while True:
+            left = None if wait is None else max(0.001, wait - since(began))
+            text = None if wait == 0 else "forever" if left is None else _duration(min(left, LONGEST))
+            try:
+                return await self._open({**want, "wait": text}, outage)
+            except WaitTimeout:
+                if left is None or left <= LONGEST:
+                    raise
+            except Unreachable as error:
+                await outage.pause(error)
+
+    async def _open(self, want: dict[str, Any], outage: _Outage) -> Held:
         granted: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
-        body = {**want, "wait": "forever" if wait is None else None if wait == 0 else _duration(wait)}
-        keeper = self._spawn(self._stream(want, body, granted))
+        keeper = self._spawn(self._stream(want, granted, outage))
         try:
             held = await asyncio.shield(granted)
         except BaseException:
@@ -489,18 +540,19 @@ class Client:
         held._keeper = keeper
         return held
 
-    async def _stream(self, want: dict[str, Any], body: dict[str, Any], granted: "asyncio.Future[Held]") -> None:
-        held, sent, url = None, clocks(), self._urls[self._at]
+    async def _stream(self, want: dict[str, Any], granted: "asyncio.Future[Held]", outage: _Outage) -> None:
+        held, sent, at, url = None, clocks(), self._at, self._urls[self._at]
         try:
-            async with request(url, "/v1/hold", body, self._headers({}), self._context) as response:
+            async with request(url, "/v1/hold", want, self._headers({}), self._context) as response:
                 if response.status != 200:
-                    problem = await response.json()
-                    raise of_problem(problem) if isinstance(problem, dict) else Unreachable(f"{url} answers with status {response.status}")
+                    raise self._refusal(url, response.status, await response.json())
                 events = response.events(QUEUED).__aiter__()
                 while True:
                     # A lock that is not told to be held any more is lost at its time.
                     event, data = await asyncio.wait_for(events.__anext__(), min(QUEUED, held.remaining) if held else QUEUED)
-                    if event == "granted":
+                    if event == "waiting":
+                        outage.answered()
+                    elif event == "granted":
                         held = Held(self, want, sent, data)
                         granted.set_result(held)
                     elif event == "held" and held:
@@ -508,12 +560,17 @@ class Client:
                     elif event == "lost" and held:
                         return held._lose(data.get("loss", data["code"]), data.get("why"))
                     elif event == "refused":
-                        raise of_problem(data)
+                        raise self._refusal(url, data["status"], data)
+        except ssl.SSLCertVerificationError as error:
+            if not granted.done():
+                granted.set_exception(Untrusted(f"{url}: {error.verify_message}; give the authority's file with ca="))
         except FencepostError as error:
+            if isinstance(error, Unreachable):
+                self._leave(at)
             if not granted.done():
                 granted.set_exception(error)
         except (OSError, EOFError, ValueError, IndexError, StopAsyncIteration, asyncio.TimeoutError) as error:
-            self._at = (self._at + 1) % len(self._urls)
+            self._leave(at)
             if not granted.done():
                 granted.set_exception(Unreachable(f"{url} does not answer: {error or 'the stream has ended'}"))
         finally:

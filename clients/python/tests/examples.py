@@ -88,7 +88,7 @@ def main():
         if why:
             failed += 1
             print(f"failed:\n{block}\n{why}")
-    for test in ("elector.py", "prefork.py"):
+    for test in ("attacks.py", "elector.py", "prefork.py"):
         done = subprocess.run([sys.executable, pathlib.Path(__file__).parent / test], capture_output=True, text=True, timeout=120)
         if done.returncode == MISSING:
             print(done.stdout)

@@ -47,6 +47,8 @@ import java.util.stream.Stream;
 public final class Fencepost implements AutoCloseable {
     /** While more is left of a limited wait, the request waits without a limit, and is answered after 10 s that it is queued. */
     private static final long ROUND = 10_000;
+    /** The longest wait with a limit that a stream may ask for. */
+    private static final long LONGEST = 300_000;
 
     final Service service;
     final Listener listener;
@@ -217,18 +219,22 @@ public final class Fencepost implements AutoCloseable {
                     throw refused(request, wait, answer.status(), answer.body());
                 }
             }
-        } catch (InterruptedException | FencepostException.Unreachable e) {
+        } catch (InterruptedException | FencepostException.Unreachable | FencepostException.UntrustedCertificate e) {
             withdraw(request, key);
             throw e;
         }
     }
 
     private static String waitOf(Duration wait, Moment began) {
+        return wait != null && wait.toMillis() - began.elapsed() > ROUND ? "forever" : limited(wait, began);
+    }
+
+    private static String limited(Duration wait, Moment began) {
         if (wait == null) {
             return "forever";
         }
-        long left = wait.toMillis() - began.elapsed();
-        return left > ROUND ? "forever" : left > 0 ? left + "ms" : null;
+        long left = Math.min(wait.toMillis() - began.elapsed(), LONGEST);
+        return left > 0 ? left + "ms" : null;
     }
 
     private static FencepostException refused(Request request, Duration wait, int status, Map<String, Object> problem) {
@@ -284,12 +290,17 @@ public final class Fencepost implements AutoCloseable {
         Moment heard = began;
         for (int attempt = 0; !granted.isDone(); attempt++) {
             Moment sent = new Moment();
+            boolean isPart = wait != null && wait.toMillis() - began.elapsed() > LONGEST;
             String last;
             Lease lease = null;
             try {
-                HttpResponse<InputStream> response = service.stream(attempt, "/v1/hold", request.body(waitOf(wait, began)));
+                HttpResponse<InputStream> response = service.stream(attempt, "/v1/hold", request.body(limited(wait, began)));
                 InputStream in = response.body();
                 open.set(in);
+                if (granted.isDone()) {
+                    // The caller was interrupted before it could close the stream.
+                    in.close();
+                }
                 try (in; Service.Limit limit = service.new Limit(in, Service.PATIENCE)) {
                     if (response.statusCode() != 200) {
                         Map<String, Object> problem = Json.readObject(new String(in.readAllBytes(), StandardCharsets.UTF_8));
@@ -297,6 +308,7 @@ public final class Fencepost implements AutoCloseable {
                         if (!answer.isTransient()) {
                             granted.completeExceptionally(refused(request, wait, answer.status(), problem));
                         }
+                        heard = answer.isClosing() ? new Moment() : heard;
                         last = "the last answer was " + problem.getOrDefault("code", "status " + answer.status());
                     } else {
                         BufferedReader lines = new BufferedReader(new InputStreamReader(in, StandardCharsets.UTF_8));
@@ -326,8 +338,9 @@ public final class Fencepost implements AutoCloseable {
                                 }
                                 case "refused" -> {
                                     Service.Answer answer = new Service.Answer(0, data, sent);
-                                    if (!answer.isTransient()) {
-                                        granted.completeExceptionally(refused(request, wait, 0, data));
+                                    FencepostException refused = refused(request, wait, 0, data);
+                                    if (!answer.isTransient() && !(isPart && refused instanceof FencepostException.TimedOut)) {
+                                        granted.completeExceptionally(refused);
                                     }
                                     last = "the last answer was " + data.get("code");
                                 }

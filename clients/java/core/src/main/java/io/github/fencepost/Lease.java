@@ -248,6 +248,7 @@ public final class Lease implements AutoCloseable {
         endAfter(valid - sent.elapsed());
     }
 
+    /** It looks each second, because timers stop while the machine is suspended. */
     private synchronized void endAfter(long left) {
         if (end != null) {
             end.cancel(false);
@@ -262,7 +263,7 @@ public final class Lease implements AutoCloseable {
                     client.background(() -> releaseAfterLoss(Map.of("lease", lease)));
                 }
             }
-        }, Math.max(0, left), TimeUnit.MILLISECONDS);
+        }, Math.min(Math.max(0, left), LONGEST_PAUSE), TimeUnit.MILLISECONDS);
     }
 
     synchronized void lose(String loss, String why) {

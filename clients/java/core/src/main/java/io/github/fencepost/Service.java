@@ -71,6 +71,11 @@ final class Service {
         boolean isCode(String code) {
             return code.equals(body.get("code"));
         }
+
+        /** Whether this copy of the service closes: it has answered until now. */
+        boolean isClosing() {
+            return isCode("closing");
+        }
     }
 
     /** A request: its path, its key or null, and its body, which may be another one at each try. Without a body it is a GET. */
@@ -114,6 +119,7 @@ final class Service {
                             preferred = tries.address;
                             return answer;
                         }
+                        failed = answer.isClosing() ? new Moment() : failed;
                         last = "the last answer was " + answer.body().getOrDefault("code", "status " + answer.status());
                     } catch (IOException e) {
                         tries.unanswered++;

@@ -69,6 +69,24 @@ class LocksTest {
         assertEquals(0, service.holders("job"));
     }
 
+    @Test
+    void anInterruptLeavesNoStreamBehind() throws Exception {
+        Lease other = locks.lock("job").acquire();
+        for (int round = 0; round < 50; round++) {
+            Thread.currentThread().interrupt();
+            assertThrows(InterruptedException.class, locks.lock("job").withStream()::acquire);
+        }
+        // Its place is the last one.
+        Thread last = new Thread(() -> {
+            locks.lock("job").lock();
+            locks.lock("job").unlock();
+        });
+        last.start();
+        waitFor(1);
+        other.close();
+        last.join(60_000);
+    }
+
     private void waitFor(int waiters) {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (service.waiters("job") != waiters) {
