@@ -299,7 +299,13 @@ impl Operator for Quorum {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers = shared.ask_all(|node| node.operator().evict(name, token, how)).await;
+            let evictions = shared
+                .nodes
+                .iter()
+                .map(|node| Box::pin(node.backend.operator().evict(name, token, how)) as Job<'_, Result<()>>);
+            // All are heard out: what a slow node has not done by the time that it is given up stays there until the lease ends, and that
+            // of a detached lease may be a day away.
+            let answers = gather(&shared.clock, LOOK, evictions.collect(), |_| false).await;
             let evicted = answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
             let mut mismatches =
                 answers.into_iter().flatten().filter_map(Result::err).filter(Error::is_mismatch);

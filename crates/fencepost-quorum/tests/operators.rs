@@ -1,7 +1,11 @@
 //! Answers to operators about a quorum whose nodes differ.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use fencepost_core::{
     Backend, Capabilities, Claim, Client, Clock, Entry, Error, ErrorKind, Eviction, How, Info, Listing,
@@ -13,8 +17,16 @@ use fencepost_quorum::Quorum;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Answer {
     Done,
+    /// Done as soon as [`Evictions::late`] says so.
+    Late,
     Mismatch,
     Fails,
+}
+
+#[derive(Default)]
+struct Evictions {
+    count: AtomicU32,
+    late: AtomicBool,
 }
 
 struct Node {
@@ -23,6 +35,8 @@ struct Node {
     eviction: Answer,
     /// How often it was told to leave the caller's runtime.
     left: AtomicU32,
+    /// Of all nodes.
+    evictions: Arc<Evictions>,
 }
 
 impl Backend for Node {
@@ -53,19 +67,34 @@ impl Operator for Node {
     }
 
     fn evict<'a>(&'a self, _: &'a Name, _: Token, _: &'a Eviction) -> Reply<'a, Result<()>> {
+        let done = || {
+            self.evictions.count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
         Reply::ready(match self.eviction {
-            Answer::Done => Ok(()),
+            Answer::Done => done(),
+            Answer::Late => {
+                let late = move || self.evictions.late.load(Ordering::SeqCst);
+                return Reply::coming(poll_fn(
+                    move |_| if late() { Poll::Ready(done()) } else { Poll::Pending },
+                ));
+            }
             Answer::Mismatch => Err(Error::new(ErrorKind::Mismatch, "no grant has that token")),
             Answer::Fails => Err(Error::new(ErrorKind::Unreachable, "the node is away")),
         })
     }
 }
 
+impl Node {
+    fn new(capabilities: Capabilities, eviction: Answer, evictions: &Arc<Evictions>) -> Arc<Node> {
+        let (memory, left, evictions) = (Memory::new(), AtomicU32::new(0), Arc::clone(evictions));
+        Arc::new(Node { memory, capabilities, eviction, left, evictions })
+    }
+}
+
 fn client(nodes: impl IntoIterator<Item = (Capabilities, Answer)>) -> Client {
-    let node = |(capabilities, eviction)| {
-        Arc::new(Node { memory: Memory::new(), capabilities, eviction, left: AtomicU32::new(0) })
-            as Arc<dyn Backend>
-    };
+    let node =
+        |(capabilities, eviction)| Node::new(capabilities, eviction, &Arc::default()) as Arc<dyn Backend>;
     let nodes = nodes.into_iter().map(node).collect();
     Client::builder()
         .open(|runtime| Ok(Arc::new(Quorum::new("quorum", nodes, runtime.clock().clone())?)))
@@ -98,6 +127,24 @@ async fn an_eviction_counts_where_a_majority_has_done_it_or_knows_no_such_grant(
     for unknown in unknown {
         assert!(evict(unknown).await.unwrap_err().is_unreachable(), "{unknown:?}");
     }
+}
+
+/// A grant that a slow node keeps stays there until its lease ends, which may take a day if it is detached.
+#[test]
+fn an_eviction_waits_for_a_node_that_is_slow() {
+    let (evictions, clock) = (Arc::<Evictions>::default(), Clock::manual());
+    let node = |answer| Node::new(Capabilities::full("node"), answer, &evictions) as Arc<dyn Backend>;
+    let nodes = [Answer::Done, Answer::Late, Answer::Done].map(node);
+    let quorum = Quorum::new("quorum", nodes.into(), clock.clone()).unwrap();
+    let (name, how) = (Name::new("lock").unwrap(), Eviction::new(true));
+    let mut eviction = pin!(async { quorum.operator().evict(&name, Token::new(1), &how).await });
+    let mut poll = || eviction.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    clock.advance_to(clock.now() + Duration::from_secs(1));
+    assert!(poll().is_pending(), "the slow node was given up");
+    evictions.late.store(true, Ordering::SeqCst);
+    assert!(matches!(poll(), Poll::Ready(Ok(()))));
+    assert_eq!(evictions.count.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
@@ -136,10 +183,7 @@ async fn a_quorum_can_do_what_each_of_its_nodes_can() {
 
 #[test]
 fn each_node_leaves_the_runtime_of_the_caller() {
-    let node = |_| {
-        let (capabilities, eviction) = (Capabilities::full("node"), Answer::Done);
-        Arc::new(Node { memory: Memory::new(), capabilities, eviction, left: AtomicU32::new(0) })
-    };
+    let node = |_| Node::new(Capabilities::full("node"), Answer::Done, &Arc::default());
     let nodes = [(); 3].map(node);
     let backends = nodes.iter().map(|node| Arc::<Node>::clone(node) as Arc<dyn Backend>).collect();
     Quorum::new("quorum", backends, Clock::manual()).unwrap().leave_caller_runtime();
