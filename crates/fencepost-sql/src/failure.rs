@@ -8,6 +8,11 @@ use fencepost_core::{Error, ErrorKind, Reply, Result, Runtime};
 /// How often a transaction is repeated when others are in its way.
 const MAX_CONFLICTS: u32 = 20;
 
+/// How long after its first attempt a transaction is still repeated. The server ends a transaction whose client falls silent after 5 s, so
+/// whoever was in the way at first has committed or was ended by then. A statement waits for a row for up to 3 s, so the last attempt ends
+/// within about 8 s. Core asks again for a claim that waits for longer.
+const REPEAT_FOR: Duration = Duration::from_secs(5);
+
 /// The pause before a transaction is repeated, times the number of the repetition.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -157,15 +162,17 @@ pub fn named<'a, T: 'a>(
     Reply::coming(async move { work.await.map_err(|error| error.on(engine)) })
 }
 
-/// Runs `attempt` again, after pauses that grow, while other transactions are in its way.
+/// Runs `attempt` again, after pauses that grow, while other transactions are in its way, for at most [`REPEAT_FOR`].
 pub(crate) async fn past_conflicts<T, F>(runtime: &Runtime, attempt: impl Fn() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
+    let clock = runtime.clock();
+    let until = clock.now() + REPEAT_FOR;
     for number in 1..=MAX_CONFLICTS {
         match attempt().await {
-            Err(failure) if failure.conflict => {
-                runtime.clock().sleep_until(runtime.clock().now() + PAUSE * number).await;
+            Err(failure) if failure.conflict && clock.now() < until => {
+                clock.sleep_until(clock.now() + PAUSE * number).await;
             }
             other => return other,
         }
