@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use fencepost_core::{Client, Eviction, Loss, Registry, Result};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
-use fencepost_testkit::sql::Postgres;
+use fencepost_testkit::sql::{CleaningClient, Postgres};
 use fencepost_testkit::wait::eventually;
 
 /// The time limit for events that should happen at once, on a busy machine.
@@ -328,9 +328,13 @@ async fn names_are_removed_by_age_and_their_tokens_grow() {
         VALUES (7, 'gone', 'h', 1, 1, clock_timestamp() - interval '2 days')";
     let clean = async || {
         run(forgotten);
-        let client = connect(&url).await;
+        let client = CleaningClient::open(&registry(), &url).await;
         let sessions = "SELECT count(*) FROM fencepost_lock_session WHERE id = 7";
-        eventually(SOON, "it has cleaned", || async { number(&server, sessions) == 0 }).await;
+        eventually(SOON, "it has cleaned", || async {
+            client.move_on();
+            number(&server, sessions) == 0
+        })
+        .await;
         // Its later statements have run once its connection is closed.
         client.close().await;
     };
@@ -371,7 +375,27 @@ async fn rows_of_the_dead_are_removed_after_a_day() {
              VALUES ('dead', 0, 'waiter', 0, 8, 1000000, 0, 0, '')",
         )
         .expect("the server answers");
-    let client = connect(&url).await;
+    let mut other = Psql::start(&server);
+    other.send("BEGIN; SELECT name FROM fencepost_lock WHERE name = 'dead' FOR UPDATE;");
+    await_open(&server).await;
+    let client = CleaningClient::open(&registry(), &url).await;
+    let blocked = || {
+        let blocked = "SELECT max(xact_start) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        server.run(blocked).expect("the server answers").trim().to_owned()
+    };
+    eventually(SOON, "it waits for the row", || async {
+        client.move_on();
+        !blocked().is_empty()
+    })
+    .await;
+    // It waits for 3 s at most, and a conflict does not end the cleaning.
+    let first = blocked();
+    eventually(SOON, "it waits once more", || async {
+        client.end_pause();
+        ![first.as_str(), ""].contains(&blocked().as_str())
+    })
+    .await;
+    other.send("COMMIT;");
     let left = "SELECT (SELECT count(*) FROM fencepost_lock WHERE owner IS NOT NULL OR contended <> 0) + \
                 (SELECT count(*) FROM fencepost_lock_queue)";
     eventually(SOON, "they are removed", || async { number(&server, left) == 0 }).await;

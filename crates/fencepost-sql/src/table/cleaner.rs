@@ -3,14 +3,20 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use fencepost_core::jitter;
+
 use crate::database::Lane;
 use crate::database::with;
-use crate::failure::Failure;
+use crate::failure::{Failure, past_conflicts};
 use crate::table::claim::line::Line;
 use crate::table::client::{TableClient, micros};
 use crate::table::statements::NAMES_AT_ONCE;
 
-/// How often a client cleans.
+/// A client cleans for the first time between half of this time and all of it after it was opened. So a short run of the command scans no
+/// table, and clients that were started together do not clean together.
+const FIRST: Duration = Duration::from_secs(600);
+
+/// How often a client cleans from then on.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// How long the session of a dead process stays after its lease.
@@ -27,17 +33,16 @@ const ROUNDS: usize = 100;
 
 /// Cleans until the client is dropped.
 pub(crate) async fn run(client: Weak<TableClient>) {
+    let Some(runtime) = client.upgrade().map(|client| client.runtime.clone()) else { return };
+    let clock = runtime.clock();
+    let mut pause = jitter(FIRST, runtime.client());
     loop {
-        let Some(client) = client.upgrade() else { return };
-        let clock = client.runtime.clock().clone();
+        clock.sleep_until(clock.now() + pause).await;
+        let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
         if let Err(failure) = clean(&client).await {
             tracing::debug!(%failure, "old rows of the lease table stay");
         }
-        drop(client);
-        clock.sleep_until(clock.now() + INTERVAL).await;
-        if clock.is_stopped() {
-            return;
-        }
+        pause = INTERVAL;
     }
 }
 
@@ -55,7 +60,7 @@ async fn clean(client: &TableClient) -> Result<(), Failure> {
         let dead = client.run(&client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
         let names: Vec<_> = dead.iter().flatten().filter_map(|row| row.text(0)).collect();
         for name in &names {
-            remove_dead(client, name).await?;
+            past_conflicts(&client.runtime, || remove_dead(client, name)).await?;
         }
         if names.len() < NAMES_AT_ONCE {
             break;

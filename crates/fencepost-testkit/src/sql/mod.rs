@@ -1,5 +1,6 @@
 //! SQL servers: one PostgreSQL, with a pooler, one MariaDB.
 
+mod cleaning;
 mod deleted;
 mod fixture;
 mod impatient;
@@ -10,6 +11,7 @@ mod postgres;
 mod runs;
 mod stopped;
 
+pub use cleaning::CleaningClient;
 pub use deleted::DeletedRows;
 pub use fixture::{SqlMode, SqlServer};
 pub use impatient::impatient_callers;
