@@ -34,7 +34,10 @@ pub(crate) struct TableClient {
     pub(crate) channel: Arc<str>,
     holder: HolderInfo,
     me: Weak<TableClient>,
+    /// Those that new claims join, by the length of their leases.
     sessions: Mutex<HashMap<Duration, Arc<SessionRow>>>,
+    /// All whose rows may be at the database: also those that no new claim joins, which end with their last claims.
+    all_sessions: Mutex<Vec<Weak<SessionRow>>>,
     opening: SingleFlight<Result<(), Failure>>,
     opened: AtomicU64,
     /// Somebody makes sure that messages arrive, or has done so.
@@ -69,6 +72,7 @@ impl TableClient {
             holder: HolderInfo::this_process(),
             me: me.clone(),
             sessions: Mutex::default(),
+            all_sessions: Mutex::default(),
             opening: SingleFlight::default(),
             opened: AtomicU64::new(0),
             listens: AtomicBool::new(false),
@@ -132,9 +136,18 @@ impl TableClient {
         ];
         self.run(&self.statements.open_session, values).await?;
         let session = Arc::new(SessionRow::new(id, ttl, sent, self.me.clone()));
+        {
+            let mut all = self.all_sessions.lock();
+            all.retain(|session| session.strong_count() > 0);
+            all.push(Arc::downgrade(&session));
+        }
         let old = self.sessions.lock().insert(ttl, session);
         drop(old);
         Ok(())
+    }
+
+    fn all_sessions(&self) -> Vec<Arc<SessionRow>> {
+        self.all_sessions.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Gives new claims another session than this one, which ends with its last claim. A statement without a reply may still be on its
@@ -166,8 +179,8 @@ impl TableClient {
         self.runtime.spawn(async move {
             clock.sleep_until(clock.now() + LISTEN_AFTER).await;
             let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
-            let sessions: Vec<_> = client.sessions.lock().values().cloned().collect();
-            let listens = sessions.iter().any(|session| session.holds()) && client.listen().await;
+            let holds = client.all_sessions().iter().any(|session| session.holds());
+            let listens = holds && client.listen().await;
             client.listens.store(listens, Relaxed);
         });
     }
@@ -224,8 +237,7 @@ impl TableClient {
                 }
             }
             "evicted" => {
-                let session = self.sessions.lock().values().find(|session| session.id == number).cloned();
-                if let Some(session) = session {
+                if let Some(session) = self.all_sessions().into_iter().find(|session| session.id == number) {
                     self.runtime.spawn(async move {
                         // If it fails, the next renewal finds the eviction.
                         let _ = session.renew().await;
@@ -242,7 +254,10 @@ impl TableClient {
     }
 
     pub(crate) async fn close(&self) {
-        let sessions: Vec<_> = self.sessions.lock().drain().map(|(_, session)| session).collect();
+        let sessions = self.all_sessions();
+        // New claims find none.
+        let joined: Vec<_> = self.sessions.lock().drain().collect();
+        drop(joined);
         let ends = sessions.iter().map(|session| with(&self.statements.end_session, vec![session.id.into()]));
         let ends: Vec<_> = ends.collect();
         if !ends.is_empty() {

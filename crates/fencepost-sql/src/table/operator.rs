@@ -79,7 +79,11 @@ async fn try_evict(
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, stored).await?;
     let found = line.places.iter().find(|place| place.holds() && place.token.unsigned_abs() == token.get());
-    let Some(place) = found.cloned() else { return Ok(false) };
+    let Some(place) = found.cloned() else {
+        // The dead may have been removed. A transaction that is not committed would also cost its connection.
+        line.admit(client, None);
+        return line.commit(client, transaction, false).await.map(|_| false);
+    };
     line.tell_evicted(client, &place, reason);
     if how.now {
         line.remove(client, &place.owner);

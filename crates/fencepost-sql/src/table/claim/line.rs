@@ -248,6 +248,11 @@ impl Line {
             Turn::Shared { .. } => Mode::Shared.to_number(),
         };
         if place.row == 0 {
+            debug_assert_eq!(
+                number,
+                Mode::Shared.to_number(),
+                "only an exclusive holder has the lock's own row"
+            );
             // The lock's own row has the last token, which may be another holder's from now on.
             self.writes.push(with(&texts.copy_to_queue, key()));
             self.writes.push(with(&texts.clear_lock_row, key()));
