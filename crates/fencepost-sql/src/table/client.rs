@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{HolderInfo, Loss, Runtime, SingleFlight};
+use fencepost_core::{ErrorKind, HolderInfo, Loss, Runtime, SingleFlight};
 
 use crate::database::with;
 use crate::database::{Database, Lane, Results, Statement, Value};
@@ -21,8 +21,11 @@ const MAX_EARLY: usize = 1_000;
 /// How long a claim has to hold before its client listens for evictions. Most locks are held for less, and need no connection for that.
 const LISTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// A session younger than this part of its lease is not renewed for another claim.
-const FRESH_PART: u32 = 10;
+/// A session younger than this part of its lease is not renewed for a claim that joins it.
+const JOIN_FRESH_PART: u32 = 10;
+
+/// How many sessions are opened for one claim, if the lease of each expires before its reply arrives.
+const MAX_OPENED: usize = 3;
 
 pub(crate) struct TableClient {
     pub(crate) database: Arc<dyn Database>,
@@ -38,7 +41,7 @@ pub(crate) struct TableClient {
     sessions: Mutex<HashMap<Duration, Arc<SessionRow>>>,
     /// All whose rows may be at the database: also those that no new claim joins, which end with their last claims.
     all_sessions: Mutex<Vec<Weak<SessionRow>>>,
-    opening: SingleFlight<Result<(), Failure>>,
+    opening: SingleFlight<Result<Duration, Failure>>,
     opened: AtomicU64,
     /// Somebody makes sure that messages arrive, or has done so.
     listens: AtomicBool,
@@ -93,17 +96,27 @@ impl TableClient {
 
     /// Returns a session with leases of `ttl`, of which most is left.
     pub(crate) async fn session(&self, ttl: Duration) -> Result<Arc<SessionRow>, Failure> {
+        let mut opened = 0;
         loop {
             if let Some(session) = self.known(ttl) {
-                if session.age() < ttl / FRESH_PART || session.renew().await? {
+                if session.age() < ttl / JOIN_FRESH_PART || session.renew().await? {
                     return Ok(session);
                 }
                 self.retire(&session);
             }
+            if opened == MAX_OPENED {
+                let message = format!(
+                    "the database's answers take longer than a lease of {ttl:?}; give a longer ttl, and check the network and the \
+                     server's load"
+                );
+                return Err(Failure::new(ErrorKind::Unreachable, message));
+            }
             let me = self.me.upgrade().ok_or_else(Failure::closed)?;
-            let open = async move { me.open(ttl).await };
-            // Another claim's session may have another length: look again.
-            self.opening.join(&self.runtime, open).await.unwrap_or_else(|| Err(Failure::closed()))?;
+            let open = async move { me.open(ttl).await.map(|()| ttl) };
+            // Claims of all lengths open their sessions one after the other, so this call may have waited for a session of another length.
+            let opening = self.opening.join(&self.runtime, open).await;
+            let length = opening.unwrap_or_else(|| Err(Failure::closed()))?;
+            opened += usize::from(length == ttl);
         }
     }
 

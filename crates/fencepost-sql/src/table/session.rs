@@ -20,7 +20,7 @@ use crate::table::client::{TableClient, micros};
 use crate::table::renewal;
 
 /// A round sends nothing if the session is younger than this part of its lease. It is less than the third after which claims are due.
-const FRESH_PART: u32 = 4;
+const ROUND_FRESH_PART: u32 = 4;
 
 /// The number that a renewal returns before the first eviction. It is one more than their number: zero returns no row on MySQL.
 const NO_EVICTIONS: i64 = 1;
@@ -200,7 +200,7 @@ impl SessionRow {
     ) -> Result<(), Failure> {
         // Claims that came at different times are due at different times until one renewal has confirmed all of them. A single claim may be a
         // user's extension, which needs all its time.
-        let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / FRESH_PART;
+        let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / ROUND_FRESH_PART;
         if !fresh && !self.renew().await? {
             due.iter()
                 .filter(|claim| claim.validity.is_confirmed() && claim.note.load(Relaxed) == 0)

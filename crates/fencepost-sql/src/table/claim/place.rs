@@ -72,7 +72,7 @@ impl Asker {
         let outcome =
             request::attach(&self.client, self.claim()).await.map_err(|failure| self.error(failure))?;
         self.note(&outcome);
-        self.attempt(outcome).await
+        self.attempt(outcome, |_| Attempt::Gone).await
     }
 
     async fn ask(self) -> Result<Attempt> {
@@ -87,7 +87,8 @@ impl Asker {
             // It may have been evicted before its reply arrived.
             outcome = self.ask_in(&session).await.map_err(|failure| self.error(failure).unknown())?;
         }
-        self.attempt(outcome).await
+        // Core looks at the lease itself, and gives up after some grants of which nothing was left.
+        self.attempt(outcome, Attempt::Granted).await
     }
 
     async fn ask_in(&self, session: &Arc<SessionRow>) -> Result<Outcome, Failure> {
@@ -142,15 +143,16 @@ impl Asker {
         }
     }
 
-    async fn attempt(&self, outcome: Outcome) -> Result<Attempt> {
+    /// `expired`: answers a grant whose lease has expired before it arrived.
+    async fn attempt(&self, outcome: Outcome, expired: impl FnOnce(Token) -> Attempt) -> Result<Attempt> {
         Ok(match outcome {
             Outcome::Granted { token, .. } if self.claim().is_valid() => Attempt::Granted(token),
-            // A pause has eaten the lease: the row is removed, and core starts again.
-            Outcome::Granted { .. } => {
+            Outcome::Granted { token, .. } => {
+                // The row may still be alive at the database, where it would block the next claim of the same call.
                 let removed = request::remove(&self.client, self.claim(), true).await;
                 removed.map_err(|failure| self.error(failure).unknown())?;
                 self.set_row(ClaimRow::Gone);
-                Attempt::Gone
+                expired(token)
             }
             Outcome::Blocked { again, .. } => Attempt::Blocked { again: Some(again) },
             Outcome::Gone => Attempt::Gone,
