@@ -46,7 +46,7 @@ pub(crate) const CHANNEL: &str = "fencepost";
 /// Opens connections to the server that a URL names.
 pub(crate) struct Connector {
     driver: tokio_postgres::Config,
-    security: Security,
+    security: Arc<Security>,
     pub(crate) config: Config,
     pub(crate) runtime: Runtime,
     /// The server as messages name it.
@@ -72,7 +72,7 @@ impl Connector {
         runtime: Runtime,
         inbox: UnboundedSender<Message>,
     ) -> Result<Connector, Failure> {
-        let security = Security::of(config.server.tls.as_ref())?;
+        let security = Arc::new(Security::of(config.server.tls.as_ref())?);
         let mut driver = tokio_postgres::Config::new();
         driver
             .user(&config.server.credentials.user)
@@ -179,6 +179,21 @@ impl Connector {
         }
         self.direct.lock().insert(host.clone());
         Ok(())
+    }
+
+    /// Asks the server in the background to cancel the statement that runs on a connection to `host`.
+    pub(crate) fn cancel(&self, client: &Client, host: &(String, u16)) {
+        let (security, token, host) = (Arc::clone(&self.security), client.cancel_token(), host.clone());
+        let (clock, timeout) = (self.runtime.clock().clone(), self.config.server.connect_timeout);
+        self.runtime.spawn(async move {
+            let cancelling = async {
+                let stream = dial(&host, false).await.ok()?;
+                security.cancel(&token, &host.0, stream).await.ok()
+            };
+            if clock.within(clock.now() + timeout, cancelling).await.flatten().is_none() {
+                tracing::debug!(host = host.0, "a statement that took too long could not be cancelled");
+            }
+        });
     }
 
     /// Connects a socket.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 
 /// How connections are secured.
 pub(crate) enum Security {
@@ -61,6 +61,23 @@ impl Security {
                 Ok((client, driver(connection)))
             }
         }
+    }
+
+    /// Asks the server to cancel the statement of another connection. A server that has ended that connection ignores this.
+    pub(crate) async fn cancel(
+        &self,
+        token: &CancelToken,
+        #[cfg_attr(not(feature = "tls"), expect(unused_variables))] host: &str,
+        stream: TcpStream,
+    ) -> Result<(), Failed> {
+        match self {
+            Security::None => token.cancel_query_raw(stream, NoTls).await?,
+            #[cfg(not(feature = "tls"))]
+            Security::Tls(_) => unreachable!("the URL was refused"),
+            #[cfg(feature = "tls")]
+            Security::Tls(tls) => token.cancel_query_raw(stream, connector(tls, host)?).await?,
+        }
+        Ok(())
     }
 }
 

@@ -14,6 +14,23 @@ use crate::table::statement;
 pub(crate) struct PlainClient {
     pub(crate) driver: DriverClient,
     pub(crate) plans: Plans,
+    host: (String, u16),
+}
+
+/// Statements that run on a connection. Dropping this before they are done cancels them at the server, because a backend that waits for a row
+/// does not notice that its connection was closed: it would take effect much later, and hold up others until then.
+struct Running<'a> {
+    connector: &'a Connector,
+    client: &'a PlainClient,
+    is_done: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.connector.cancel(&self.client.driver, &self.client.host);
+        }
+    }
 }
 
 impl Connect for Connector {
@@ -36,12 +53,18 @@ impl Connect for Connector {
             if standby.map_err(|error| error::read(&error, &server))?.get(0) {
                 return Err(error::standby(&server));
             }
-            Ok(Plain { client: Arc::new(PlainClient { driver, plans: Plans::default() }), task })
+            let client = PlainClient { driver, plans: Plans::default(), host: host.clone() };
+            Ok(Plain { client: Arc::new(client), task })
         })
     }
 
     fn run<'a>(&'a self, client: &'a PlainClient, statements: &'a [Statement]) -> Answer<'a, Results> {
-        Box::pin(statement::run(self, client, statements))
+        Box::pin(async move {
+            let mut running = Running { connector: self, client, is_done: false };
+            let results = statement::run(self, client, statements).await;
+            running.is_done = true;
+            results
+        })
     }
 }
 

@@ -4,6 +4,7 @@ mod deleted;
 mod fixed;
 mod local_queue;
 mod pooler;
+mod slow;
 mod unpolled;
 
 use std::io::Write;

@@ -1,0 +1,103 @@
+//! Statements that take longer than their time limit, or than a lease.
+
+use std::time::Duration;
+
+use fencepost_core::Client;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
+use fencepost_testkit::wait::eventually;
+
+use crate::{Psql, SOON, await_open, number, registry, start};
+
+/// Connects with a short time limit of a statement.
+async fn connect(url: &str) -> Client {
+    let url = format!("{url}&timeout=1s");
+    Client::builder().attempt_timeout(SOON).connect(&registry(), &url).await.expect("it answers")
+}
+
+/// Makes each change of a row of a table take longer than a lease of `TTL`.
+fn slow_down(server: &Postgres, table: &str) {
+    let trigger = format!(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql \
+         AS 'BEGIN PERFORM pg_sleep(0.4); RETURN NEW; END'; \
+         CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION slow()"
+    );
+    server.run(&trigger).expect("made");
+}
+
+const TTL: Duration = Duration::from_millis(300);
+
+/// A backend that waits for a row does not notice that its client has closed the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_takes_too_long_is_cancelled() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let mut other = Psql::start(&server);
+    other.send("BEGIN; SELECT name FROM fencepost_lock FOR UPDATE;");
+    await_open(&server).await;
+    let trying = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
+    let blocked = "SELECT coalesce(min(pid), 0) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    eventually(SOON, "the claim waits for the row", || async { number(&server, blocked) > 0 }).await;
+    let still = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {}", number(&server, blocked));
+    eventually(SOON, "its backend has ended", || async { number(&server, &still) == 0 }).await;
+    other.send("COMMIT;");
+    other.end();
+    let _ = trying.await.expect("no panic");
+    client.close().await;
+}
+
+/// The row of a session that no new claim joins is deleted, too, when its client is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_client_leaves_no_session_that_was_replaced() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = connect(&url).await;
+    let guard = client.mutex("first").expect("a good name").lock().await.expect("it is free");
+    let mutex = client.mutex("second").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let mut other = Psql::start(&server);
+    other.send("BEGIN; SELECT name FROM fencepost_lock WHERE name = 'second' FOR UPDATE;");
+    await_open(&server).await;
+    // Nobody knows what becomes of the statement, so its session gets no new claims.
+    let error = mutex.try_lock().await.expect_err("its row is locked");
+    assert!(error.is_unreachable(), "{error}");
+    other.send("COMMIT;");
+    other.end();
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let sessions = "SELECT count(*) FROM fencepost_lock_session";
+    assert_eq!(number(&server, sessions), 2, "the second claim has another session");
+    client.close().await;
+    assert_eq!(number(&server, sessions), 0);
+    drop(guard);
+}
+
+/// The call tells its user that the ttl is too short. It does not repeat for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_that_expire_before_their_grants_arrive_are_counted() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = connect(&url).await;
+    slow_down(&server, "fencepost_lock");
+    let mutex = client.mutex("lock").expect("a good name");
+    let answer = tokio::time::timeout(SOON, async { mutex.lock().ttl(TTL).no_renewal().await }).await;
+    let error = answer.expect("it gives up").expect_err("the lease is too short");
+    assert!(error.to_string().contains("ended before its grant arrived, 3 times in a row"), "{error}");
+    client.close().await;
+}
+
+/// The same for a session, which is opened before its claim is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_expire_before_they_are_opened_are_counted() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = connect(&url).await;
+    slow_down(&server, "fencepost_lock_session");
+    let mutex = client.mutex("lock").expect("a good name");
+    let answer = tokio::time::timeout(SOON, async { mutex.try_lock().ttl(TTL).await }).await;
+    let error = answer.expect("it gives up").expect_err("the lease is too short");
+    assert!(error.to_string().contains("longer than a lease of 300ms"), "{error}");
+    client.close().await;
+}
