@@ -25,8 +25,9 @@ const KEEP_SESSION: Duration = Duration::from_secs(24 * 3600);
 /// How long a name stays after its last use.
 const KEEP_NAME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How old the greatest token of removed names has to be before names up to it are removed. No statement lasts as long.
-const KEEP_MARK: Duration = Duration::from_secs(24 * 3600);
+/// How old the watermark has to be before names are removed whose last tokens are not above it. Names that were removed begin again above the
+/// watermark, and a statement that began before it was raised may still read the one before. No statement lasts as long as this.
+const KEEP_WATERMARK: Duration = Duration::from_secs(24 * 3600);
 
 /// How often a client reads names with dead claims, each time that it cleans.
 const ROUNDS: usize = 100;
@@ -48,15 +49,16 @@ pub(crate) async fn run(client: Weak<TableClient>) {
 
 async fn clean(client: &TableClient) -> Result<(), Failure> {
     let ago = |duration| (-micros(duration)).into();
-    let [sessions, names, mark] = &client.statements.clean;
+    let [sessions, names, watermark] = &client.statements.clean;
     let statements = vec![
         with(sessions, vec![ago(KEEP_SESSION)]),
-        with(names, vec![ago(KEEP_NAME), ago(KEEP_MARK)]),
-        with(mark, vec![ago(KEEP_MARK)]),
+        with(names, vec![ago(KEEP_NAME), ago(KEEP_WATERMARK)]),
+        with(watermark, vec![ago(KEEP_WATERMARK)]),
     ];
     client.run_all(statements, Lane::Claims).await?;
     for _ in 0..ROUNDS {
-        // Their sessions are removed a day after their leases, so `expires` counts alike.
+        // A session is removed a day after its lease, so a claim without a session has been dead for as long as one whose own lease expired a
+        // day ago.
         let dead = client.run(&client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
         let names: Vec<_> = dead.iter().flatten().filter_map(|row| row.text(0)).collect();
         for name in &names {

@@ -43,7 +43,7 @@ pub(crate) struct TableClient {
     all_sessions: Mutex<Vec<Weak<SessionRow>>>,
     opening: SingleFlight<Result<Duration, Failure>>,
     opened: AtomicU64,
-    /// Somebody makes sure that messages arrive, or has done so.
+    /// A task makes sure that messages arrive, or has succeeded, so no other task is started for that.
     listens: AtomicBool,
     queued: Mutex<Queued>,
 }
@@ -135,7 +135,7 @@ impl TableClient {
         if self.known(ttl).is_some() {
             return Ok(());
         }
-        // The client's number is random: its sessions' numbers are.
+        // The client's number is random, so the numbers of its sessions differ from those of other clients.
         let number = self.opened.fetch_add(1, Relaxed) + 1;
         let id = self.runtime.client().wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1;
         let id = i64::try_from(id).unwrap_or(i64::MAX);
@@ -240,7 +240,7 @@ impl TableClient {
                         drop(queued);
                         waiter.wake();
                     }
-                    // Its claim may have left. A waiter whose message is forgotten looks soon.
+                    // The claim may have left already. Messages may be forgotten, because each waiter looks at the line from time to time.
                     None => {
                         if queued.early.len() >= MAX_EARLY {
                             queued.early.clear();

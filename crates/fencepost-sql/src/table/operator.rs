@@ -93,7 +93,7 @@ async fn try_evict(
             line.turn(client, &place.owner, Turn::Shared { token: place.token });
             line.admit(client, None);
         }
-        // The session's row is locked by now, so no renewal comes in between.
+        // When this statement runs, the one before it has locked the session's row, so no renewal comes in between.
         let text = &client.statements.evict[usize::from(place.row > 0)];
         line.write(with(
             text,

@@ -2,7 +2,6 @@
 //! claims: an operator may have deleted one by hand.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::database::Lane;
 use crate::database::with;
 use crate::failure::Failure;
 use crate::listing::Claims;
-use crate::table::claim::record::{ANY_MODE, owner};
+use crate::table::claim::record::{ANY_MODE, has_own_lease, owner, set_own_lease};
 use crate::table::claim::request;
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
@@ -40,7 +39,7 @@ struct State {
     /// When the last renewal was sent that was confirmed.
     sent: Moment,
     evictions: i64,
-    /// The row is gone.
+    /// The row was deleted, or its client was closed.
     ended: bool,
 }
 
@@ -79,7 +78,7 @@ impl SessionRow {
         self.state.lock().ended = true;
         let claims: Vec<_> = self.claims.lock().drain().map(|(_, waiter)| waiter).collect();
         for waiter in claims {
-            if waiter.claim.validity.is_confirmed() && !waiter.has_own_lease() {
+            if waiter.claim.validity.is_confirmed() && !has_own_lease(&waiter.claim) {
                 waiter.claim.validity.end(why);
             }
             waiter.wake();
@@ -140,7 +139,7 @@ impl SessionRow {
         let is_lost = |waiter: &&Arc<Waiter>| {
             let validity = &waiter.claim.validity;
             let lost = validity.is_confirmed() && validity.ended().is_some();
-            lost && !waiter.has_own_lease() && !waiter.is_leaving()
+            lost && !has_own_lease(&waiter.claim) && !waiter.is_leaving()
         };
         let lost: Vec<_> = self.claims.lock().values().filter(is_lost).cloned().collect();
         for waiter in lost {
@@ -168,7 +167,7 @@ impl SessionRow {
         self.claims.lock().values().any(|waiter| is_checked(waiter))
     }
 
-    /// Ends the claims that have lost their row or were marked.
+    /// Ends the claims that have lost their row or were evicted.
     async fn end_evicted(&self, client: &TableClient) -> Result<(), Failure> {
         let before: Vec<_> = self.claims.lock().values().cloned().collect();
         // A grant whose reply is on its way may be an evicted one: it is looked at again.
@@ -202,11 +201,11 @@ impl SessionRow {
         // user's extension, which needs all its time.
         let fresh = due.len() > 1 && self.has_time() && self.age() < self.ttl / ROUND_FRESH_PART;
         if !fresh && !self.renew().await? {
-            due.iter()
-                .filter(|claim| claim.validity.is_confirmed() && claim.note.load(Relaxed) == 0)
-                .for_each(|claim| {
+            due.iter().filter(|claim| claim.validity.is_confirmed() && !has_own_lease(claim)).for_each(
+                |claim| {
                     claim.validity.end(Loss::Expired);
-                });
+                },
+            );
         }
         let sent = self.sent();
         let mut own = Vec::new();
@@ -214,7 +213,7 @@ impl SessionRow {
             let ttl = claim.ttl();
             if !claim.validity.is_confirmed() {
                 claim.validity.waiting(sent, self.ttl);
-            } else if claim.note.load(Relaxed) > 0 || ttl > self.ttl {
+            } else if has_own_lease(claim) || ttl > self.ttl {
                 own.push(claim);
             } else if claim.validity.ended().is_none() {
                 claim.confirm(sent, ttl);
@@ -227,7 +226,7 @@ impl SessionRow {
 fn is_checked(waiter: &Waiter) -> bool {
     let validity = &waiter.claim.validity;
     let holds = validity.is_confirmed() && validity.ended().is_none();
-    holds && !waiter.has_own_lease() && !waiter.is_leaving()
+    holds && !has_own_lease(&waiter.claim) && !waiter.is_leaving()
 }
 
 impl Drop for SessionRow {
@@ -262,8 +261,7 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
         if rows.iter().all(Vec::is_empty) {
             end_unknown(client, claim).await?;
         } else {
-            // From now on its lease is that of its row.
-            claim.note.store(1, Relaxed);
+            set_own_lease(claim);
             claim.confirm(sent, ttl);
         }
     }

@@ -1,5 +1,6 @@
-//! The statements of the lease table. All have the name `$1` and the owner `$2`, where they need them. They avoid what MySQL does not
-//! have: it reads the table that it writes only in a derived table, and returns only the value of `LAST_INSERT_ID`.
+//! The statements of the lease table. A statement about a claim has its name as `$1` and its owner as `$2`. No statement uses what MySQL
+//! lacks: MySQL reads the table that a statement writes only in a derived table, and returns nothing of a changed row but the value of
+//! `LAST_INSERT_ID`.
 
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use crate::dialect::{Dialect, fill};
 use crate::names::TableName;
 use crate::table::claim::record::ANY_MODE;
 
-/// The texts of all statements. Each holder's row is in one of two tables, so some come in pairs: for the lock's own row, and for
-/// that in the queue. `purge` and `clean` are no such pairs.
+/// The texts of all statements. The row of a holder is the lock's own row or a row of the queue, so the statements about a holder are pairs:
+/// the first is for the lock's own row, the second for a row of the queue. `cut_session`, `cut`, `purge` and `clean` are steps instead,
+/// which run one after the other.
 pub(crate) struct Statements {
     pub(crate) layout: Statement,
     pub(crate) reach: Arc<str>,
@@ -109,7 +111,7 @@ impl Statements {
         let judged = |id: &str, table: &str| {
             let left = fill(dialect.left, &["coalesce(c.expires, s.expires)"]);
             format!(
-                "SELECT {id} AS id, c.owner, c.session, c.mode, c.token, c.fixed, {left} AS micros, s.client, \
+                "SELECT {id} AS id, c.owner, c.session, c.mode, c.token, {left} AS micros, s.client, \
                  CASE WHEN c.evicted IS NULL THEN 0 ELSE 1 END AS evicted, \
                  (SELECT p.permits FROM {lock} p WHERE p.name = $1) AS permits, {length} \
                  FROM {table} c LEFT JOIN {session} s ON s.id = c.session WHERE c.name = $1 AND c.owner IS NOT NULL"
@@ -214,7 +216,7 @@ impl Statements {
             write_token: text(format!(
                 "UPDATE {lock} SET token = $2, contended = $3, modified = {now} WHERE name = $1"
             )),
-            collect: text(format!("SELECT token, fixed FROM {queue} WHERE name = $1 AND owner = $2")),
+            collect: text(format!("SELECT token FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
                 "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), ttl = greatest(ttl, $3), \
                  modified = {now} \
@@ -294,11 +296,11 @@ impl Statements {
             }),
             clean: [
                 text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
-                // A statement that began before the mark was raised may still read the old one: the mark has to be old.
+                // The watermark has to be old, because a statement that began before it was raised may still read the one before.
                 text(format!(
                     "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND permits IS NULL AND name <> '' AND modified <= {} \
                      AND token <= (SELECT token FROM (SELECT max(token) AS token FROM {lock} \
-                     WHERE name = '' AND modified <= {}) AS mark)",
+                     WHERE name = '' AND modified <= {}) AS watermark)",
                     after("$1"),
                     after("$2")
                 )),

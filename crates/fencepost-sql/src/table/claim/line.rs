@@ -44,14 +44,14 @@ impl LinePlace {
             row: row.int(0),
             owner: row.text(1).cloned().unwrap_or_else(|| "".into()),
             session: row.optional(2),
-            mode: asked.limited(limit_in(row, 9)),
+            mode: asked.limited(limit_in(row, 8)),
             asked,
             marked,
             token: row.int(4),
-            left: row.optional(6),
-            length: row.int(10),
-            evicted: row.int(8) != 0,
-            channel: row.text(7).cloned(),
+            left: row.optional(5),
+            length: row.int(9),
+            evicted: row.int(7) != 0,
+            channel: row.text(6).cloned(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Line {
         let mut changed = false;
         if places.iter().any(|place| !place.is_alive() || place.ends_too_late()) {
             let late = places.iter().any(LinePlace::ends_too_late);
-            // In one order for all: else two transactions could wait for each other.
+            // Every transaction locks the sessions in the order of their numbers, because otherwise two of them could wait for each other.
             let mut sessions: BTreeMap<i64, bool> = BTreeMap::new();
             for place in places.iter().filter(|place| !place.is_alive() || place.ends_too_late()) {
                 if let Some(session) = place.session {
@@ -155,7 +155,7 @@ impl Line {
             let rows = texts.cut.iter().filter(|_| late).chain(&texts.purge).chain([&texts.line]);
             mend.extend(rows.map(|text| with(text, key())));
             let results = transaction.run(mend).await?;
-            // One that has died since counts as alive: it was not removed.
+            // A claim that has died since the dead were removed still has its row, so it counts as alive.
             places = read_places(&results);
             changed = true;
         }
@@ -208,7 +208,7 @@ impl Line {
         }
         for key in admitted {
             let token = self.next_token();
-            // Else this is the claim without a place. It is the last one admitted.
+            // The claim that asks and has no row comes last, so nobody behind it is left out.
             let Some(place) = self.places.get_mut(key) else { return Some(token) };
             place.token = token;
             let place = place.clone();
@@ -307,7 +307,7 @@ impl Line {
         let text = if in_lock_row { &client.statements.fill_lock_row } else { &client.statements.join };
         self.writes.push(with(text, values));
         if !in_lock_row {
-            // A row of the queue: its number is not known yet.
+            // The name has a row in the queue now, although `places` lacks it because the database has not given it a number yet.
             self.changed = true;
         }
         in_lock_row

@@ -1,6 +1,5 @@
 //! Implements core's [`Place`]: what is asked of the database for one claim.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use fencepost_core::{
 use futures_util::future::try_join;
 
 use crate::failure::Failure;
+use crate::table::claim::record::set_own_lease;
 use crate::table::claim::request::{self, Outcome};
 use crate::table::claim::turn::{self, Upgraded};
 use crate::table::claim::waiter::{ClaimRow, Waiter};
@@ -76,7 +76,7 @@ impl Asker {
     }
 
     async fn ask(self) -> Result<Attempt> {
-        // Whatever becomes of the session, nothing of the claim is at the database yet.
+        // No statement of the claim has been sent, so a failure has certainly had no effect on it, whatever became of its session.
         let session = self.session().await.map_err(|failure| self.error(failure.certain()))?;
         if self.claim().is_leaving() {
             // Its caller went away before anything was sent.
@@ -116,7 +116,7 @@ impl Asker {
         self.set_row(match *outcome {
             Outcome::Granted { in_lock_row, sent, .. } => {
                 if !claim.renewed {
-                    claim.note.store(1, Relaxed);
+                    set_own_lease(claim);
                 }
                 claim.confirm(sent, claim.ttl());
                 self.client.listen_soon();
@@ -173,7 +173,7 @@ impl Asker {
             let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(claim));
             self.client.runtime.spawn(remove_late(client, claim));
         }
-        // The session keeps the row of a claim that this client counts as lost.
+        // A row that is found does not prove that the claim was valid, because its session may keep it beyond the claim's lease.
         let found = if removed == Removed::Nothing { Found::Missing } else { Found::There };
         Ok(Left { found, ..removed.into() })
     }
@@ -235,7 +235,7 @@ async fn remove_late(client: Weak<TableClient>, claim: Arc<Claim>) {
 
 impl Place for TablePlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
-        // Its effect must be known before the claim leaves.
+        // The request outlives its caller, because the claim can leave only once the effect of the request is known.
         let asker = self.asker.clone();
         if self.attaches { Request::kept(asker.attach()) } else { Request::kept(asker.ask()) }
     }
@@ -276,7 +276,7 @@ impl Place for TablePlace {
     }
 
     fn abandon(&mut self, _asking: bool) {
-        // The row ends with the session.
+        // Nobody removes the row any more, so it has to expire with its session, which no new claim may join.
         if let Some(session) = self.asker.waiter.session.get()
             && self.asker.waiter.row() != ClaimRow::Gone
         {

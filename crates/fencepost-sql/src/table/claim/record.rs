@@ -1,6 +1,7 @@
 //! How a claim is written in its row.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use fencepost_core::{Claim, Mode};
 
@@ -25,6 +26,16 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
         i64::from(!claim.renewed).into(),
         claim.record().into(),
     ]
+}
+
+/// Returns whether a claim's lease is that of its row, and not its session's. Then the renewal of the session does not confirm it.
+pub(crate) fn has_own_lease(claim: &Claim) -> bool {
+    claim.note.load(SeqCst) > 0
+}
+
+/// Notes that from now on a claim's lease is that of its row.
+pub(crate) fn set_own_lease(claim: &Claim) {
+    claim.note.store(1, SeqCst);
 }
 
 /// The number of a reader that waits to be the only holder.

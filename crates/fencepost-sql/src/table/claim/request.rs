@@ -1,7 +1,6 @@
 //! The statements of one claim: asking for the lock, and leaving it. Each is idempotent for the claim's id.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fencepost_core::admission::{Claimant, winners};
@@ -13,18 +12,19 @@ use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Line, LinePlace, read_places};
-use crate::table::claim::record::{new_row, owner};
+use crate::table::claim::record::{new_row, owner, set_own_lease};
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
 use crate::table::session::SessionRow;
 
-/// How often a waiter that gets messages looks all the same: one before it may have died. From once to twice this time.
+/// How long a waiter that gets messages waits at least before it looks at the line by itself, because nobody sends a message when a claim
+/// before it dies. It waits for twice as long at most.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often the first waiter looks where no messages arrive. From once to twice this time.
+/// How long the first waiter waits at least between its looks where no messages arrive. It waits for twice as long at most.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often other waiters look at most where no messages arrive.
+/// The longest such pause of the waiters behind the first one, which wait the longer the further back they are.
 const MAX_POLL: Duration = Duration::from_secs(1);
 
 /// How long after the end of a lease a waiter looks.
@@ -46,7 +46,7 @@ pub(crate) enum Outcome {
         again: Moment,
     },
     Gone,
-    /// It asks for more permits than this limit, and does not wait.
+    /// It asks for more permits than this stored limit, so it can never be granted and does not wait.
     Over(u32),
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn ask(
             return Ok(Outcome::Granted { token: token(row.int(0)), in_lock_row: true, sent });
         }
     }
-    // Before the claim joins the line: a message must not be missed.
+    // Messages must arrive before the claim joins the line, because a release may send one at once.
     let listens = claim.waits && client.database.listen().await.unwrap_or(false);
     let (own, waiter, session) = (Arc::clone(client), Arc::clone(waiter), Arc::clone(session));
     // A transaction that has locked the row of the name holds up all who want the lock.
@@ -95,7 +95,7 @@ pub(crate) async fn ask(
 /// Reads the line without a lock. `None`: the claim has to ask in a transaction, because it may be its turn, its row is gone, or an end
 /// has to be cut.
 async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Option<Outcome>, Failure> {
-    // Before the statement: a message must not be missed.
+    // Messages must arrive before the line is read, because a release may send one right after that.
     let listens = client.database.listen().await.unwrap_or(false);
     let key = vec![client.stored(claim.want().name.as_str()).into()];
     let places = read_places(&client.run(&client.statements.line, key).await?);
@@ -224,7 +224,7 @@ pub(crate) async fn attach(client: &TableClient, claim: &Claim) -> Result<Outcom
     let in_lock_row = results.first().is_some_and(|rows| !rows.is_empty());
     match results.iter().flatten().next() {
         Some(row) => {
-            claim.note.store(1, Relaxed);
+            set_own_lease(claim);
             Ok(Outcome::Granted { token: token(row.int(0)), in_lock_row, sent })
         }
         None => Ok(Outcome::Gone),

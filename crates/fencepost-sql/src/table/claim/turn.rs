@@ -34,7 +34,7 @@ pub(crate) async fn upgrade(
     claim: &Arc<Claim>,
     join: bool,
 ) -> Result<Upgraded, Failure> {
-    // Before the mark: a message must not be missed.
+    // Messages must arrive before the claim is marked, because the release of another reader may send one at once.
     let listens = join && client.database.listen().await.unwrap_or(false);
     let (own, claim) = (Arc::clone(client), Arc::clone(claim));
     let work = async move { past_conflicts(&own.runtime, || try_upgrade(&own, &claim, join, listens)).await };

@@ -1,6 +1,5 @@
 //! One claim, as its requests and the rest of the client see it.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -58,11 +57,6 @@ impl Waiter {
 
     pub(crate) fn poll_woken(&self, cx: &Context<'_>) -> Poll<()> {
         self.news.poll(cx, |state| state.woken)
-    }
-
-    /// Returns whether its lease is that of its row, and not its session's.
-    pub(crate) fn has_own_lease(&self) -> bool {
-        self.claim.note.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn set_leaving(&self) {
