@@ -7,8 +7,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fencepost::Degrade;
 use fencepost::backend::registry;
-use fencepost_core::{BackendUrl, Client, ClientBuilder, Degrade};
+use fencepost_core::{BackendUrl, Client, ClientBuilder};
 use nix::unistd::Uid;
 
 use crate::args::DegradeArgs;
@@ -168,7 +169,7 @@ fn builder(options: Options) -> ClientBuilder {
         builder = builder.release_timeout(release);
     }
     if let Some(degrade) = options.degrade {
-        builder = builder.degrade(degrade);
+        builder = builder.layer(degrade);
     }
     if let Some(max_hold) = options.max_hold {
         builder = builder.max_hold_hint(max_hold);

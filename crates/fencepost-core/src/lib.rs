@@ -30,7 +30,6 @@ pub mod request {
 
 mod acquire;
 mod client;
-mod degrade;
 mod entry;
 mod error;
 mod guard;
@@ -62,11 +61,11 @@ pub use backend::waiters::{Waiter, Waiters};
 pub use backend::{Attempt, Backend, Operator, Removed, Renewal, Reply, Session};
 pub use client::Client;
 pub use client::builder::ClientBuilder;
+pub use client::layer::{Connector, Layer};
 pub use client::list::ListAll;
 pub use client::registry::{Open, Registry, Schema};
 pub use client::secret::Secret;
 pub use client::url::BackendUrl;
-pub use degrade::{Degrade, DegradeLayer};
 pub use entry::cleanup::cleanup_deadline;
 pub use entry::place::{How, Leave, Left, Place, Request, Turn};
 pub use entry::{Entry, Found};
@@ -98,7 +97,9 @@ pub use runtime::finish::Finish;
 pub use runtime::single_flight::SingleFlight;
 pub use runtime::spawner::{Spawner, Task};
 pub use runtime::supervisor::{Connectivity, Supervisor};
-pub use telemetry::session_renewal_failed;
+pub use telemetry::{
+    degraded_client_gone, engine_away, engine_back, granted_degraded, session_renewal_failed,
+};
 pub use time::{Backoff, Clock, DueKey, DueQueue, Moment, Sleep, jitter};
 pub use token::Token;
 pub use validity::{Loss, RenewalFailure, State, Validity, Watch, margin};

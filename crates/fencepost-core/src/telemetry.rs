@@ -306,24 +306,25 @@ pub(crate) fn overdue_not_evicted(
     tracing::warn!(%lock, engine, token, %holder, max_hold_seconds, %error, "lock holder not evicted");
 }
 
-/// The circuit breaker of a client has opened: its engine is away.
-pub(crate) fn engine_away(engine: &'static str, policy: &'static str) {
+/// Tells that a layer goes on without the engine of its client, by the policy of this name. Metrics count such clients until
+/// [`engine_back`] or [`degraded_client_gone`].
+pub fn engine_away(engine: &'static str, policy: &'static str) {
     count::switched(engine, policy, "away");
     tracing::warn!(engine, policy, "lock engine away");
 }
 
-/// The engine is back.
-pub(crate) fn engine_back(engine: &'static str, policy: &'static str) {
+/// Tells that the engine is back.
+pub fn engine_back(engine: &'static str, policy: &'static str) {
     count::switched(engine, policy, "back");
     tracing::warn!(engine, policy, "lock engine back");
 }
 
-/// A client that was degraded is gone.
-pub(crate) fn degraded_client_gone(engine: &'static str, policy: &'static str) {
+/// Tells that a client is gone whose engine is [away](engine_away).
+pub fn degraded_client_gone(engine: &'static str, policy: &'static str) {
     count::switched(engine, policy, "gone");
 }
 
-/// A lock was granted without the engine.
-pub(crate) fn granted_degraded(engine: &'static str, policy: &'static str) {
+/// Tells that a layer granted a lock without the engine.
+pub fn granted_degraded(engine: &'static str, policy: &'static str) {
     count::granted_degraded(engine, policy);
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use events::{Events, Seen};
 use fencepost_core::testing::{TestClock, TestEngine, client};
-use fencepost_core::{Client, Degrade, ErrorKind, Eviction, Loss, Result};
+use fencepost_core::{Client, ErrorKind, Eviction, Loss, Result};
+use fencepost_degrade::Degrade;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
@@ -231,7 +232,7 @@ fn a_release_that_is_given_up_is_a_drop() {
 
 /// A grant while the engine is away, and its return.
 async fn an_outage(locks: Client, clock: TestClock, engine: TestEngine) -> Result<()> {
-    let builder = Client::builder().runtime(locks.runtime().clone()).degrade(Degrade::fail_open());
+    let builder = Client::builder().runtime(locks.runtime().clone()).layer(Degrade::fail_open());
     let degraded = builder.open(|_| Ok(engine.backend()))?;
     engine.fail_all(ErrorKind::Unreachable);
     let mutex = degraded.mutex("b")?;

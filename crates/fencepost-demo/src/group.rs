@@ -56,7 +56,7 @@ impl Group {
         };
         let degrade = degrade.probe_interval(probe_interval);
         let hosts = (0..HOSTS).map(|_| {
-            let host = Client::builder().ttl(lease).degrade(degrade.clone());
+            let host = Client::builder().ttl(lease).layer(degrade.clone());
             host.release_timeout(WAIT).close_timeout(WAIT).connect(registry, "demo:")
         });
         Ok(Group {

@@ -1,6 +1,7 @@
 //! A fallback over two engines in memory, by seeds: the primary is down for all, and comes back, again and again.
 
-use fencepost_core::{Backend, Clock, Degrade, DegradeLayer, Memory, Moment, Runtime};
+use fencepost_core::{Backend, Clock, Memory, Moment, Runtime};
+use fencepost_degrade::{Degrade, DegradeLayer};
 use fencepost_testkit::chaos::{Chaos, Odds};
 use fencepost_testkit::checker::{Finding, Kind};
 use fencepost_testkit::history::What;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ClientBuilder, Degrade, Result, Tokens};
+use fencepost_core::{ClientBuilder, Result, Tokens};
+use fencepost_degrade::Degrade;
 
 use crate::Locks;
 use crate::backend::registry;
@@ -127,7 +128,7 @@ impl LocksBuilder {
     /// # Ok::<(), fencepost::Error>(()) }).unwrap();
     /// ```
     pub fn degrade(self, degrade: Degrade) -> LocksBuilder {
-        self.with(|options| options.degrade(degrade))
+        self.with(|options| options.layer(degrade))
     }
 
     /// Connects to the engine.

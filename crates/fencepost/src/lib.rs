@@ -66,11 +66,13 @@ pub use fencepost_sqlite as sqlite;
 #[cfg(feature = "zookeeper")]
 pub use fencepost_zookeeper as zookeeper;
 
+pub use fencepost_degrade::Degrade;
+
 pub use fencepost_core::{
-    Acquire, AnyLock, Barrier, Capabilities, ClaimInfo, Degrade, Degraded, DetachedLease, Effect, Election,
-    Error, ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard, GuardView, Holder, HolderInfo, Info,
-    Inside, Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment, MultiGuard, MultiLock, Mutex,
-    Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd, Runs, RwLock, Semaphore, Severity, State,
+    Acquire, AnyLock, Barrier, Capabilities, ClaimInfo, Degraded, DetachedLease, Effect, Election, Error,
+    ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard, GuardView, Holder, HolderInfo, Info, Inside,
+    Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name,
+    Once, Page, ReentrantGuard, Report, Result, Run, RunEnd, Runs, RwLock, Semaphore, Severity, State,
     StripedLock, Token, Tokens, TryUpgrade, Upgrade, Usage, request,
 };
 

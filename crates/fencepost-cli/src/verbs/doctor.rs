@@ -3,9 +3,10 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
+use fencepost::Degrade;
 #[cfg(feature = "redis")]
 use fencepost::redis;
-use fencepost_core::{Client, Degrade, Error, Finding, Registry, Report, Severity};
+use fencepost_core::{Client, Error, Finding, Registry, Report, Severity};
 use serde_json::{Value, json};
 
 use crate::args::{DegradeArgs, OUTPUT};

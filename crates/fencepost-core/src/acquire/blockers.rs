@@ -48,7 +48,7 @@ impl Single<'_> {
             }
             None => format!(
                 "no grant within {:?}, the limit of a request that does not wait, because the engine failed; check it",
-                self.client.attempt_timeout + self.client.probing
+                self.client.attempt_timeout + self.client.layer_delay
             ),
         };
         let error = match failure {

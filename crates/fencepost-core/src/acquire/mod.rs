@@ -134,7 +134,7 @@ impl Single<'_> {
         if self.join || attempt.is_zero() {
             return (Moment::NEVER, Moment::NEVER);
         }
-        let limit = self.client.runtime.clock().now() + attempt + self.client.probing;
+        let limit = self.client.runtime.clock().now() + attempt + self.client.layer_delay;
         (limit, limit)
     }
 

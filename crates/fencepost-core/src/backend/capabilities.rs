@@ -31,7 +31,7 @@ pub struct Capabilities {
     /// How long tokens grow.
     pub tokens: Tokens,
     /// Each token is at least the time of the engine's clock, in microseconds since 1970. (A quorum's may be a second behind.) So the
-    /// tokens of two such engines whose clocks agree can be compared: a [fallback](crate::Degrade::fallback) needs that. `false`: tokens
+    /// tokens of two such engines whose clocks agree can be compared: the fallback of a degrade policy needs that. `false`: tokens
     /// are numbers of their own.
     pub clock_tokens: bool,
     /// A grant can be made to wait until replicas have it; how many there are is not known before they are asked.

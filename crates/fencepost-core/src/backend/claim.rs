@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::admission::Mode;
 use crate::backend::claim_id::ClaimId;
-use crate::backend::degraded::Mark;
+use crate::backend::degraded::{Degraded, Mark};
 use crate::backend::record::ClaimRecord;
 use crate::error::Error;
 use crate::name::Name;
@@ -147,6 +147,12 @@ impl Claim {
     /// Returns how many guards of its [`Holder`](crate::Holder) share its grant. `None`: its holder cannot enter it again.
     pub fn entered(&self) -> Option<u32> {
         Some(self.entered.load(Ordering::Relaxed)).filter(|count| *count > 0)
+    }
+
+    /// Notes what its grant is worth, for the guard to [show](crate::GuardView::degraded): for a layer that grants while its engine is
+    /// away. `None`: the engine has granted it.
+    pub fn set_degraded(&self, degraded: Option<Degraded>) {
+        self.degraded.set(degraded);
     }
 
     /// Returns how long its lease is.

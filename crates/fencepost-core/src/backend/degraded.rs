@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Tells the worth of a grant that was made while the client's engine was away: see [`Degrade`](crate::Degrade).
+/// Tells the worth of a grant that was made while the client's engine was away, by a layer that goes on without
+/// it: the crate `fencepost-degrade` has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Degraded {

@@ -10,12 +10,11 @@ use crate::backend::Backend;
 use crate::backend::admission::Mode;
 use crate::backend::capabilities::Tokens;
 use crate::client::Client;
-use crate::client::connect;
 use crate::client::handle::Handle;
+use crate::client::layer::{Connector, Layer};
 use crate::client::registry::Registry;
 use crate::client::shared::ClientShared;
 use crate::client::url::BackendUrl;
-use crate::degrade::{Degrade, Policy};
 use crate::error::{Error, Result};
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
@@ -41,7 +40,7 @@ pub struct ClientBuilder {
     history: History,
     tokens: Tokens,
     fair: bool,
-    degrade: Degrade,
+    layer: Option<Arc<dyn Layer>>,
     runtime: Option<Runtime>,
 }
 
@@ -70,7 +69,7 @@ impl Default for ClientBuilder {
             history: History::None,
             tokens: Tokens::None,
             fair: false,
-            degrade: Degrade::fail_closed(),
+            layer: None,
             runtime: None,
         }
     }
@@ -109,8 +108,8 @@ impl ClientBuilder {
     }
 
     /// Bounds the first attempt of a call whose [waiting time](crate::Acquire::wait) is shorter, and the whole of a call that does not
-    /// wait, for example [`try_lock`](crate::Mutex::try_lock); 1 s by default. With a [`Degrade`] policy that probes, the limit of a
-    /// call that does not wait is longer by two [probe intervals](Degrade::probe_interval). Zero sets no limit for such calls.
+    /// wait, for example [`try_lock`](crate::Mutex::try_lock); 1 s by default. With a [layer](ClientBuilder::layer) the limit of a
+    /// call that does not wait is longer by the layer's [delay](Layer::delay). Zero sets no limit for such calls.
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> ClientBuilder {
         self.attempt_timeout = timeout;
@@ -187,14 +186,12 @@ impl ClientBuilder {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use fencepost_core::{Client, Degrade, Registry};
+    /// use fencepost_core::{Client, Registry};
     ///
-    /// let builder = Client::builder().require_fair();
-    /// assert!(builder.clone().connect(&Registry::new(), "memory:").await.is_ok());
-    /// // While the engine is away, each process has a queue of its own.
-    /// let error = builder.degrade(Degrade::local_only()).connect(&Registry::new(), "memory:").await.unwrap_err();
-    /// assert!(error.is_unsupported());
-    /// # });
+    /// let locks = Client::builder().require_fair().connect(&Registry::new(), "memory:").await?;
+    /// let error = locks.mutex("stock/42")?.lock().unfair().await.unwrap_err();
+    /// assert!(error.is_invalid());
+    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     #[must_use]
     pub fn require_fair(mut self) -> ClientBuilder {
@@ -202,27 +199,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets what the client does while its engine is away; by default it fails. With another policy, [`connect`](ClientBuilder::connect)
-    /// makes a client also while the engine is away, after [`attempt_timeout`](ClientBuilder::attempt_timeout).
-    ///
-    /// There are neither detached leases nor upgrades then, and without a fallback no [tokens](crate::Capabilities::tokens) that can be
-    /// relied on. See [`Degrade`].
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-    /// use fencepost_core::{Client, Degrade, Registry};
-    ///
-    /// let builder = Client::builder().degrade(Degrade::local_only());
-    /// let locks = builder.connect(&Registry::new(), "memory:").await?;
-    /// let guard = locks.mutex("stock/42")?.lock().await?;
-    /// if let Some(degraded) = guard.degraded() {
-    ///     eprintln!("stock/42: this lock {degraded}");
-    /// }
-    /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
-    /// ```
+    /// Puts a layer before the engine, in place of one that was set before: see [`Layer`].
     #[must_use]
-    pub fn degrade(mut self, degrade: Degrade) -> ClientBuilder {
-        self.degrade = degrade;
+    pub fn layer(mut self, layer: impl Layer) -> ClientBuilder {
+        self.layer = Some(Arc::new(layer));
         self
     }
 
@@ -248,10 +228,16 @@ impl ClientBuilder {
         {
             self.history = History::Required(keep);
         }
-        let bounds = (self.connect_wait, self.attempt_timeout);
-        let backend = match self.degrade.policy {
-            Policy::Closed => connect::open(registry, url, &runtime, bounds).await,
-            _ => connect::open_degraded(registry, url, &runtime, bounds, &self.degrade).await,
+        let connector = Connector {
+            registry: registry.clone(),
+            url: url.to_owned(),
+            runtime: runtime.clone(),
+            wait: self.connect_wait,
+            attempt_timeout: self.attempt_timeout,
+        };
+        let backend = match &self.layer {
+            None => connector.open(url).await,
+            Some(layer) => layer.connect(&connector).await,
         };
         let backend = backend.map_err(Error::without_effect)?;
         self.finish(backend, runtime, thread)
@@ -279,8 +265,8 @@ impl ClientBuilder {
     pub fn open(self, make: impl FnOnce(&Runtime) -> Result<Arc<dyn Backend>>) -> Result<Client> {
         let (runtime, thread) = self.start()?;
         let mut backend = make(&runtime)?;
-        if self.degrade.policy != Policy::Closed {
-            backend = connect::degraded(backend, &self.degrade, &runtime)?;
+        if let Some(layer) = &self.layer {
+            backend = layer.over(backend, &runtime)?;
         }
         self.finish(backend, runtime, thread)
     }
@@ -318,13 +304,13 @@ impl ClientBuilder {
             ttl,
             replicas: self.replicas,
             fair: self.fair,
-            policy: (self.degrade.policy != Policy::Closed).then(|| self.degrade.name()),
+            policy: self.layer.as_ref().and_then(|layer| layer.policy()),
             announced: self.announced,
             history,
             warned_of_runs: Arc::default(),
             outage: self.outage,
             attempt_timeout: self.attempt_timeout,
-            probing: self.degrade.probing(),
+            layer_delay: self.layer.as_ref().map_or(Duration::ZERO, |layer| layer.delay()),
             release_timeout: self.release_timeout,
             drop_timeout: self.drop_timeout,
             close_timeout: self.close_timeout,

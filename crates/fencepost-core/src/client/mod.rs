@@ -1,8 +1,8 @@
 //! The client: where everything begins.
 
 pub(crate) mod builder;
-mod connect;
 pub(crate) mod handle;
+pub(crate) mod layer;
 pub(crate) mod list;
 pub(crate) mod registry;
 mod runs;

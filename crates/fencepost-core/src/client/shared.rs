@@ -33,7 +33,7 @@ pub(crate) struct ClientShared {
     pub(crate) replicas: u32,
     /// Grants must follow the order of arrival.
     pub(crate) fair: bool,
-    /// The name of the degrade policy, if there is one. It takes capabilities away.
+    /// The policy of the layer before the engine, if it takes capabilities away.
     pub(crate) policy: Option<&'static str>,
     /// How long the program keeps each grant, as it says.
     pub(crate) announced: Option<Duration>,
@@ -43,8 +43,8 @@ pub(crate) struct ClientShared {
     pub(crate) warned_of_runs: Arc<AtomicBool>,
     pub(crate) outage: Duration,
     pub(crate) attempt_timeout: Duration,
-    /// How long a request may have to wait for a probe of the degrade policy. Zero without one.
-    pub(crate) probing: Duration,
+    /// How much longer a request may take because of the layer before the engine. Zero without one.
+    pub(crate) layer_delay: Duration,
     pub(crate) release_timeout: Duration,
     pub(crate) drop_timeout: Duration,
     pub(crate) close_timeout: Duration,
@@ -125,9 +125,7 @@ impl ClientShared {
         let what = if permits { "grants of permits" } else { "grants" };
         let engine = self.engine();
         let (whose, advice) = match self.policy {
-            Some(policy) => {
-                (format!("with the degrade policy {policy}"), "leave out the policy or the requirement")
-            }
+            Some(policy) => (format!("with the {policy}"), "leave out the policy or the requirement"),
             None => (format!("of the {engine} engine"), "use another engine"),
         };
         let message =
@@ -148,7 +146,7 @@ impl ClientShared {
         }
         let engine = self.engine();
         let (whose, advice) = match self.policy {
-            Some(policy) => (format!("with the degrade policy {policy}"), "a client without the policy"),
+            Some(policy) => (format!("with the {policy}"), "a client without the policy"),
             None => (format!("of the {engine} engine"), "another engine"),
         };
         let message =
@@ -262,8 +260,7 @@ impl ClientShared {
             _ if has => Ok(()),
             None => Err(Error::unsupported(self.engine(), what)),
             Some(policy) => {
-                let what =
-                    format!("{what} with the degrade policy {policy}; use a client without the policy");
+                let what = format!("{what} with the {policy}; use a client without the policy");
                 Err(Error::unsupported(self.engine(), &what))
             }
         }

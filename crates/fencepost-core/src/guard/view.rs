@@ -47,7 +47,7 @@ impl GuardView {
         self.token
     }
 
-    /// Returns what this grant is worth, if it was made while the engine was away: see [`Degrade`](crate::Degrade). `None`: the engine
+    /// Returns what this grant is worth, if it was made while the engine was away: see [`Degraded`]. `None`: the engine
     /// granted it, or has confirmed it since.
     pub fn degraded(&self) -> Option<Degraded> {
         self.claim.degraded.get()

@@ -38,7 +38,7 @@ pub struct TestEngine {
 }
 
 impl TestEngine {
-    /// Makes an engine in real time, whose tokens are made of the clock, so that it can have a [fallback](crate::Degrade::fallback).
+    /// Makes an engine in real time, whose tokens are made of the clock, so that it can have a fallback.
     /// [`backend`](TestEngine::backend) is for clients with options of their own, each with its own thread.
     ///
     /// # Errors
@@ -54,8 +54,9 @@ impl TestEngine {
         TestEngine::over(Memory::new(), clock, host)
     }
 
-    /// An engine over this memory.
-    pub(crate) fn over(memory: Arc<Memory>, clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
+    /// Makes an engine over this memory, on the clock of [`testing::client`](crate::testing::client) and with its tasks: for tests with
+    /// several engines, or with tokens that are made of a clock.
+    pub fn over(memory: Arc<Memory>, clock: Clock, host: Arc<dyn Spawner>) -> TestEngine {
         TestEngine { memory, faults: Arc::default(), clock, host, _thread: None }
     }
 
@@ -117,7 +118,7 @@ impl TestEngine {
     }
 
     /// Makes the engine go away for the clients under test: each request for any lock fails as [`fail`](TestEngine::fail) makes one fail.
-    /// [`ErrorKind::Unreachable`] stands for a server that is down: see [`Degrade`](crate::Degrade).
+    /// [`ErrorKind::Unreachable`] stands for a server that is down.
     pub fn fail_all(&self, kind: ErrorKind) {
         self.faults.set_all(Some(Fault::Fails(kind)));
     }

@@ -7,7 +7,8 @@ mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Degrade, Guard, Kind, Loss, Result, State};
+use fencepost_core::{Client, Guard, Kind, Loss, Result, State};
+use fencepost_degrade::Degrade;
 use tokio::task::JoinHandle;
 
 use stage::{Answer, Stage};
@@ -310,7 +311,7 @@ async fn a_place_in_the_queue_is_renewed_as_often_as_its_engine_wants_it() {
         stage.place(secs(3));
         let holder = stage.client(Client::builder());
         let held = holder.mutex("lock").unwrap().lock().ttl(TTL * 2).no_renewal().await.unwrap();
-        let locks = stage.client(Client::builder().ttl(TTL).degrade(degrade.clone()));
+        let locks = stage.client(Client::builder().ttl(TTL).layer(degrade.clone()));
         let mutex = locks.mutex("lock").unwrap();
         let waiting = tokio::spawn(async move { mutex.lock().await });
         stage.pass(secs(10)).await;

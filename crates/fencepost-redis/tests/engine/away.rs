@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Degrade, ErrorKind};
+use fencepost_core::{Client, ErrorKind};
+use fencepost_degrade::Degrade;
 use fencepost_testkit::checker::{Promises, check};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::history::{Mode, Patience, Recorder, What, boottime};
@@ -110,7 +111,7 @@ async fn run(name: &'static str, hangs: bool) {
     let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
     for number in 1..=2 {
-        let builder = Client::builder().ttl(LEASE).attempt_timeout(ATTEMPT).degrade(degrade.clone());
+        let builder = Client::builder().ttl(LEASE).attempt_timeout(ATTEMPT).layer(degrade.clone());
         let locks = builder.connect(&registry(), &primary.url()).await.unwrap();
         for _ in 0..2 {
             tasks.spawn(work(locks.clone(), number, Arc::clone(&seen), recorder.clone()));
@@ -188,7 +189,7 @@ async fn a_client_that_starts_while_the_server_is_away() {
     let (url, name) = (primary.url(), "lock");
     primary.kill().unwrap();
     let connect = async |degrade: Degrade| {
-        let builder = Client::builder().ttl(LEASE).degrade(degrade.probe_interval(INTERVAL));
+        let builder = Client::builder().ttl(LEASE).layer(degrade.probe_interval(INTERVAL));
         builder.connect(&registry(), &url).await
     };
     assert!(connect(Degrade::fail_closed()).await.unwrap_err().is_unreachable());

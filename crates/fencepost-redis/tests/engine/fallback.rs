@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Degrade, Degraded, Registry};
+use fencepost_core::{Client, Degraded, Registry};
+use fencepost_degrade::Degrade;
 use fencepost_testkit::checker::{Promises, check};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::history::{Mode, Patience, Recorder, What, boottime};
@@ -104,7 +105,7 @@ async fn hold_over_switches(mut primary: Redis, registry: &Registry, fallback: &
     let (mut clients, mut workers) = (Vec::new(), Vec::new());
     for number in 0..3 {
         let degrade = Degrade::fallback(fallback).max_ttl(LEASE).probe_interval(INTERVAL);
-        let builder = Client::builder().ttl(LEASE).attempt_timeout(INTERVAL).degrade(degrade);
+        let builder = Client::builder().ttl(LEASE).attempt_timeout(INTERVAL).layer(degrade);
         let locks = builder.connect(registry, &primary.url()).await.unwrap();
         for _ in 0..2 {
             let work = Arc::clone(&load).work(number, locks.clone(), rng.fork());

@@ -10,10 +10,7 @@ use futures_util::future::{Either, join_all, join3, select};
 use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
 use super::part::Part;
-use crate::backend::claim::Claim;
-use crate::backend::{Attempt, Renewal, Reply, Session};
-use crate::error::{Error, ErrorKind, Result};
-use crate::time::Moment;
+use fencepost_core::{Attempt, Claim, Error, ErrorKind, Moment, Renewal, Reply, Result, Session};
 
 /// Renews the claims whose parts are at the same engines. Those at an engine that hangs hold up no others.
 pub(super) struct DegradeSession {
@@ -87,7 +84,7 @@ impl DegradeSession {
         if !held.leaving && outer.validity.rest_instead(now, 1, &part.claim().validity) {
             held.parts.push(HeldPart::of(&part));
             held.added = Some(part);
-            outer.degraded.set(None);
+            outer.set_degraded(None);
         }
     }
 }

@@ -3,12 +3,7 @@
 use std::sync::Arc;
 
 use super::engines::Role;
-use crate::backend::claim::Claim;
-use crate::backend::{Backend, Removed};
-use crate::entry::Entry;
-use crate::entry::place::{How, Leave};
-use crate::error::Result;
-use crate::token::Token;
+use fencepost_core::{Backend, Claim, Entry, How, Leave, Removed, Result, Token};
 
 /// A claim of its own at one engine, made for another claim. Its drop leaves nothing of it behind, in the background.
 pub(super) struct Part {

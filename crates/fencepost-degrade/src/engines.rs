@@ -9,14 +9,11 @@ use tokio::sync::{Notify, watch};
 
 use super::breaker::{Breaker, Phase};
 use super::primary::Primary;
-use crate::backend::Backend;
-use crate::backend::degraded::Degraded;
-use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::Runtime;
-use crate::sync::Mutex;
-use crate::telemetry;
-use crate::time::{Clock, Moment};
-use crate::token::Token;
+use fencepost_core::sync::Mutex;
+use fencepost_core::{
+    Backend, Clock, Degraded, Error, ErrorKind, Moment, Result, Runtime, Token, degraded_client_gone,
+    engine_away, engine_back,
+};
 
 /// One of the two engines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,7 +24,7 @@ pub(super) enum Role {
 }
 
 /// The part that grants while the primary is away.
-pub(crate) enum Stand {
+pub(super) enum Stand {
     /// This engine.
     Fallback(Arc<dyn Backend>),
     /// This engine in the client's memory.
@@ -76,7 +73,7 @@ impl Engines {
         let mut breaker = Breaker::new(settling, interval);
         if primary.get().is_none() {
             breaker.begin_away(clock.now());
-            telemetry::engine_away(primary.name(), policy);
+            engine_away(primary.name(), policy);
         }
         Engines {
             primary,
@@ -268,8 +265,8 @@ impl Engines {
             (changed, before != breaker.is_open(), breaker.is_open())
         };
         match (opened, open) {
-            (true, true) => telemetry::engine_away(self.primary.name(), self.policy),
-            (true, false) => telemetry::engine_back(self.primary.name(), self.policy),
+            (true, true) => engine_away(self.primary.name(), self.policy),
+            (true, false) => engine_back(self.primary.name(), self.policy),
             (false, _) => {}
         }
         self.tell(changed);
@@ -278,7 +275,7 @@ impl Engines {
     /// Nobody uses the engines any more.
     pub(super) fn layer_is_gone(&self) {
         if self.is_open() {
-            telemetry::degraded_client_gone(self.primary.name(), self.policy);
+            degraded_client_gone(self.primary.name(), self.policy);
         }
     }
 

@@ -4,14 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Degrade, INTERVAL, LEASE, MS};
-use crate::backend::Backend;
-use crate::backend::degraded::Degraded;
-use crate::client::Client;
-use crate::degrade::DegradeLayer;
-use crate::error::{ErrorKind, Result};
-use crate::memory::Memory;
-use crate::runtime::Runtime;
-use crate::testing::{self, TestClock, TestEngine};
+use crate::DegradeLayer;
+use fencepost_core::testing::{self, TestClock, TestEngine};
+use fencepost_core::{Backend, Client, Degraded, ErrorKind, Memory, Result, Runtime};
 
 /// The primary, the fallback, and the runtime of clients of both.
 struct Pair {
@@ -229,7 +224,7 @@ async fn an_engine_without_clock_tokens_is_refused() {
         let error = layer.err().expect("it is refused");
         assert!(error.is_unsupported() && error.to_string().contains("clock"), "{error}");
     }
-    let wrong = Client::builder().runtime(pair.runtime.clone()).degrade(degrade);
+    let wrong = Client::builder().runtime(pair.runtime.clone()).layer(degrade);
     assert!(wrong.open(|_| Ok(pair.primary.backend())).unwrap_err().is_invalid(), "it has no fallback");
     let zero = Degrade::fallback("memory:").max_ttl(Duration::from_millis(1)).probe_interval(10 * MS);
     let layer =
@@ -246,12 +241,12 @@ async fn operators_see_each_claim_once() {
     let other = pair.fallback.busy("b").await.unwrap();
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 1);
     assert_eq!(locks.inspect("b").await.unwrap().claims.len(), 1);
-    let listing = locks.list("", &crate::operator::info::Page::of(10)).await.unwrap();
+    let listing = locks.list("", &fencepost_core::Page::of(10)).await.unwrap();
     let names: Vec<_> = listing.resources.iter().map(|info| info.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    let one = locks.list("", &crate::operator::info::Page::of(1)).await.unwrap();
+    let one = locks.list("", &fencepost_core::Page::of(1)).await.unwrap();
     assert_eq!((one.resources.len(), one.next.map(|name| name.to_string())), (1, Some("a".to_owned())));
-    locks.evict("a", guard.token(), &crate::operator::info::Eviction::new(false)).await.unwrap();
+    locks.evict("a", guard.token(), &fencepost_core::Eviction::new(false)).await.unwrap();
     assert!(guard.ensure_held().is_err());
     other.release().await.unwrap();
 }
@@ -259,7 +254,7 @@ async fn operators_see_each_claim_once() {
 /// The guard's token is the primary's. The claim has another one at the fallback.
 #[tokio::test]
 async fn an_eviction_ends_the_claim_at_both_engines_or_fails() {
-    let how = crate::operator::info::Eviction::new(true);
+    let how = fencepost_core::Eviction::new(true);
     for outage in [false, true] {
         let pair = Pair::new(0);
         let locks = pair.client();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Moment;
+use fencepost_core::Moment;
 
 /// The number of failures in a row that open the breaker. The last one is a probe's.
 const FAILURES: u32 = 2;

@@ -12,15 +12,10 @@ use super::engines::{Engines, Plan, Role};
 use super::held::{AllHeld, Held, HeldPart, waits};
 use super::part::Part;
 use super::session::DegradeSession;
-use crate::backend::admission::Mode;
-use crate::backend::claim::Claim;
-use crate::backend::degraded::Degraded;
-use crate::backend::{Attempt, Removed, Reply, Session};
-use crate::entry::place::{Leave, Left, Place, Request};
-use crate::error::{Error, ErrorKind, Result};
-use crate::telemetry;
-use crate::time::Moment;
-use crate::token::Token;
+use fencepost_core::{
+    Attempt, Claim, Degraded, Error, ErrorKind, Leave, Left, Mode, Moment, Place, Removed, Reply, Request,
+    Result, Session, Token, granted_degraded,
+};
 
 /// The clock of the fallback may be ahead of the primary's by as much: so long a claim waits until the primary's token is greater.
 const LONGEST_SKEW: Duration = Duration::from_secs(1);
@@ -216,9 +211,9 @@ impl DegradePlace {
         let sent = self.held.lock().confirmed_at(&engines, now);
         self.claim.confirm(sent, self.claim.ttl());
         self.token = Some(token);
-        self.claim.degraded.set(plan.degraded);
+        self.claim.set_degraded(plan.degraded);
         if plan.degraded.is_some() {
-            telemetry::granted_degraded(engines.primary.name(), engines.policy());
+            granted_degraded(engines.primary.name(), engines.policy());
         }
         Ok(Some(Attempt::Granted(token)))
     }

@@ -3,14 +3,12 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::capabilities::Capabilities;
-use crate::backend::{Backend, Reply};
-use crate::error::{Error, ErrorKind, Result};
+use fencepost_core::{Backend, Capabilities, Error, ErrorKind, Reply, Result};
 
 /// An engine that is being opened.
-pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
+pub(super) type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
 /// Opens the primary again.
-pub(crate) type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
+pub(super) type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
 
 /// The primary engine. Until it is open, its requests fail as those to an engine that is away.
 pub(super) struct Primary {

@@ -1,9 +1,7 @@
 //! Policies without a second engine.
 
 use super::{Degrade, INTERVAL, LEASE, MS, client};
-use crate::backend::degraded::Degraded;
-use crate::error::ErrorKind;
-use crate::validity::{Loss, State};
+use fencepost_core::{Client, Degraded, ErrorKind, Loss, Registry, State};
 use std::time::Duration;
 
 fn policies() -> [(Degrade, Degraded); 2] {
@@ -47,9 +45,13 @@ async fn an_engine_that_refuses_is_done_without_until_it_is_back() {
 #[tokio::test]
 async fn what_a_policy_takes_away_is_refused_in_its_name() {
     for (degrade, _) in policies() {
+        let builder = Client::builder().require_fair().layer(degrade.clone());
+        // While the engine is away, each process has a queue of its own.
+        let unfair = builder.connect(&Registry::new(), "memory:").await.unwrap_err();
         let (policy, (locks, ..)) = (degrade.name(), client(degrade));
         let semaphore = locks.semaphore("a", 2).unwrap();
         let refused = [
+            unfair,
             locks.latch("a", 1).unwrap_err(),
             locks.election("a").unwrap_err(),
             semaphore.set_permits(3).await.unwrap_err(),
@@ -174,9 +176,9 @@ async fn a_lease_that_is_too_long_is_refused() {
     let (locks, _, _) = client(Degrade::fail_open().max_ttl(LEASE));
     let error = locks.mutex("a").unwrap().lock().ttl(LEASE + MS).await.unwrap_err();
     assert!(error.is_invalid(), "{error}");
-    let (other, _, engine) = crate::testing::client();
-    let builder = crate::client::Client::builder().runtime(other.runtime().clone());
-    let wrong = builder.degrade(Degrade::fail_open().probe_interval(MS)).open(|_| Ok(engine.backend()));
+    let (other, _, engine) = fencepost_core::testing::client();
+    let builder = Client::builder().runtime(other.runtime().clone());
+    let wrong = builder.layer(Degrade::fail_open().probe_interval(MS)).open(|_| Ok(engine.backend()));
     assert!(wrong.unwrap_err().to_string().contains("probe interval"));
 }
 

@@ -6,13 +6,8 @@ use std::time::Duration;
 
 use super::engines::{Engines, Role};
 use super::part::Part;
-use crate::backend::Renewal;
-use crate::backend::claim::Claim;
-use crate::backend::claim_id::ClaimId;
-use crate::backend::degraded::Degraded;
-use crate::sync::{Mutex, MutexGuard};
-use crate::time::Moment;
-use crate::validity::margin;
+use fencepost_core::sync::{Mutex, MutexGuard};
+use fencepost_core::{Claim, ClaimId, Degraded, Moment, Renewal, margin};
 
 /// A claim that is renewed, as its entry and the renewal share it.
 #[derive(Default)]

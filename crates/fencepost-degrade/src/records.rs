@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::engines::{Engines, Role};
-use crate::backend::Reply;
-use crate::backend::records::{Record, RecordKind, RecordStore, StoredRecord};
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
-use crate::runtime::Runtime;
+use fencepost_core::{
+    Error, ErrorKind, Name, Record, RecordKind, RecordStore, Reply, Result, Runtime, StoredRecord,
+};
 
 /// The runs at the primary, or in the client's own memory while the primary is away. Records of other kinds have to be the same for all
 /// clients, so the layer has none.

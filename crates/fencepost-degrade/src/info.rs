@@ -1,8 +1,6 @@
 //! Two engines as operators see them.
 
-use crate::operator::holder::ClaimInfo;
-use crate::operator::info::{Info, Listing, Page};
-use crate::token::Token;
+use fencepost_core::{ClaimInfo, Info, Listing, Page, Token};
 
 /// Joins what both engines know of a resource: a claim at both is shown once, as the first one knows it.
 pub(super) fn joined(mut first: Info, second: Info) -> Info {

@@ -3,15 +3,22 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Says what a client does while its engine, the *primary*, is away. By default it [fails](Degrade::fail_closed).
+/// Says what a client does while its engine, the *primary*, is away: give it to
+/// [`ClientBuilder::layer`](fencepost_core::ClientBuilder::layer). By default it [fails](Degrade::fail_closed). With another policy,
+/// [`connect`](fencepost_core::ClientBuilder::connect) makes a client also while the engine is away, after
+/// [`attempt_timeout`](fencepost_core::ClientBuilder::attempt_timeout).
+///
+/// There are neither detached leases nor upgrades then, and without a fallback no
+/// [tokens](fencepost_core::Capabilities::tokens) that can be relied on. A call that does not wait may take two
+/// [probe intervals](Degrade::probe_interval) longer.
 ///
 /// A circuit breaker decides whether the primary is away: two failures in a row, the last one of a probe. Then a probe goes to the
 /// primary at each half of the [probe interval](Degrade::probe_interval), and the first one that is answered ends the outage.
 ///
 /// # What is guaranteed
 /// - A call returns after the longer of its waiting time and the
-///   [attempt limit](crate::ClientBuilder::attempt_timeout), also while the primary hangs.
-/// - [`Guard::degraded`](crate::GuardView::degraded) says what a guard is worth.
+///   [attempt limit](fencepost_core::ClientBuilder::attempt_timeout), also while the primary hangs.
+/// - [`Guard::degraded`](fencepost_core::GuardView::degraded) says what a guard is worth.
 /// - With [`fallback`](Degrade::fallback): no two hold the lock, and tokens grow, as long as the primary is down or up *for all* clients
 ///   and stays so for at least one probe interval. All clients need the same fallback, longest lease and probe interval.
 ///
@@ -20,16 +27,16 @@ use std::time::Duration;
 /// - [`local_only`](Degrade::local_only) and [`fail_open`](Degrade::fail_open) do not exclude other processes during an outage.
 #[derive(Clone)]
 pub struct Degrade {
-    pub(crate) policy: Policy,
-    pub(crate) max_ttl: Option<Duration>,
-    pub(crate) interval: Duration,
+    pub(super) policy: Policy,
+    pub(super) max_ttl: Option<Duration>,
+    pub(super) interval: Duration,
     /// A planted bug: neither switch waits for old leases.
-    pub(crate) hasty: bool,
+    pub(super) hasty: bool,
 }
 
 /// The policy, and the URL of the fallback. `Debug` shows no more of it than its scheme: it may hold a password.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(super) enum Policy {
     Closed,
     Fallback(String),
     Local,
@@ -57,7 +64,7 @@ impl Degrade {
     ///
     /// After its start, after a failure of the primary and after its return, a client takes each lock at both engines, the fallback first,
     /// for one longest lease plus one probe interval. So it needs both engines then. The first grant of the fallback alone comes that long
-    /// after the primary was found away. Both engines need [clock tokens](crate::Capabilities::clock_tokens), and clocks that agree.
+    /// after the primary was found away. Both engines need [clock tokens](fencepost_core::Capabilities::clock_tokens), and clocks that agree.
     pub fn fallback(url: &str) -> Degrade {
         Degrade::new(Policy::Fallback(url.to_owned()))
     }
@@ -76,7 +83,7 @@ impl Degrade {
     }
 
     /// Sets the longest lease. A longer one is refused before anything is sent. A switch to a fallback waits for that time; the default is
-    /// 30 s there, whatever the client's [`ttl`](crate::ClientBuilder::ttl) is. Elsewhere the engine has the limit.
+    /// 30 s there, whatever the client's [`ttl`](fencepost_core::ClientBuilder::ttl) is. Elsewhere the engine has the limit.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Degrade {
         self.max_ttl = Some(max_ttl);
@@ -90,11 +97,6 @@ impl Degrade {
         self
     }
 
-    /// How long a request may have to wait for probes: after the client's start, for the first answer of each engine.
-    pub(crate) fn probing(&self) -> Duration {
-        if self.policy == Policy::Closed { Duration::ZERO } else { 2 * self.interval }
-    }
-
     /// Plants a bug: neither switch waits for old leases. For proving the checker.
     #[cfg(feature = "planted")]
     #[must_use]
@@ -104,7 +106,7 @@ impl Degrade {
     }
 
     /// The policy's name, as in metrics.
-    pub(crate) fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self.policy {
             Policy::Closed => "fail_closed",
             Policy::Fallback(_) => "fallback",

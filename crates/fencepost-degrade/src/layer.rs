@@ -12,21 +12,13 @@ use super::place::DegradePlace;
 use super::policy::Degrade;
 use super::primary::{Needs, Opener, Primary};
 use super::records::DegradeRecords;
-use crate::backend::capabilities::{Capabilities, Tokens};
-use crate::backend::claim::Claim;
-use crate::backend::records::RecordStore;
-use crate::backend::{Backend, Operator, Reply};
-use crate::entry::Entry;
-use crate::entry::place::How;
-use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
-use crate::operator::info::{Eviction, Info, Listing, Page};
-use crate::operator::report::Report;
-use crate::runtime::Runtime;
-use crate::token::Token;
+use fencepost_core::{
+    Backend, Capabilities, Claim, Entry, Error, ErrorKind, Eviction, How, Info, Listing, Name, Operator,
+    Page, RecordStore, Reply, Report, Result, Runtime, Token, Tokens,
+};
 
 /// A layer that goes on while its engine, the *primary*, is away: see [`Degrade`] for the policies, what they guarantee and what they do
-/// not. [`ClientBuilder::degrade`](crate::ClientBuilder::degrade) puts it before an engine.
+/// not. [`ClientBuilder::layer`](fencepost_core::ClientBuilder::layer) puts it before an engine.
 pub struct DegradeLayer {
     engines: Arc<Engines>,
     all: Arc<AllHeld>,
@@ -49,7 +41,7 @@ impl DegradeLayer {
     }
 
     /// Makes a layer over a primary, or over one that is away and is opened later.
-    pub(crate) fn new(
+    pub(super) fn new(
         primary: Result<Arc<dyn Backend>, (&'static str, Opener)>,
         stand: Stand,
         options: &Degrade,
