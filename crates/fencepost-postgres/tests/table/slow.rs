@@ -1,6 +1,6 @@
 //! Statements that take longer than their time limit, or than a lease.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::Client;
 use fencepost_testkit::needs;
@@ -46,6 +46,27 @@ async fn a_statement_that_takes_too_long_is_cancelled() {
     other.send("COMMIT;");
     other.end();
     let _ = trying.await.expect("no panic");
+    client.close().await;
+}
+
+/// A transaction that waits for a locked row is repeated for some seconds, and not 21 times for 3 s each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_is_not_repeated_for_a_minute() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = crate::connect(&url).await;
+    let semaphore = client.semaphore("lock", 5).expect("a good name");
+    semaphore.set_permits(4).await.expect("nobody is in the way");
+    let mut other = Psql::start(&server);
+    other.send("BEGIN; SELECT name FROM fencepost_lock FOR UPDATE;");
+    await_open(&server).await;
+    let begin = Instant::now();
+    let error = semaphore.set_permits(3).await.expect_err("the row is locked");
+    let took = begin.elapsed();
+    assert!(error.is_transient() && took < Duration::from_secs(20), "{error}, after {took:?}");
+    other.send("COMMIT;");
+    other.end();
+    semaphore.set_permits(3).await.expect("nobody is in the way");
     client.close().await;
 }
 
