@@ -198,9 +198,30 @@ impl<C: Connect> Connections<C> {
         self.open(permit.ok_or_else(busy)??).await
     }
 
+    /// Returns whether all connections are in use.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pool.try_permit().is_none()
+    }
+
+    /// Returns an open connection that nobody uses.
+    pub(crate) fn idle(&self) -> Option<Used<C>> {
+        let permit = self.pool.try_permit()?;
+        let mut lent = self.pool.lend(self.pool.take().ok()??, permit);
+        lent.set_clean(false);
+        Some(Used { connector: Arc::clone(&self.connector), lent })
+    }
+
     /// Runs statements in order, each in a transaction of its own. They go on if this is dropped.
     pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
-        let mut used = self.get().await?;
+        self.run_on(self.get().await?, statements).await
+    }
+
+    /// The same on this connection.
+    pub(crate) async fn run_on(
+        &self,
+        mut used: Used<C>,
+        statements: Vec<Statement>,
+    ) -> Result<Results, Failure> {
         let running = async move {
             let results = used.run(&statements).await;
             // After an error of the server the connection is as good as before. One that ended is not used again.

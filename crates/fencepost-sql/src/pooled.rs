@@ -31,9 +31,15 @@ impl<D: Driver> Pooled<D> {
 
 impl<D: Driver> Database for Pooled<D> {
     fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results> {
-        Box::pin(match lane {
-            Lane::Claims => self.claims.run(statements),
-            Lane::Renewals => self.renewals.run(statements),
+        Box::pin(async move {
+            if lane == Lane::Claims {
+                return self.claims.run(statements).await;
+            }
+            // A renewal that waits for its session's row delays no other one, unless all connections are in use.
+            match self.renewals.is_busy().then(|| self.claims.idle()).flatten() {
+                Some(idle) => self.claims.run_on(idle, statements).await,
+                None => self.renewals.run(statements).await,
+            }
         })
     }
 

@@ -72,10 +72,12 @@ impl Psql {
     }
 }
 
+/// Counts the statements that wait for a lock of another transaction.
+const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
 /// Returns when so many statements wait for a lock of another transaction.
 async fn await_blocked(server: &Postgres, count: i64) {
-    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    eventually(SOON, "statements wait for a row", || async { number(server, blocked) == count }).await;
+    eventually(SOON, "statements wait for a row", || async { number(server, BLOCKED) == count }).await;
 }
 
 /// Returns when a transaction of `psql` is open and has run its statements.

@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
 
-use crate::{Psql, SOON, await_open, number, registry, start};
+use crate::{BLOCKED, Psql, SOON, await_blocked, await_open, number, registry, start};
 
 /// Connects with a short time limit of a statement.
 async fn connect(url: &str) -> Client {
@@ -120,5 +120,38 @@ async fn sessions_that_expire_before_they_are_opened_are_counted() {
     let answer = tokio::time::timeout(SOON, async { mutex.try_lock().ttl(TTL).await }).await;
     let error = answer.expect("it gives up").expect_err("the lease is too short");
     assert!(error.to_string().contains("longer than a lease of 300ms"), "{error}");
+    client.close().await;
+}
+
+/// A session whose row is locked by another client delays its own renewal alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_waits_delays_no_other_session() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    // A renewal waits for longer than the other lease.
+    let url = format!("{url}&timeout=20s");
+    let client = Client::builder().connect(&registry(), &url).await.expect("it answers");
+    let (slow, other) =
+        (client.mutex("slow").expect("a good name"), client.mutex("other").expect("a good name"));
+    let slow = slow.lock().ttl(Duration::from_secs(7)).await.expect("it is free");
+    let guard = other.lock().ttl(Duration::from_secs(6)).await.expect("it is free");
+    let mut locks = Psql::start(&server);
+    locks.send(
+        "BEGIN; SELECT id FROM fencepost_lock_session \
+         WHERE id = (SELECT session FROM fencepost_lock WHERE name = 'slow') FOR UPDATE;",
+    );
+    await_open(&server).await;
+    await_blocked(&server, 1).await;
+    // For longer than the lease.
+    for _ in 0..4 {
+        let until = guard.valid_until();
+        eventually(SOON, "it is renewed", || async { guard.valid_until() > until }).await;
+    }
+    assert_eq!(number(&server, BLOCKED), 1, "the other renewal still waits");
+    guard.ensure_held().expect("it was renewed");
+    locks.send("COMMIT;");
+    locks.end();
+    guard.release().await.expect("it was held");
+    drop(slow);
     client.close().await;
 }
