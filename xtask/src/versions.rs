@@ -16,7 +16,7 @@ struct Server {
     page: String,
     /// The variable by which the tests find its programs.
     variable: String,
-    /// The tests of the command that need it, by parts of their names.
+    /// The tests of the command that need it, by parts of their names. Empty: the command has the engine only in a build that asks for it.
     command: Vec<String>,
     /// The package of its engine.
     package: String,
@@ -58,7 +58,8 @@ pub(crate) fn versions(words: &[String]) -> Result<bool, String> {
             }
             println!("{label}");
             let outcome = server.attempt(workspace, version).and_then(|(number, command, suite)| {
-                let (shown, holds) = (command.shown(), command.failed.is_empty() && suite.failed.is_empty());
+                let holds = command.iter().chain([&suite]).all(|outcome| outcome.failed.is_empty());
+                let shown = command.map_or_else(|| "not tested".to_owned(), |command| command.shown());
                 println!("    {number}: command {shown}; suite {}", suite.shown());
                 let Version { name, note, from, .. } = version;
                 let row = format!("| {name} {number}{note} | {shown} | {} | {from} |", suite.shown());
@@ -86,7 +87,7 @@ impl Server {
         &self,
         workspace: &Workspace,
         version: &Version,
-    ) -> Result<(String, Outcome, Outcome), String> {
+    ) -> Result<(String, Option<Outcome>, Outcome), String> {
         let arguments: Vec<&str> = version.fetch.iter().map(String::as_str).collect();
         let folder = workspace.scratch("versions").join(arguments.join("-"));
         if !folder.join("version").exists() {
@@ -111,7 +112,9 @@ impl Server {
         let suites = self.suites.iter().filter(|suite| !version.skip.contains(suite));
         suite.extend(suites.flat_map(|suite| ["--test", suite]));
         suite.extend(["--", "--show-output"]);
-        let (command, suite) = (tests("command", &command)?, tests("suite", &suite)?);
+        let has_command = !self.command.is_empty();
+        let command = has_command.then(|| tests("command", &command)).transpose()?;
+        let suite = tests("suite", &suite)?;
         Ok((number, command, suite))
     }
 
