@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,7 +60,7 @@ impl Standalone for Azurite {
     }
 }
 
-fn secret(dir: &Path) -> std::path::PathBuf {
+fn secret(dir: &Path) -> PathBuf {
     dir.join("account-key")
 }
 
@@ -93,10 +93,15 @@ impl Faults for Azurite {
     }
 
     fn kill(&mut self) -> Result<(), Fault> {
-        // It writes its tables each 5 s, and a SIGKILL loses what it has answered since then. A store in production loses nothing of
-        // that, so the tables are waited for.
-        let (tables, began) = (self.0.dir().join("__azurite_db_blob__.json"), SystemTime::now());
-        let written = || tables.metadata().and_then(|file| file.modified()).is_ok_and(|at| at > began);
+        // It writes its tables each 5 s, and a SIGKILL loses what it has answered since then: an object, or where the bytes of one are. A
+        // store in production loses nothing of that, so both tables are waited for. The holders' renewals change them.
+        let began = SystemTime::now();
+        let tables = ["__azurite_db_blob__.json", "__azurite_db_blob_extent__.json"];
+        let tables = tables.map(|table| self.0.dir().join(table));
+        let is_new = |table: &PathBuf| {
+            table.metadata().and_then(|file| file.modified()).is_ok_and(|written| written > began)
+        };
+        let written = || tables.iter().all(is_new);
         let limit = Instant::now() + Duration::from_secs(15);
         while !written() && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(20));
