@@ -247,13 +247,17 @@ pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> A
     if note.is_some_and(|note| note.request != key.request) {
         return Err(reused());
     }
-    let worked = service.keyed.withdraw(&key.record, &key.request).ok_or_else(reused)?;
+    let work = service.keyed.withdraw(&key.record, &key.request).ok_or_else(reused)?;
     let until = Instant::now() + PATIENCE;
+    if let Some(work) = &work {
+        // Work that has not yet written its record could be granted the lock after the look below.
+        let _ = tokio::time::timeout_at(until, work.outcome()).await;
+    }
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
     loop {
         let (note, _) = attempt::read(service, key).await?;
         let Some(note) = note else {
-            return Ok(if worked { Removed::Withdrawn } else { Removed::Nothing });
+            return Ok(if work.is_some() { Removed::Withdrawn } else { Removed::Nothing });
         };
         if note.request != key.request {
             return Err(reused());

@@ -192,9 +192,9 @@ impl Running {
         Ok(Some(joined))
     }
 
-    /// Ends the work on the record, and refuses later requests for it. Returns whether there was work.
-    /// `None`: the work is for another request, and goes on.
-    pub(crate) fn withdraw(&self, record: &Name, request: &str) -> Option<bool> {
+    /// Ends the work on the record, and refuses later requests for it. Returns the work if there was any: it may still take effect until
+    /// its outcome is known. `None`: the work is for another request, and goes on.
+    pub(crate) fn withdraw(&self, record: &Name, request: &str) -> Option<Option<Work>> {
         let mut state = self.0.lock();
         if state.work.get(record).is_some_and(|work| work.request != request) {
             return None;
@@ -202,7 +202,8 @@ impl Running {
         if !state.is_withdrawn(record) {
             state.withdrawn.push_back((Instant::now(), record.clone()));
         }
-        Some(state.work.get(record).is_some_and(|work| work.withdrawn.send(true).is_ok()))
+        let work = state.work.get(record).cloned();
+        Some(work.filter(|work| work.withdrawn.send(true).is_ok()))
     }
 }
 

@@ -266,6 +266,23 @@ async fn a_request_is_withdrawn_by_its_key() {
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
 }
 
+/// A client that gives up may withdraw its request before the service has begun to work on it.
+#[tokio::test]
+async fn a_request_that_is_withdrawn_at_once_leaves_nothing() {
+    let (router, locks) = service().await;
+    let body = json!({ "wait": "30s" });
+    for round in 0..50 {
+        let key = format!("{KEY}-{round}");
+        let mut withdraw = post("/v1/withdraw", &named("a", &body));
+        withdraw.headers_mut().insert("idempotency-key", key.parse().unwrap());
+        let ((_, answered), (status, withdrawn)) =
+            tokio::join!(acquire_with(&router, &key, "a", &body), answer(&router, withdraw));
+        assert_eq!(status, StatusCode::OK, "{withdrawn}");
+        let claims = locks.inspect("a").await.unwrap().claims.len();
+        assert_eq!(claims, 0, "round {round}: {answered}, then {withdrawn}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_makes_no_lock() {
     let (router, locks) = service().await;
