@@ -88,3 +88,44 @@ pub(crate) fn keyboard() -> io::Result<UnboundedReceiver<Event>> {
     })?;
     Ok(heard)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::process::{Command, Stdio};
+
+    use nix::pty::{Winsize, openpty};
+    use nix::sys::termios::tcgetattr;
+
+    use super::*;
+
+    /// Set for the process whose view panics: this test once more, on a terminal of its own.
+    const PANICS: &str = "FENCEPOST_TEST_PANICS";
+    const NAME: &str = "top::screen::tests::a_panic_gives_the_terminal_back_before_its_message";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_its_message() {
+        if std::env::var_os(PANICS).is_some() {
+            let _screen = Screen::open().unwrap();
+            panic!("the view has a defect");
+        }
+        let size = Winsize { ws_row: 40, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(Some(&size), None).unwrap();
+        let before = tcgetattr(&pty.slave).unwrap();
+        let side = || Stdio::from(pty.slave.try_clone().unwrap());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture"]).env(PANICS, "1").env("RUST_BACKTRACE", "0");
+        let status = command.stdin(side()).stdout(side()).stderr(side()).status().unwrap();
+        assert!(!status.success(), "it has panicked");
+        assert_eq!(tcgetattr(&pty.slave).unwrap(), before);
+        drop((command, pty.slave));
+        // Once nobody writes any more, the end is an error.
+        let mut shown = Vec::new();
+        let _ = File::from(pty.master).read_to_end(&mut shown);
+        let shown = String::from_utf8_lossy(&shown);
+        let at = |part: &str| shown.find(part).unwrap_or_else(|| panic!("no {part:?}: {shown:?}"));
+        let (taken, given_back) = (at("\x1b[?1049h"), at("\x1b[?1049l\x1b[?25h"));
+        assert!(taken < given_back && given_back < at("the view has a defect"), "{shown:?}");
+    }
+}
