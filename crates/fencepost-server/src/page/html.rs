@@ -56,7 +56,7 @@ pub(crate) fn who(claim: &Claim, caller: Option<&str>, with_mode: bool) -> Strin
         (mode, None) => format!(" · {mode}"),
     };
     format!(
-        "<bdi>{label}</bdi><small class=\"id\">{lease}pid {} · <bdi>{host}</bdi>{mode}</small>",
+        "<bdi>{label}</bdi> <small class=\"id\">{lease}pid {} · <bdi>{host}</bdi>{mode}</small>",
         claim.pid
     )
 }
@@ -103,6 +103,11 @@ pub(crate) fn limit(time: Duration) -> String {
         Some((whole, _)) => whole.to_owned(),
         None => text.replace(".0 s", " s"),
     }
+}
+
+/// Returns a figure with its unit as a part of a sentence, which no line breaks.
+pub(crate) fn figure(figure: &str) -> String {
+    format!("<span class=\"num\">{figure}</span>")
 }
 
 /// Returns a number of things, with its thousands set apart.

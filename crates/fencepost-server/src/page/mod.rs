@@ -190,7 +190,7 @@ fn in_section(id: &str, section: &str) -> String {
 fn form(asked: &Asked) -> String {
     format!(
         "<form role=\"search\"><label>Begins with <input type=\"search\" name=\"prefix\" placeholder=\"stock/\" \
-         value=\"{}\"></label> <label>Contains <input type=\"search\" name=\"search\" placeholder=\"name, holder, host or reason\" \
+         value=\"{}\"></label> <label>Contains <input type=\"search\" name=\"search\" placeholder=\"name, holder, host, reason\" \
          value=\"{}\"></label> <button>Show</button></form>",
         escaped(&asked.prefix),
         escaped(&asked.search)

@@ -13,7 +13,7 @@ use crate::hour::{Hour, Minute};
 use crate::page::Kept;
 use crate::page::charts::columns;
 use crate::page::html::{clock, encoded, link, millis, named, number, own_label, table, text};
-use crate::page::rows::attention;
+use crate::page::rows::{LateJob, attention, is_overdue};
 use crate::page::runs::{late, run_strip};
 use crate::page::timeline::{
     self, count, held, late_because, most, queue, situation, timeline, waited, with_holders,
@@ -117,7 +117,11 @@ fn of_lock<'a>(
     if let Some((name, max_age)) = name.as_ref().zip(max_age) {
         let late = late(service.history.last_good(name), max_age, seen.at_micros);
         if !late.is_empty() {
-            summary += &(late + &late_because(info, seen.at_micros, may_evict));
+            summary += &late;
+            // What to do about an overdue holder is said already.
+            if info.is_none_or(|info| !info.holders().any(is_overdue)) {
+                summary += &late_because(info, seen.at_micros, may_evict);
+            }
         }
     }
     Parts {
@@ -222,7 +226,7 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
             ("numbers", numbers(service, caller, seen, all())),
             (
                 "overdue",
-                attention(caller, all(), &late_jobs(service, caller, seen, &is_shown), seen.at_micros, SHORT),
+                attention(caller, all(), &late_jobs(service, seen, &is_shown), seen.at_micros, SHORT),
             ),
             ("groups", groups(all(), &asked.prefix)),
             ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
@@ -239,23 +243,18 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
     }
 }
 
-/// Returns the jobs that have no good run as young as they should, with the words for it.
-fn late_jobs(
-    service: &Service,
-    caller: &Caller,
-    seen: &Seen,
+/// Returns the jobs that have no good run as young as they should.
+fn late_jobs<'a>(
+    service: &'a Service,
+    seen: &'a Seen,
     is_shown: &impl Fn(&Name) -> bool,
-) -> Vec<(Name, String)> {
-    let now = seen.at_micros;
+) -> Vec<LateJob<'a>> {
     let jobs = service.max_ages.iter().filter(|(name, _)| is_shown(name));
-    let jobs = jobs.map(|(name, age)| (name, late(service.history.last_good(name), *age, now)));
-    let because = |name: &Name| {
-        let info = seen.locks.get(name.as_str());
-        late_because(info, now, caller.may(Verb::Evict, name))
-    };
-    jobs.filter(|(_, late)| !late.is_empty())
-        .map(|(name, late)| (name.clone(), late + &because(name)))
-        .collect()
+    let jobs = jobs.map(|(name, age)| {
+        let words = late(service.history.last_good(name), *age, seen.at_micros);
+        LateJob { name, words, info: seen.locks.get(name.as_str()) }
+    });
+    jobs.filter(|job| !job.words.is_empty()).collect()
 }
 
 fn summary(all: usize, found: usize, shown: usize, is_refused: bool) -> String {
@@ -372,7 +371,11 @@ fn grants_of(reader: &Caller, grants: &[&Grant]) -> String {
 /// Returns the runs that the engine keeps.
 fn kept_runs(runs: &Runs) -> String {
     let columns = ["Run", "Token", "Holder", "Began", "Took", "Exit code", "End"];
-    let all = [("last", &runs.last), ("last good", &runs.good)];
+    let tokens = [&runs.last, &runs.good].map(|run| run.as_ref().map(|run| run.token));
+    let all = match tokens[0] == tokens[1] {
+        true => vec![("last, good", &runs.last)],
+        false => vec![("last", &runs.last), ("last good", &runs.good)],
+    };
     let rows = all.into_iter().filter_map(|(which, run)| run.as_ref().map(|run| run_cells(which, run)));
     table("Runs that the engine keeps", &columns, rows)
 }

@@ -6,7 +6,7 @@ use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::changes::differ;
 use crate::page::html::{self, encoded, escaped, left, link, named, passing, text, who};
-use crate::page::timeline::advice;
+use crate::page::timeline::{advice, late_because};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::seen::Seen;
@@ -41,7 +41,7 @@ pub(crate) fn is_changed(before: (&Info, &Seen), now: (&Info, &Seen)) -> bool {
 }
 
 /// Returns whether a holder is overdue: a process, also one that extends its lease through the service.
-fn is_overdue(claim: &ClaimInfo) -> bool {
+pub(crate) fn is_overdue(claim: &ClaimInfo) -> bool {
     Claim::from(claim).overdue
 }
 
@@ -116,14 +116,14 @@ fn cells(
         let _ = write!(held, " <strong>{word}</strong>");
     }
     if let Some(limit) = claim.max_hold {
-        let _ = write!(held, "<small>limit {}</small>", html::limit(limit));
+        let _ = write!(held, " <small>limit {}</small>", html::limit(limit));
     }
     let mut holder = who(&seen, caller, with_token);
     if let Some(reason) = &claim.reason {
-        let _ = write!(holder, "<small class=\"why\">{}</small>", named(reason));
+        let _ = write!(holder, " <small class=\"why\">{}</small>", named(reason));
     }
     if let Some(token) = seen.token.filter(|_| with_token) {
-        let _ = write!(holder, "<small>token <code>{token}</code></small>");
+        let _ = write!(holder, " <small>token <code>{token}</code></small>");
     }
     let cells = [
         caller.map(named).unwrap_or_default(),
@@ -171,16 +171,45 @@ fn action(info: &Info, claim: &ClaimInfo) -> String {
     )
 }
 
-/// Returns the overdue holders and the long queues of the locks that are shown, with what to do about each.
+/// A job that has no good run as young as it should have.
+pub(crate) struct LateJob<'a> {
+    pub(crate) name: &'a Name,
+    /// HTML that says how late it is.
+    pub(crate) words: String,
+    /// Its lock, unless that is free.
+    pub(crate) info: Option<&'a Info>,
+}
+
+/// Returns the line about a holder that needs attention: its lock, who it is, how many wait, and the link to evict it.
+fn line(reader: &Caller, info: &Info, claim: &ClaimInfo) -> String {
+    let waiting = match info.waiters().count() {
+        0 => String::new(),
+        waiting => format!("<span class=\"num\">{waiting} waiting</span>"),
+    };
+    let may_evict = reader.may(Verb::Evict, &info.name);
+    format!(
+        "<div>{} <span>{}</span> {waiting} {}</div>",
+        link(info.name.as_str()),
+        who(&Claim::from(claim), None, false),
+        if may_evict { action(info, claim) } else { String::new() },
+    )
+}
+
+/// Returns the late jobs, the overdue holders and the long queues of the locks that are shown, with what to do about each. A late job whose
+/// holder is overdue is one of them, because one thing is to be done about both.
 pub(crate) fn attention<'a>(
     reader: &Caller,
     locks: impl Iterator<Item = &'a Info> + Clone,
-    late: &[(Name, String)],
+    late: &[LateJob<'_>],
     at_micros: u64,
     limit: usize,
 ) -> String {
     let holders = locks.clone().flat_map(|info| info.holders().map(move |claim| (info, claim)));
-    let overdue: Vec<_> = holders.filter(|(_, claim)| is_overdue(claim)).collect();
+    let mut overdue: Vec<_> = holders.filter(|(_, claim)| is_overdue(claim)).collect();
+    let job_of = |info: &Info| late.iter().find(|job| *job.name == info.name);
+    overdue.sort_by_key(|(info, _)| job_of(info).is_none());
+    let is_apart = |job: &&LateJob<'_>| overdue.iter().all(|(info, _)| *job.name != info.name);
+    let apart: Vec<_> = late.iter().filter(is_apart).collect();
     let mut queues: Vec<(usize, &Info)> = locks.map(|info| (info.waiters().count(), info)).collect();
     queues.retain(|(waiting, _)| *waiting >= Info::LONG_QUEUE);
     queues.sort_by_key(|(waiting, _)| std::cmp::Reverse(*waiting));
@@ -188,22 +217,21 @@ pub(crate) fn attention<'a>(
         return String::new();
     }
     let mut section = "<h2>Needs attention</h2><ul class=\"attention\">".to_owned();
-    for (name, words) in late.iter().take(limit) {
-        let _ = write!(section, "<li class=\"bad\"><div>{}</div>{words}</li>", link(name.as_str()));
+    for LateJob { name, words, info } in apart.iter().take(limit) {
+        let head = match info.and_then(|info| Some((info, info.holders().next()?))) {
+            Some((info, claim)) => line(reader, info, claim),
+            None => format!("<div>{}</div>", link(name.as_str())),
+        };
+        let because = late_because(*info, at_micros, reader.may(Verb::Evict, name));
+        let _ = write!(section, "<li class=\"bad\">{head}{words}{because}</li>");
     }
     for (info, claim) in overdue.iter().take(limit) {
-        let may_evict = reader.may(Verb::Evict, &info.name);
-        let waiting = match info.waiters().count() {
-            0 => String::new(),
-            waiting => format!("<span class=\"num\">{waiting} waiting</span>"),
-        };
         let _ = write!(
             section,
-            "<li class=\"bad\"><div>{}<span>{}</span>{waiting}{}</div>{}</li>",
-            link(info.name.as_str()),
-            who(&Claim::from(*claim), None, false),
-            if may_evict { action(info, claim) } else { String::new() },
-            advice(claim, at_micros, may_evict),
+            "<li class=\"bad\">{}{}{}</li>",
+            line(reader, info, claim),
+            job_of(info).map_or("", |job| &*job.words),
+            advice(claim, at_micros, reader.may(Verb::Evict, &info.name)),
         );
     }
     for (waiting, info) in queues.iter().take(limit) {
@@ -215,7 +243,7 @@ pub(crate) fn attention<'a>(
         section.push_str("</div></li>");
     }
     section.push_str("</ul>");
-    match [overdue.len(), queues.len(), late.len()]
+    match [overdue.len(), queues.len(), apart.len()]
         .iter()
         .map(|count| count.saturating_sub(limit))
         .sum::<usize>()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::history::Grant;
 use crate::page::charts::Bars;
-use crate::page::html::{clock, limit, millis};
+use crate::page::html::{clock, figure, limit, millis};
 
 /// The most runs of a strip.
 const RUNS: usize = 40;
@@ -82,7 +82,7 @@ fn draw(columns: &[Column], since: u64) -> String {
         "<h2>Runs <small>since {}, the longest took {}</small></h2><svg class=\"runs\" viewBox=\"0 0 {} {HIGH}\" aria-hidden=\"true\">\
          {shapes}</svg><p class=\"key\">",
         clock(since),
-        millis(Duration::from_micros(longest)),
+        figure(&millis(Duration::from_micros(longest))),
         columns.len().max(20) * 12
     );
     let words = ["good", "failed", "exit code not known", "missing"];
@@ -102,11 +102,11 @@ pub(crate) fn late(last_good: Option<u64>, max_age: Duration, now: u64) -> Strin
         Some(ended) => format!(
             "<p class=\"advice\"><strong>Late:</strong> the last good run ended {}. There should be one every {}.</p>",
             clock(ended),
-            limit(max_age)
+            figure(&limit(max_age))
         ),
         None => format!(
             "<p class=\"advice\"><strong>Late:</strong> the engine knows no good run, and there should be one every {}.</p>",
-            limit(max_age)
+            figure(&limit(max_age))
         ),
     }
 }

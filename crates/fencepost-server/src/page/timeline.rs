@@ -8,7 +8,7 @@ use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::history::{Grant, How};
 use crate::page::charts::{Bars, bar, drawing, part};
-use crate::page::html::{clock, host_of, limit, millis, named, own_label, passing, text, who};
+use crate::page::html::{clock, figure, host_of, limit, millis, named, own_label, passing, text, who};
 use crate::rights::caller::Caller;
 use crate::seen::Seen;
 use crate::view::Claim;
@@ -153,12 +153,12 @@ pub(crate) fn recent(reader: &Caller, grants: &[Grant], now: u64) -> String {
         let mut holder = named(own_label(&grant.holder.label, caller));
         let _ = write!(
             holder,
-            "<br><small>pid {} · {}</small>",
+            " <br><small>pid {} · {}</small>",
             grant.holder.pid,
             text(host_of(&grant.holder.host))
         );
         if let Some(reason) = &grant.reason {
-            let _ = write!(holder, "<small class=\"why\">{}</small>", named(reason));
+            let _ = write!(holder, " <small class=\"why\">{}</small>", named(reason));
         }
         let cells = [
             clock(grant.since_micros),
@@ -239,7 +239,7 @@ fn strip(grants: &[Grant], scale: &Scale, watched: &[(u64, u64)]) -> String {
         let gap = u64::from(end.saturating_sub(begin) > GAP_FROM);
         bars[kind].add(begin, end - gap, lane * 14, 12);
     }
-    let height = lanes.len() * 14;
+    let height = lanes.len() * 14 - 2;
     let (mut gaps, mut until, mut slack) = (Bars::default(), scale.from, 0);
     for (from, to) in watched {
         if *from > until.saturating_add(slack) {
@@ -277,16 +277,17 @@ fn strip(grants: &[Grant], scale: &Scale, watched: &[(u64, u64)]) -> String {
 /// Returns how long the grants waited.
 pub(crate) fn waited(grants: &[Grant]) -> String {
     let mut known: Vec<Duration> = grants.iter().filter_map(|grant| grant.waited).collect();
-    if known.is_empty() {
+    // The row of the grant says it of one.
+    if known.len() < 2 {
         return String::new();
     }
     known.sort_unstable();
     let at = |percent: usize| known[(known.len() * percent).div_ceil(100).saturating_sub(1)];
     let mut section = format!(
         "<h2>Waiting times</h2><p>Median {}, 99th percentile {}, longest {}.</p><ul class=\"bars\">",
-        millis(at(50)),
-        millis(at(99)),
-        millis(at(100))
+        figure(&millis(at(50))),
+        figure(&millis(at(99))),
+        figure(&millis(at(100)))
     );
     let mut before = 0;
     let groups = WAITED.map(|(end, name)| {
@@ -332,11 +333,11 @@ pub(crate) fn most(grants: &[Grant]) -> String {
     for ((label, host), (times, micros)) in holders.iter().take(MOST) {
         let _ = write!(
             section,
-            "<li><span><bdi>{}</bdi><small>{}</small></span>{}<b>{times}×</b><small>held {} in all</small></li>",
+            "<li><span><bdi>{}</bdi> <small>{}</small></span>{}<b>{times}×</b><small>held {} in all</small></li>",
             text(label),
             text(host_of(host)),
             bar("released", *times as u64, most as u64),
-            millis(Duration::from_micros(*micros))
+            figure(&millis(Duration::from_micros(*micros)))
         );
     }
     section.push_str("</ul>");
@@ -393,7 +394,7 @@ pub(crate) fn advice(claim: &ClaimInfo, at_micros: u64, may_evict: bool) -> Stri
         "<p class=\"advice\"><strong>Overdue:</strong> held since {}, and {} was the limit. A live holder would have released it, so \
          the process hangs, is stopped or is dead. Look at pid {} on the host <bdi>{}</bdi>. {evict}</p>",
         clock(rounded(at_micros, claim.age)),
-        claim.max_hold.map_or_else(|| "no time".to_owned(), limit),
+        claim.max_hold.map_or_else(|| "no time".to_owned(), |time| figure(&limit(time))),
         holds.pid,
         text(&holds.host),
     )

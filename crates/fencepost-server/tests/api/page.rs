@@ -237,9 +237,15 @@ async fn the_page_of_a_lock_is_a_timeline() {
         crate::kit::answer(&router, crate::kit::post("/v1/leases/release", &crate::kit::lease(&held))).await;
     }
     let (_, page) = text(&router, get("/?name=a")).await;
-    for part in
-        ["It is free", "Held last by", "Waiting times", "Who takes it most", "2×", "1×", "class=\"released\""]
-    {
+    for part in [
+        "It is free",
+        "Held last by",
+        "Median <span class=\"num\">",
+        "Who takes it most",
+        "2×",
+        "1×",
+        "class=\"released\"",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     let (_, all) = text(&router, get("/")).await;
@@ -297,21 +303,28 @@ async fn a_job_without_a_good_run_is_late_where_that_was_asked_for() {
         assert_eq!(page.contains("Late:"), is_late, "{path}: {page}");
         assert_eq!(page.contains("Nobody holds its lock now"), is_late, "{path}: {page}");
     }
-    // A holder that hangs is named, with its host and what to do.
-    acquire(
-        &router,
-        "nightly",
-        &json!({ "holder": "cron@db-7/report", "process": { "host": "db-7", "pid": 7 } }),
-    )
-    .await;
-    for path in ["/", "/?name=nightly"] {
-        let (_, page) = text(&router, get(path)).await;
-        for part in [
-            "<bdi>cron@db-7/report</bdi> has held its lock since <time",
-            "pid 7 on the host <bdi>db-7</bdi>",
-            "evict it",
-        ] {
-            assert!(page.contains(part), "{part}: {page}");
+    // A holder that hangs is named, with its host and what to do. One that is overdue is one thing to attend to, not two.
+    let since = "<bdi>cron@db-7/report</bdi> has held its lock since <time";
+    for (limit, says) in [(json!(null), since), (json!(1), "Overdue:</strong> held since <time")] {
+        let process = json!({ "host": "db-7", "pid": 7, "max_hold_ms": limit });
+        let (_, held) =
+            acquire(&router, "nightly", &json!({ "holder": "cron@db-7/report", "process": process })).await;
+        for path in ["/", "/?name=nightly"] {
+            let page = async {
+                loop {
+                    let (_, page) = text(&router, get(path)).await;
+                    if page.contains(says) {
+                        return page;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            };
+            let page = tokio::time::timeout(Duration::from_secs(10), page).await.expect(says);
+            for part in ["Late:", "pid 7 on the host <bdi>db-7</bdi>", "evict it"] {
+                assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
+            }
+            assert_eq!(page.matches("class=\"evict\"").count(), if path == "/" { 2 } else { 1 }, "{page}");
         }
+        crate::kit::answer(&router, crate::kit::post("/v1/leases/release", &crate::kit::lease(&held))).await;
     }
 }

@@ -35,6 +35,7 @@ fn pictures() {
         Service::answer(service.send_with(&header, path, body))
     };
     let headers = json!({ "Authorization": format!("Bearer {}", token("ops", "read,evict:")) });
+    browser.tools("Emulation.setScrollbarsHidden", &json!({ "hidden": true }));
     browser.tools("Network.enable", &json!({}));
     browser.tools("Network.setExtraHTTPHeaders", &json!({ "headers": headers }));
     // Through the service, so that the locks have leases.
