@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::File;
@@ -64,6 +64,18 @@ pub(crate) struct Program {
 pub(crate) struct Output {
     /// Everything it wrote.
     pub(crate) text: String,
+    /// The time that a processor ran it, and the children that it waited for.
+    pub(crate) processor: Duration,
+}
+
+/// Returns the processor time of a program that has ended and is not reaped.
+fn processor_time(program: Pid) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
+    // Fields 14 to 17 of proc_pid_stat(5), counted from the end of the name: its own time and its children's, as user and as kernel.
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
+    Duration::from_millis(ticks * 1000 / per_second.unwrap_or(100))
 }
 
 impl Program {
@@ -111,6 +123,7 @@ impl Program {
         });
         let (leader, ended) = (Pid::from_raw(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         while waitid(Id::Pid(leader), ended) == Err(Errno::EINTR) {}
+        let processor = processor_time(leader);
         drop(over);
         let late = watch.join().unwrap_or_default();
         // A child that still runs in its group would disturb the next step. Once the leader is reaped, the number of the group may
@@ -125,7 +138,7 @@ impl Program {
             _ if late => {
                 Err(fail(format!("took longer than {} s and was killed\n{}", limit.as_secs(), tail(&text))))
             }
-            Ok(status) if status.success() => Ok(Output { text }),
+            Ok(status) if status.success() => Ok(Output { text, processor }),
             Ok(status) => Err(fail(format!("failed ({status})\n{}", tail(&text)))),
             Err(error) => Err(fail(format!("could not be waited for: {error}"))),
         }
@@ -193,6 +206,14 @@ mod tests {
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("sorry"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_processor_time_of_children_counts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // The brackets make a child of the shell, for which it waits.
+        let ran = program("(n=0; while [ $n -lt 100000 ]; do n=$((n + 1)); done); true", &folder);
+        assert!(ran.run().expect("it ends").processor > Duration::ZERO);
     }
 
     #[test]

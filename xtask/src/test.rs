@@ -2,7 +2,7 @@
 
 use crate::process::{FOLDER, Program};
 use crate::runner::{Done, Runner, Work, counted, passed};
-use crate::test_programs::{self, TestProgram};
+use crate::test_programs::{self, Load, TestProgram};
 use crate::workspace::Workspace;
 use crate::{dist, drivers, features, layout, manifests, packages, python, readme, rustdoc, tree};
 use nix::sys::statvfs::statvfs;
@@ -47,7 +47,7 @@ fn quick(workspace: &Workspace) -> bool {
 /// Runs a command that runs tests.
 fn counted_tests(workspace: &Workspace, tests: Program) -> Result<Done, String> {
     let skips = Skips::new(workspace)?;
-    skips.counted(&threads(skips.told_to(tests)).run()?.text)
+    skips.counted(&threads(skips.told_to(tests), Load::Runs).run()?.text)
 }
 
 fn format(workspace: &Workspace) -> Result<Done, String> {
@@ -206,8 +206,8 @@ fn tests(workspace: &Workspace, programs: Vec<TestProgram>) -> Result<Done, Stri
     let memory = memory();
     // It has the packages of the examples in Python. Without a network these examples are skipped.
     let python = python::program(workspace, "python3").ok();
-    let text = test_programs::run(workspace, programs, LANES, |program| {
-        let tests = skips.told_to(threads(program));
+    let text = test_programs::run(workspace, programs, LANES, |program, load| {
+        let tests = skips.told_to(threads(program, load));
         let tests = match &python {
             Some(python) => tests.env("FENCEPOST_PYTHON", python),
             None => tests,
@@ -273,14 +273,18 @@ fn memory() -> Option<TempDir> {
 }
 
 /// Sets the number of tests that run at a time.
-fn threads(tests: Program) -> Program {
+fn threads(tests: Program, load: Load) -> Program {
     if std::env::var_os(THREADS).is_some() {
         return tests;
     }
-    // With three programs at a time, nine tests are under way on two cores.
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let count = match load {
+        // With three programs at a time, nine tests are under way on two cores.
+        Load::Runs => (3 * cores).div_ceil(2),
+        Load::Waits => 3 * cores,
+    };
     // The memory for their servers is not counted by cores.
-    tests.env(THREADS, &(3 * cores).div_ceil(2).min(8).to_string())
+    tests.env(THREADS, &count.min(8).to_string())
 }
 
 /// Builds the checker and the suite against bugs put into the memory engine on purpose, and runs them. Returns the output.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the examples of docs/clients/java.md, which are the files of this folder, and those of other pages, which are in `pages`: each is a
-program that ends with 0.
+program that ends with 0. With `--compile` it compiles them, and runs none.
 
 It needs a JDK and FENCEPOST, the program. The example with PostgreSQL needs DATABASE_URL (postgres://USER@HOST:PORT/NAME) and PGJDBC, the
 file of the JDBC driver; without these it is skipped.
@@ -81,7 +81,8 @@ def main():
         files += sorted(HERE.glob("pages/*.java"))
         # All by one compiler, because its start costs more than an example.
         subprocess.run(["javac", "-d", classes, *map(str, CORE.glob("*.java")), *map(str, files)], check=True)
-        for path in files:
+        is_run = sys.argv[1:] != ["--compile"]
+        for path in files if is_run else []:
             # The page has the command for this file, which compiles it again.
             program = path if path.stem == "CriticalSection" else path.stem
             variables = {}
@@ -101,7 +102,8 @@ def main():
                         service.kill()
             if why is not None:
                 failed.append(f"{path.name}: {why}")
-    print("\n".join(failed + [f"{len(files) - skipped} examples ran, {skipped} were skipped, {len(failed)} faults"]))
+    done = "ran" if is_run else "were compiled"
+    print("\n".join(failed + [f"{len(files) - skipped} examples {done}, {skipped} were skipped, {len(failed)} faults"]))
     return 1 if failed or len(files) < 6 else 0
 
 

@@ -153,7 +153,14 @@ fn tests_of_the_client_for_java() {
     tests_of("java", &mut verify(if is_loaded { &["--offline"] } else { &[] }));
 }
 
+/// The compiler knows whether the client still has what they call.
 #[test]
+fn examples_of_the_page_for_java_compile() {
+    passed("examples for java", &run("java/examples/run.py", &["--compile"], &[]));
+}
+
+#[test]
+#[ignore = "`cargo xtask test own` runs it, because each of the thirteen starts a Java machine and a service"]
 fn examples_of_the_page_for_java_run() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
