@@ -1,5 +1,6 @@
 //! The lock service: its cost beside a bare echo, its waiting callers, and its promises under kills and bad callers.
 
+mod axe;
 mod caller;
 mod cost;
 pub(crate) mod echo;
@@ -36,6 +37,7 @@ pub(crate) fn measured(words: &[&str]) -> Option<Measured> {
         ["openapi", examples] => openapi::findings(number(examples)),
         ["octostore-peers"] => octostore::ahead(),
         ["garbled", requests] => garbled::requests(number(requests)),
+        ["axe"] => axe::violations(),
         ["page", rest @ ..] => return page::measured(rest),
         ["timing", samples] => timing(samples),
         _ => return None,
@@ -47,6 +49,14 @@ fn timing(samples: &str) -> Measured {
     let output =
         neighbour("token-timing").arg(samples).output().expect("the program token-timing beside this one");
     serde_json::from_slice(&output.stdout).expect("one line of JSON")
+}
+
+/// Runs a program that prepares a measurement. The error is the last line of what it printed.
+fn run(command: &mut Command) -> Result<(), String> {
+    let outcome = command.output().map_err(|error| error.to_string())?;
+    let text = [outcome.stdout, outcome.stderr].concat();
+    let last = String::from_utf8_lossy(&text).lines().last().unwrap_or_default().to_owned();
+    if outcome.status.success() { Ok(()) } else { Err(last) }
 }
 
 /// A copy of the service, a process of its own. It is killed when it is dropped.

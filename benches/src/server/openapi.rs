@@ -1,6 +1,6 @@
 //! Schemathesis makes requests from the OpenAPI document, and compares the answers with it.
 
-use super::Copy;
+use super::{Copy, run};
 use crate::command::Place;
 use crate::figure::Measured;
 use std::process::Command;
@@ -63,11 +63,4 @@ pub(crate) fn findings(examples: usize) -> Measured {
         findings += found as f64;
     }
     Measured { figure: findings, note: notes.join("; ") }
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let outcome = command.output().map_err(|error| error.to_string())?;
-    let text = [outcome.stdout, outcome.stderr].concat();
-    let last = String::from_utf8_lossy(&text).lines().last().unwrap_or_default().to_owned();
-    if outcome.status.success() { Ok(()) } else { Err(last) }
 }

@@ -45,12 +45,7 @@ impl Held {
     async fn start(count: usize) -> Held {
         let folder = TempDir::new("bench-page").expect("a folder for the database");
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        let locks = connect(&url).await;
-        for number in 0..count {
-            let lock = locks.mutex(&format!("stock/{number:05}")).expect("a good name");
-            let held = lock.try_lock().ttl(LEASE).label("shop").no_renewal().await.expect("a file");
-            held.expect("nobody else wants it").detach().await.expect("SQLite has leases");
-        }
+        hold(&url, count).await;
         Held { service: Copy::start(&url), _folder: folder }
     }
 
@@ -59,6 +54,16 @@ impl Held {
         let body = format!("{{\"name\":\"{}\",\"ttl\":\"2h\"}}", name(number));
         let (status, answer) = caller.ask("/v1/acquire", &body).await;
         assert_eq!(status, 200, "{answer}");
+    }
+}
+
+/// Takes so many locks, which nobody renews.
+pub(super) async fn hold(url: &str, count: usize) {
+    let locks = connect(url).await;
+    for number in 0..count {
+        let lock = locks.mutex(&format!("stock/{number:05}")).expect("a good name");
+        let held = lock.try_lock().ttl(LEASE).label("shop").no_renewal().await.expect("an engine");
+        held.expect("nobody else wants it").detach().await.expect("an engine with leases");
     }
 }
 
