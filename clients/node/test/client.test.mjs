@@ -89,6 +89,25 @@ test('an aborted signal ends a wait with its reason, and not a lock', async (t) 
   await locks.close();
 });
 
+test('a request that is aborted at any moment leaves nothing behind', async (t) => {
+  const { url } = await service(t);
+  const locks = new Client(url);
+  const began = performance.now();
+  await locks.run('job', () => {});
+  const took = performance.now() - began, steps = 40;
+  for (let step = 0; step < steps; step += 1) {
+    const cancel = new AbortController();
+    const work = locks.run('job', () => {}, { signal: cancel.signal }).catch((error) => assert.equal(error.name, 'AbortError'));
+    const end = performance.now() + took * step / steps;
+    while (performance.now() < end) await new Promise(setImmediate);
+    cancel.abort();
+    await work;
+    // What is left would stay for 30 s.
+    await locks.run('job', () => {}, { wait: 10_000 });
+  }
+  await locks.close();
+});
+
 test('busy, timed out and unreachable are told apart', async (t) => {
   const { url } = await service(t);
   const locks = new Client([url], { holder: 'first' });
