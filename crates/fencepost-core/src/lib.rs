@@ -63,6 +63,8 @@ pub use client::Client;
 pub use client::builder::ClientBuilder;
 pub use client::layer::{Connector, Layer};
 pub use client::list::ListAll;
+pub use client::looks::Looks;
+pub use client::need::Need;
 pub use client::registry::{Open, Registry, Schema};
 pub use client::secret::Secret;
 pub use client::url::BackendUrl;
@@ -76,10 +78,7 @@ pub use guard::lease::DetachedLease;
 pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
-pub use lock::{
-    AnyLock, Barrier, Election, Firing, FreeFirst, Inside, Kind, Latch, Leader, Leaders, MultiLock, Mutex,
-    Once, RwLock, Semaphore, StripedLock, Usage,
-};
+pub use lock::{AnyLock, Firing, Kind, MultiLock, Mutex, Once, RwLock, Semaphore};
 #[cfg(feature = "planted")]
 pub use lock::{LockBug, plant};
 #[cfg(feature = "planted")]

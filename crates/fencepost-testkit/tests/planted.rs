@@ -6,11 +6,13 @@
 
 #![cfg(feature = "planted")]
 
-use fencepost_core::{Bug, LockBug, Memory, plant};
+use fencepost_core::{Bug, LockBug, Memory};
+use fencepost_recipes::RecipeBug;
 use fencepost_testkit::chaos::Odds;
 use fencepost_testkit::checker::Kind;
 use fencepost_testkit::sim::{Primitive, Ran, Setup, simulate, simulate_primitive};
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// The time in which a bug must be found.
@@ -125,9 +127,15 @@ fn two_upgrades() {
 
 /// Runs seeds of a primitive with this bug until the expected kind is found. Without delays each call would be over at once.
 #[track_caller]
-fn caught_in(primitive: Primitive, bug: LockBug, expected: Kind) {
+fn caught_in(primitive: Primitive, bug: RecipeBug, expected: Kind) {
+    fencepost_recipes::plant(Some(bug));
+    found_in(primitive, &bug, expected);
+    fencepost_recipes::plant(None);
+}
+
+#[track_caller]
+fn found_in(primitive: Primitive, bug: &dyn Debug, expected: Kind) {
     let start = Instant::now();
-    plant(Some(bug));
     for seed in 1.. {
         let report = simulate_primitive(seed, primitive, Odds::BAD, &|_| Memory::new());
         if let Some(finding) = report.findings.iter().find(|finding| finding.kind == expected) {
@@ -137,36 +145,38 @@ fn caught_in(primitive: Primitive, bug: LockBug, expected: Kind) {
         assert!(report.findings.is_empty(), "{bug:?} was found otherwise: {:#?}", report.findings);
         assert!(start.elapsed() < PATIENCE, "{bug:?} was not found by {seed} runs of {primitive:?}");
     }
-    plant(None);
 }
 
 #[test]
 fn a_latch_that_opens_early() {
-    caught_in(Primitive::Latch, LockBug::LatchOpensEarly, Kind::OpenEarly);
+    caught_in(Primitive::Latch, RecipeBug::LatchOpensEarly, Kind::OpenEarly);
 }
 
 #[test]
 fn a_barrier_that_opens_early() {
-    caught_in(Primitive::Barrier, LockBug::BarrierOpensEarly, Kind::OpenEarly);
+    caught_in(Primitive::Barrier, RecipeBug::BarrierOpensEarly, Kind::OpenEarly);
 }
 
 #[test]
 fn a_barrier_that_is_left_early() {
-    caught_in(Primitive::Barrier, LockBug::BarrierLeftEarly, Kind::OpenEarly);
+    caught_in(Primitive::Barrier, RecipeBug::BarrierLeftEarly, Kind::OpenEarly);
 }
 
 #[test]
 fn two_leaders_of_a_term() {
-    caught_in(Primitive::Election, LockBug::LastCandidateLeads, Kind::TwoLeaders);
+    caught_in(Primitive::Election, RecipeBug::LastCandidateLeads, Kind::TwoLeaders);
 }
 
 #[test]
 fn a_segment_that_is_not_locked() {
-    caught_in(Primitive::Striped, LockBug::WrongSegment, Kind::SoldTwice);
+    caught_in(Primitive::Striped, RecipeBug::WrongSegment, Kind::SoldTwice);
 }
 
 #[test]
 fn a_firing_that_runs_again() {
-    caught_in(Primitive::Once, LockBug::NoLookBeforeRun, Kind::RanAgain);
-    caught_in(Primitive::OnceWithRetry, LockBug::NoLookBeforeRun, Kind::RanAgain);
+    let bug = LockBug::NoLookBeforeRun;
+    fencepost_core::plant(Some(bug));
+    found_in(Primitive::Once, &bug, Kind::RanAgain);
+    found_in(Primitive::OnceWithRetry, &bug, Kind::RanAgain);
+    fencepost_core::plant(None);
 }

@@ -66,14 +66,15 @@ pub use fencepost_sqlite as sqlite;
 #[cfg(feature = "zookeeper")]
 pub use fencepost_zookeeper as zookeeper;
 
-pub use fencepost_degrade::Degrade;
-
 pub use fencepost_core::{
-    Acquire, AnyLock, Barrier, Capabilities, ClaimInfo, Degraded, DetachedLease, Effect, Election, Error,
-    ErrorKind, Eviction, Finding, Firing, FreeFirst, Guard, GuardView, Holder, HolderInfo, Info, Inside,
-    Kind, Latch, Leader, Leaders, ListAll, Listing, Loss, Mode, Moment, MultiGuard, MultiLock, Mutex, Name,
-    Once, Page, ReentrantGuard, Report, Result, Run, RunEnd, Runs, RwLock, Semaphore, Severity, State,
-    StripedLock, Token, Tokens, TryUpgrade, Upgrade, Usage, request,
+    Acquire, AnyLock, Capabilities, ClaimInfo, Degraded, DetachedLease, Effect, Error, ErrorKind, Eviction,
+    Finding, Firing, Guard, GuardView, Holder, HolderInfo, Info, Kind, ListAll, Listing, Loss, Mode, Moment,
+    MultiGuard, MultiLock, Mutex, Name, Once, Page, ReentrantGuard, Report, Result, Run, RunEnd, Runs,
+    RwLock, Semaphore, Severity, State, Token, Tokens, TryUpgrade, Upgrade, request,
+};
+pub use fencepost_degrade::Degrade;
+pub use fencepost_recipes::{
+    Barrier, Election, FreeFirst, Inside, Latch, Leader, Leaders, StripedLock, Usage,
 };
 
 /// The parts that engine authors need: the traits of an engine, its registry and the memory engine.
@@ -121,7 +122,7 @@ pub mod backend {
 
 /// A client of one engine. Clones share it.
 ///
-/// The methods are those of [`fencepost_core::Client`], to which this type dereferences.
+/// It dereferences to [`fencepost_core::Client`], and has the methods of that, too.
 #[derive(Clone, Debug)]
 pub struct Locks(fencepost_core::Client);
 
@@ -153,6 +154,38 @@ impl Locks {
     /// ```
     pub fn builder(url: &str) -> LocksBuilder {
         LocksBuilder::new(url)
+    }
+
+    /// An election of one leader. No I/O.
+    ///
+    /// # Errors
+    /// Those of [`Election::new`].
+    pub fn election(&self, name: &str) -> Result<Election> {
+        Election::new(self, name)
+    }
+
+    /// A latch that opens once it has been counted down `count` times. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// Those of [`Latch::new`].
+    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
+        Latch::new(self, name, count)
+    }
+
+    /// A double barrier for `members` processes. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// Those of [`Barrier::new`].
+    pub fn barrier(&self, name: &str, members: u32) -> Result<Barrier> {
+        Barrier::new(self, name, members)
+    }
+
+    /// A resource in `segments` parts, each with a lock of its own. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// Those of [`StripedLock::new`].
+    pub fn striped(&self, name: &str, segments: u32) -> Result<StripedLock> {
+        StripedLock::new(self, name, segments)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::validity::State;
 
 pub(crate) use crate::acquire::outcome::Outcome;
 pub use crate::acquire::request::Acquire;
-pub(crate) use crate::acquire::request::{How, Try, Wait, What};
+pub(crate) use crate::acquire::request::{How, Try, What};
 
 impl Single<'_> {
     pub(crate) async fn run(self) -> Result<Outcome> {

@@ -358,6 +358,15 @@ impl<W: What, H> Acquire<W, H> {
 }
 
 /// What a service needs that asks on behalf of another program.
+impl<H: How> Acquire<Single<'_>, H> {
+    /// Has the engine keep no run of the grant, also if the client asks for a [history](crate::ClientBuilder::history): for locks that
+    /// are a part of something else.
+    pub fn without_run(mut self) -> Self {
+        self.what.history = None;
+        self
+    }
+}
+
 impl<W: OneClaim, H: How> Acquire<W, H> {
     /// Makes the claim with this id, so that a program that knows the id can find the grant: see
     /// [`DetachedLease::of`](crate::DetachedLease::of). One claim has an id, never two. So a claim whose place or grant is gone fails

@@ -4,6 +4,8 @@ pub(crate) mod builder;
 pub(crate) mod handle;
 pub(crate) mod layer;
 pub(crate) mod list;
+pub(crate) mod looks;
+pub(crate) mod need;
 pub(crate) mod registry;
 mod runs;
 pub(crate) mod secret;
@@ -28,7 +30,7 @@ use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
 use crate::lock::once::KEEP;
-use crate::lock::{Barrier, Election, Latch, MultiLock, Mutex, Once, RwLock, Semaphore, StripedLock};
+use crate::lock::{MultiLock, Mutex, Once, RwLock, Semaphore};
 use crate::name::Name;
 use crate::operator::info::{Eviction, Info, Listing, Page};
 use crate::operator::run::RunEnd;
@@ -86,6 +88,19 @@ impl Client {
         Ok(Records::new(store.ok_or_else(missing)?, self.client.runtime.clone()))
     }
 
+    /// The lease of locks that set none of their own.
+    pub fn ttl(&self) -> Duration {
+        self.client.ttl
+    }
+
+    /// Refuses a length of a lease that is out of the engine's bounds.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid), with the bounds.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        self.client.check_ttl(ttl)
+    }
+
     /// A lock for one holder at a time. No I/O.
     ///
     /// # Errors
@@ -138,43 +153,6 @@ impl Client {
     /// [stands in the way](crate::NoHistory).
     pub fn once(&self, name: &str, window: Duration) -> Result<Once> {
         Once::new(self.client.clone(), Name::new(name)?, window)
-    }
-
-    /// An election of one leader. No I/O.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad name, [`is_unsupported`](Error::is_unsupported) if the engine has no
-    /// [tokens](Capabilities::tokens) or nobody can [look](Capabilities::inspect).
-    pub fn election(&self, name: &str) -> Result<Election> {
-        Election::new(self.client.clone(), Name::new(name)?)
-    }
-
-    /// A latch that opens once it has been counted down `count` times. No I/O. All users of a name give the same number.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for the generation, or no count or more than
-    /// [`MAX_COUNT`](Latch::MAX_COUNT). [`is_unsupported`](Error::is_unsupported) if the engine has no permits or no
-    /// [detached leases](Capabilities::detach), or nobody can [look](Capabilities::inspect).
-    pub fn latch(&self, name: &str, count: u32) -> Result<Latch> {
-        Latch::new(self.client.clone(), Name::new(name)?, count)
-    }
-
-    /// A double barrier for `members` processes. No I/O. All users of a name give the same number.
-    ///
-    /// # Errors
-    /// As for [`latch`](Client::latch). [`is_unsupported`](Error::is_unsupported) also if the engine has no
-    /// [tokens](Capabilities::tokens).
-    pub fn barrier(&self, name: &str, members: u32) -> Result<Barrier> {
-        Barrier::new(self.client.clone(), Name::new(name)?, members)
-    }
-
-    /// A resource in `segments` parts, each with a lock of its own. No I/O. All users of a name give the same number.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a bad name, a name that leaves no room for the number, or no segment or more than
-    /// [`MAX_SEGMENTS`](StripedLock::MAX_SEGMENTS).
-    pub fn striped(&self, name: &str, segments: u32) -> Result<StripedLock> {
-        StripedLock::new(self.client.clone(), Name::new(name)?, segments)
     }
 
     /// Takes up a detached lease: from now on this client renews it, until the guard is released, dropped or detached again. A lease
@@ -286,6 +264,18 @@ impl Client {
     #[doc(alias("isLocked", "contenders", "IS_USED_LOCK"))]
     pub async fn inspect(&self, name: &str) -> Result<Info> {
         self.client.look_with_runs(&Name::new(name)?).await
+    }
+
+    /// Returns the holders of `name` and the claims that wait for it, without the runs that [`inspect`](Client::inspect) reads as well: one
+    /// request.
+    ///
+    /// # Errors
+    /// An engine without that, or one that does not answer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn look(&self, name: &Name) -> Result<Info> {
+        self.client.look(name).await
     }
 
     /// The resources whose names begin with `prefix` and that are held or waited for, sorted, a page at a

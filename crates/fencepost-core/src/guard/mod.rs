@@ -255,7 +255,13 @@ impl Guard {
     ///
     /// Once its request is sent, the mark is not taken back: others may have seen it. So a call that is dropped midway goes on in the
     /// background. After an error with an unknown effect the grant ends with its own lease, unless it has become the mark.
-    pub(crate) async fn leave_mark(self, ttl: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    /// Those of [`detach`](Guard::detach).
+    ///
+    /// # Cancel safety
+    /// Dropped midway, it goes on in the background.
+    pub async fn leave_mark(self, ttl: Duration) -> Result<()> {
         let runtime = self.owned.client.runtime.clone();
         self.owned.claim.set_ttl(ttl);
         Finish::new(runtime, self.cut_loose(true)).await.map(drop)

@@ -4,16 +4,6 @@
 #[cfg(feature = "planted")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum LockBug {
-    /// A latch opens when one count is missing.
-    LatchOpensEarly,
-    /// A barrier opens when one member is missing.
-    BarrierOpensEarly,
-    /// A member leaves a barrier while another is inside.
-    BarrierLeftEarly,
-    /// The candidate that is last in the queue is taken for the leader.
-    LastCandidateLeads,
-    /// A walk that found a segment busy returns another one's number.
-    WrongSegment,
     /// A firing does not look again once it may decide.
     NoLookBeforeRun,
 }

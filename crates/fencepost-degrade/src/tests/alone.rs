@@ -1,7 +1,7 @@
 //! Policies without a second engine.
 
 use super::{Degrade, INTERVAL, LEASE, MS, client};
-use fencepost_core::{Client, Degraded, ErrorKind, Loss, Registry, State};
+use fencepost_core::{Client, Degraded, ErrorKind, Loss, Need, Registry, State, Tokens};
 use std::time::Duration;
 
 fn policies() -> [(Degrade, Degraded); 2] {
@@ -52,8 +52,8 @@ async fn what_a_policy_takes_away_is_refused_in_its_name() {
         let semaphore = locks.semaphore("a", 2).unwrap();
         let refused = [
             unfair,
-            locks.latch("a", 1).unwrap_err(),
-            locks.election("a").unwrap_err(),
+            locks.require(Need::Detach).unwrap_err(),
+            locks.require(Need::Tokens(Tokens::ClockBounded)).unwrap_err(),
             semaphore.set_permits(3).await.unwrap_err(),
             semaphore.acquire().unfair().await.unwrap_err(),
         ];

@@ -8,6 +8,7 @@ use crate::checker::{Finding, Promises, check};
 use crate::history::{Key, Recorder, What};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Client, Clock, Firing, Runtime};
+use fencepost_recipes::{Barrier, Election, Latch, StripedLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -151,7 +152,7 @@ impl User {
 
     async fn latch(&mut self) {
         let count = (self.world.members / 2).max(1);
-        let latch = self.locks.latch("latch", count).expect("the engine has latches");
+        let latch = Latch::new(&self.locks, "latch", count).expect("the engine has latches");
         for generation in 0..ROUNDS {
             let (latch, gate) =
                 (latch.generation(generation.into()), Arc::from(format!("latch {generation}")));
@@ -169,7 +170,7 @@ impl User {
 
     async fn barrier(&mut self) {
         let members = self.world.members;
-        let barrier = self.locks.barrier("barrier", members).expect("the engine has barriers");
+        let barrier = Barrier::new(&self.locks, "barrier", members).expect("the engine has barriers");
         for generation in 0..ROUNDS {
             let barrier = barrier.generation(generation.into());
             let gate = |side: &str| Arc::from(format!("{side} barrier {generation}"));
@@ -200,7 +201,7 @@ impl User {
     }
 
     async fn election(&mut self) {
-        let election = self.locks.election("leader").expect("the engine has elections");
+        let election = Election::new(&self.locks, "leader").expect("the engine has elections");
         let resource: Arc<str> = "leader".into();
         for round in 0..ROUNDS {
             let led = |term: u64, leader: String| What::Led { resource: resource.clone(), term, leader };
@@ -222,7 +223,7 @@ impl User {
 
     async fn striped(&mut self) {
         let segments = self.world.stock.len();
-        let striped = self.locks.striped("stock", segments as u32).expect("the engine has locks");
+        let striped = StripedLock::new(&self.locks, "stock", segments as u32).expect("the engine has locks");
         loop {
             let mut walk = striped.free_first();
             let sold = loop {

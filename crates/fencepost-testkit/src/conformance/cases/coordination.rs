@@ -3,7 +3,8 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON};
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Client, Firing, Guard, Leader, Run};
+use fencepost_core::{Client, Firing, Guard, Run};
+use fencepost_recipes::{Election, Leader, StripedLock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,14 +117,14 @@ pub(super) async fn a_start_counts_from_when_it_asked(stage: Stage) {
 
 pub(super) async fn one_leader_that_all_see(stage: Stage) {
     let (one, two, look) = (stage.client().await, stage.client().await, stage.client().await);
-    let election = look.election("leader").expect("a good name");
+    let election = Election::new(&look, "leader").expect("a good name");
     let mut leaders = election.observe(Duration::from_millis(20));
     assert_eq!(leaders.next().await.expect("the engine can look"), None);
-    let first = one.election("leader").expect("a good name");
+    let first = Election::new(&one, "leader").expect("a good name");
     let first = first.campaign().reason("first:1").await.expect("it is free");
     let seen = leaders.next().await.expect("the engine can look").expect("one leads");
     assert_eq!((seen.term, seen.value.as_deref()), (first.token(), Some("first:1")));
-    let candidate = two.election("leader").expect("a good name");
+    let candidate = Election::new(&two, "leader").expect("a good name");
     let second = tokio::spawn(async move { candidate.campaign().reason("second:2").wait(LONG).await });
     let waits = || async { look.inspect("leader").await.expect("the engine can look").waiters().count() > 0 };
     stage.eventually("the second candidate waits", waits).await;
@@ -148,7 +149,7 @@ pub(super) async fn one_leader_that_all_see(stage: Stage) {
 
 /// Sells until all segments are empty, and returns how many pieces.
 async fn sell(client: Client, stock: Arc<[Mutex<u32>]>) -> u32 {
-    let striped = client.striped("stock", stock.len() as u32).expect("a good name");
+    let striped = StripedLock::new(&client, "stock", stock.len() as u32).expect("a good name");
     let mut sold = 0;
     'pieces: loop {
         let mut walk = striped.free_first();
@@ -187,9 +188,9 @@ pub(super) async fn segments_sell_each_piece_once(stage: Stage) {
 
 pub(super) async fn a_walk_comes_back_to_what_was_busy(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
-    let striped = one.striped("stock", 3).expect("a good name");
+    let striped = StripedLock::new(&one, "stock", 3).expect("a good name");
     let busy = striped.segments()[1].lock().await.expect("it is free");
-    let lock = two.striped("stock", 3).expect("a good name");
+    let lock = StripedLock::new(&two, "stock", 3).expect("a good name");
     let other = lock.segments()[0].try_lock().await.expect("the engine answers");
     other.expect("each segment has a lock of its own").release().await.expect("it was held");
     let mut walk = lock.free_first();
@@ -215,6 +216,6 @@ pub(super) async fn a_walk_comes_back_to_what_was_busy(stage: Stage) {
     stage.assert_free("stock#1").await;
     pair.release().await.expect("they were held");
     assert!(lock.several([3]).expect_err("there are three").is_invalid());
-    assert!(one.striped("stock", 0).expect_err("there is none").is_invalid());
-    assert!(one.striped(&"x".repeat(255), 2).expect_err("no room for the number").is_invalid());
+    assert!(StripedLock::new(&one, "stock", 0).expect_err("there is none").is_invalid());
+    assert!(StripedLock::new(&one, &"x".repeat(255), 2).expect_err("no room for the number").is_invalid());
 }

@@ -3,7 +3,8 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::Mode;
-use fencepost_core::{Barrier, Client, Eviction, Latch, Result};
+use fencepost_core::{Client, Eviction, Result};
+use fencepost_recipes::{Barrier, Election, Latch, StripedLock};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -12,11 +13,11 @@ use std::time::Duration;
 const OFTEN: Duration = Duration::from_millis(20);
 
 fn latch(client: &Client, count: u32) -> Latch {
-    client.latch("latch", count).expect("the engine can").every(OFTEN).keep(LONG)
+    Latch::new(client, "latch", count).expect("the engine can").every(OFTEN).keep(LONG)
 }
 
 fn barrier(client: &Client, members: u32) -> Barrier {
-    client.barrier("barrier", members).expect("the engine can").every(OFTEN).keep(LONG)
+    Barrier::new(client, "barrier", members).expect("the engine can").every(OFTEN).keep(LONG)
 }
 
 /// Ends the detached leases of a resource, so that nothing is left.
@@ -53,7 +54,9 @@ pub(super) async fn a_latch_opens_with_its_last_count(stage: Stage) {
     assert_eq!(there.generation(1).remaining().await.expect("the engine can look"), 2);
     clear(&one, "latch#latch0").await;
     clear(&one, "latch#latch1").await;
-    for bad in [one.latch("latch", 0), one.latch("latch", 5000), one.latch(&"x".repeat(240), 1)] {
+    for bad in
+        [Latch::new(&one, "latch", 0), Latch::new(&one, "latch", 5000), Latch::new(&one, &"x".repeat(240), 1)]
+    {
         assert!(bad.expect_err("a bad count or name").is_invalid());
     }
     assert!(here.keep(Duration::ZERO).count_down().await.expect_err("a bad lease").is_invalid());
@@ -162,7 +165,7 @@ pub(super) async fn members_enter_and_leave_together(stage: Stage) {
     // The generation is over; the next one is a barrier of its own.
     let error = barriers[0].enter(SOON).await.map(drop).expect_err("it was used");
     assert!(error.is_mismatch(), "{error}");
-    let alone = look.barrier("barrier", 1).expect("the engine can").keep(LONG).generation(1);
+    let alone = Barrier::new(&look, "barrier", 1).expect("the engine can").keep(LONG).generation(1);
     alone.enter(SOON).await.expect("it is alone").leave(SOON).await.expect("it is alone");
     clear(&look, "barrier#barrier0.open").await;
     clear(&look, "barrier#barrier1.open").await;
@@ -209,10 +212,10 @@ pub(super) async fn what_the_engine_cannot_do_is_refused(stage: Stage) {
         check("rwlock", can.shared, client.rwlock("x").map(drop)),
         check("semaphore", can.permits, client.semaphore("x", 2).map(drop)),
         check("multi", true, client.multi(["x", "y"]).map(drop)),
-        check("striped", true, client.striped("x", 2).map(drop)),
-        check("latch", gathers, client.latch("x", 2).map(drop)),
-        check("barrier", gathers && tokens, client.barrier("x", 2).map(drop)),
-        check("election", can.inspect && tokens, client.election("x").map(drop)),
+        check("striped", true, StripedLock::new(&client, "x", 2).map(drop)),
+        check("latch", gathers, Latch::new(&client, "x", 2).map(drop)),
+        check("barrier", gathers && tokens, Barrier::new(&client, "x", 2).map(drop)),
+        check("election", can.inspect && tokens, Election::new(&client, "x").map(drop)),
         check("once", can.history && can.inspect, client.once("x", LONG).map(drop)),
         check("set_permits", can.stored_permits, set_permits(&client).await),
         check("unfair", can.barging, client.mutex("x").expect("a good name").lock().unfair().await.map(drop)),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::testing::{self, TestEngine};
 use fencepost_core::{Client, ErrorKind, Firing, Holder, Page};
+use fencepost_recipes::{Barrier, Election, Latch, StripedLock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +22,7 @@ async fn a_barrier_that_is_being_opened_keeps_to_the_limit() {
     let (locks, clock, engine) = testing::client();
     let killed = engine.busy(OPEN).await.unwrap();
     engine.slow(OPEN, millis(1));
-    let batch = locks.barrier("batch", 1).unwrap();
+    let batch = Barrier::new(&locks, "batch", 1).unwrap();
     let enter = |limit: Duration| {
         let batch = batch.clone();
         tokio::spawn(async move { batch.enter(limit).await.map(drop) })
@@ -81,7 +82,7 @@ async fn a_close_ends_what_looks_again_and_again() {
     for pause in PAUSES {
         let (locks, _clock, _engine) = testing::client();
         let (latch, election) =
-            (locks.latch("loaded", 1).unwrap().every(pause), locks.election("a").unwrap());
+            (Latch::new(&locks, "loaded", 1).unwrap().every(pause), Election::new(&locks, "a").unwrap());
         let waiting = tokio::spawn(async move { latch.wait(Duration::MAX).await });
         let observing = tokio::spawn(async move {
             let mut leaders = election.observe(pause);
@@ -105,9 +106,9 @@ type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
 fn call(number: usize, locks: &Client) -> Option<Call> {
     let locks = locks.clone();
     Some(match number {
-        0 => Box::pin(async move { locks.latch("a", 1).unwrap().count_down().await.unwrap() }),
+        0 => Box::pin(async move { Latch::new(&locks, "a", 1).unwrap().count_down().await.unwrap() }),
         1 => Box::pin(async move {
-            let inside = locks.barrier("a", 1).unwrap().enter(10 * SECOND).await.unwrap();
+            let inside = Barrier::new(&locks, "a", 1).unwrap().enter(10 * SECOND).await.unwrap();
             inside.leave(10 * SECOND).await.unwrap();
         }),
         2 => Box::pin(async move { drop(locks.once("a", SECOND).unwrap().try_begin().await.unwrap()) }),
@@ -115,7 +116,7 @@ fn call(number: usize, locks: &Client) -> Option<Call> {
             locks.multi(["a", "b"]).unwrap().lock().await.unwrap().release().await.unwrap();
         }),
         4 => Box::pin(async move {
-            let striped = locks.striped("a", 2).unwrap();
+            let striped = StripedLock::new(&locks, "a", 2).unwrap();
             let mut walk = striped.free_first();
             while let Some((_, guard)) = walk.next().await.unwrap() {
                 guard.release().await.unwrap();

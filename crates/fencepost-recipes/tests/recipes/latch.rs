@@ -6,7 +6,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fencepost_core::testing::{self, TestClock, TestEngine};
-use fencepost_core::{Client, Latch, Result};
+use fencepost_core::{Client, Result};
+use fencepost_recipes::Latch;
 
 /// The resource whose permits are the counts of the latch "loaded".
 const COUNTS: &str = "loaded#latch0";
@@ -17,7 +18,7 @@ type Counting = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 /// Counts down until the request for the lasting mark is under way.
 async fn marking(locks: &Client, clock: &TestClock, engine: &TestEngine) -> (Latch, Counting) {
     engine.slow(COUNTS, DELAY);
-    let latch = locks.latch("loaded", 2).expect("a good name");
+    let latch = Latch::new(locks, "loaded", 2).expect("a good name");
     let mut counting: Counting = Box::pin({
         let latch = latch.clone();
         async move { latch.count_down().await }

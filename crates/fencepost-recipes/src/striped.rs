@@ -1,16 +1,13 @@
 //! One resource in several segments, each with a lock of its own.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::client::handle::Handle;
-use crate::error::{Error, Result};
-use crate::guard::Guard;
-use crate::lock::bug::planted;
-use crate::lock::{MultiLock, Mutex};
-use crate::name::Name;
-use crate::random;
+use fencepost_core::{Client, Error, Guard, MultiLock, Mutex, Name, Result};
+
+use crate::bug::planted;
 
 /// A resource in `n` segments, each with a lock of its own: many holders work at once, each on another segment. The stock of a
 /// flash sale in 20 parts is one.
@@ -23,7 +20,7 @@ use crate::random;
 /// - All users give the same `n`. By another one, [`of_key`](StripedLock::of_key) finds other segments.
 #[derive(Clone, Debug)]
 pub struct StripedLock {
-    client: Handle,
+    client: Client,
     name: Name,
     segments: Arc<[Mutex]>,
     counts: Arc<Counts>,
@@ -49,13 +46,19 @@ impl StripedLock {
     /// The most segments.
     pub const MAX_SEGMENTS: u32 = 4096;
 
-    pub(crate) fn new(client: Handle, name: Name, segments: u32) -> Result<StripedLock> {
+    /// Makes the lock of a resource in `segments` parts. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, a name that leaves no room for the number, or no segment or more than
+    /// [`MAX_SEGMENTS`](StripedLock::MAX_SEGMENTS).
+    pub fn new(client: &Client, name: &str, segments: u32) -> Result<StripedLock> {
+        let name = Name::new(name)?;
         if segments == 0 || segments > Self::MAX_SEGMENTS {
             return Err(Error::invalid("a striped lock has 1 to 4096 segments; give another number").of(name));
         }
-        let segment = |number| Ok(Mutex::new(client.clone(), Name::new(&format!("{name}#{number}"))?));
+        let segment = |number| client.mutex(&format!("{name}#{number}"));
         let segments = (0..segments).map(segment).collect::<Result<Arc<[Mutex]>>>()?;
-        Ok(StripedLock { client, name, segments, counts: Arc::default() })
+        Ok(StripedLock { client: client.clone(), name, segments, counts: Arc::default() })
     }
 
     /// The resource's name.
@@ -87,7 +90,7 @@ impl StripedLock {
             let wrong = || Error::invalid(format!("there is no segment {number}")).of(self.name.clone());
             segment.map(|mutex| mutex.name().clone()).ok_or_else(wrong)
         };
-        MultiLock::new(self.client.clone(), numbers.into_iter().map(name).collect::<Result<_>>()?)
+        self.client.multi(numbers.into_iter().map(name).collect::<Result<Vec<Name>>>()?)
     }
 
     /// Returns all segments, free ones first, from a random one on: see [`FreeFirst::next`].
@@ -95,7 +98,7 @@ impl StripedLock {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
-    /// let stock = locks.striped("stock/42", 4)?;
+    /// let stock = fencepost_recipes::StripedLock::new(&locks, "stock/42", 4)?;
     /// let mut pieces = [0, 0, 1, 0]; // of each segment, in a database
     /// let mut segments = stock.free_first();
     /// while let Some((segment, guard)) = segments.next().await? {
@@ -111,7 +114,10 @@ impl StripedLock {
     /// ```
     pub fn free_first(&self) -> FreeFirst<'_> {
         let count = self.segments.len();
-        let first = (random::bits() % count as u128) as usize;
+        let mut random = RandomState::new().build_hasher();
+        // A process that was forked has the keys of its parent.
+        random.write_u32(std::process::id());
+        let first = (random.finish() % count as u64) as usize;
         let order = (0..count).map(|number| (first + number) % count).collect();
         FreeFirst { lock: self, order, busy: VecDeque::new() }
     }

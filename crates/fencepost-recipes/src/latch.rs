@@ -2,18 +2,10 @@
 
 use std::time::Duration;
 
-use crate::acquire::Outcome;
-use crate::acquire::options::Single;
-use crate::backend::admission::Mode;
-use crate::client::handle::Handle;
-use crate::error::{Error, ErrorKind, Result};
-use crate::lock::bug::planted;
-use crate::lock::polling::{INTERVAL, Looks};
-use crate::name::Name;
-use crate::operator::info::Info;
+use fencepost_core::{Client, Error, ErrorKind, Info, Looks, Mode, Name, Need, Result, Semaphore};
 
-/// How long a count is kept, unless the user says otherwise.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+use crate::bug::planted;
+use crate::{INTERVAL, KEEP};
 
 /// A latch: it opens once it has been counted down `count` times, and others wait until it is open.
 ///
@@ -33,10 +25,10 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug)]
 #[doc(alias("CountDownLatch", "RCountDownLatch", "countDown"))]
 pub struct Latch {
-    client: Handle,
+    client: Client,
     name: Name,
-    /// The resource whose permits are the counts.
-    counts: Name,
+    /// Its permits are the counts.
+    counts: Semaphore,
     count: u32,
     keep: Duration,
     interval: Duration,
@@ -46,18 +38,24 @@ impl Latch {
     /// The most counts.
     pub const MAX_COUNT: u32 = 4096;
 
-    pub(crate) fn new(client: Handle, name: Name, count: u32) -> Result<Latch> {
+    /// Makes a latch that opens once it has been counted down `count` times. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for the generation, or no count or more than
+    /// [`MAX_COUNT`](Latch::MAX_COUNT). [`is_unsupported`](Error::is_unsupported) if the engine has no permits or no
+    /// [detached leases](fencepost_core::Capabilities::detach), or nobody can [look](fencepost_core::Capabilities::inspect).
+    pub fn new(client: &Client, name: &str, count: u32) -> Result<Latch> {
+        let name = Name::new(name)?;
         if count == 0 || count > Self::MAX_COUNT {
             return Err(Error::invalid("a latch has 1 to 4096 counts; give another number").of(name));
         }
-        client.check_mode(Mode::Permits { n: 1, of: count })?;
-        client.require_detach()?;
-        client.require(client.capabilities.inspect, "way to inspect locks")?;
+        let counts = client.semaphore(&counts_of(&name, 0), count)?;
+        client.require(Need::Detach)?;
+        client.require(Need::Inspect)?;
         // There is room for each generation.
-        counts_of(&name, u64::MAX)?;
-        let counts = counts_of(&name, 0)?;
-        let keep = KEEP.min(client.capabilities.max_ttl);
-        Ok(Latch { client, name, counts, count, keep, interval: INTERVAL })
+        Name::new(&counts_of(&name, u64::MAX))?;
+        let keep = KEEP.min(client.capabilities().max_ttl);
+        Ok(Latch { client: client.clone(), name, counts, count, keep, interval: INTERVAL })
     }
 
     /// The latch's name.
@@ -69,7 +67,8 @@ impl Latch {
     /// agree on the number, for example that of a batch.
     #[must_use]
     pub fn generation(&self, generation: u64) -> Latch {
-        let counts = counts_of(&self.name, generation).expect("the longest name was checked");
+        let counts = self.client.semaphore(&counts_of(&self.name, generation), self.count);
+        let counts = counts.expect("the longest name was checked");
         Latch { counts, ..self.clone() }
     }
 
@@ -93,7 +92,7 @@ impl Latch {
     /// client's lease (`ttl`), with two requests per [interval](Latch::every).
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock). [`is_timeout`](Error::is_timeout) if the places are still taken. After an
+    /// As for [`Mutex::try_lock`](fencepost_core::Mutex::try_lock). [`is_timeout`](Error::is_timeout) if the places are still taken. After an
     /// error with an unknown [effect](Error::effect) it may have counted: look at [`remaining`](Latch::remaining) before a second call.
     ///
     /// # Cancel safety
@@ -104,7 +103,7 @@ impl Latch {
     /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
     /// use std::time::Duration;
     ///
-    /// let loaded = locks.latch("shards loaded", 2)?;
+    /// let loaded = fencepost_recipes::Latch::new(&locks, "shards loaded", 2)?;
     /// loaded.count_down().await?;
     /// assert_eq!(loaded.remaining().await?, 1);
     /// loaded.count_down().await?; // another process, usually
@@ -116,17 +115,12 @@ impl Latch {
     /// ```
     pub async fn count_down(&self) -> Result<()> {
         self.client.check_ttl(self.keep)?;
-        let mode = Mode::Permits { n: 1, of: self.count };
-        // It is not renewed: a place of a process that dies here ends with this lease.
-        let mut request = Single::new(&self.client, &self.counts, mode, false);
-        (request.options.fixed, request.history) = (true, None);
-        let mut looks = Looks::new(&self.client, self.interval, self.client.ttl);
+        let mut looks = self.client.looks(self.interval, self.client.ttl());
         loop {
             // Dropped here, the place is given back. Only a detached one counts.
-            match request.clone().run().await? {
-                Outcome::Granted(guard) => return guard.leave_mark(self.keep).await,
-                Outcome::Busy => {}
-                Outcome::Timeout(error) => return Err(error),
+            // It is not renewed: a place of a process that dies here ends with this lease.
+            if let Some(guard) = self.counts.try_acquire().no_renewal().without_run().await? {
+                return guard.leave_mark(self.keep).await;
             }
             if self.counted(&mut looks).await? >= self.count {
                 return Ok(());
@@ -143,13 +137,13 @@ impl Latch {
     ///
     /// # Errors
     /// [`is_timeout`](Error::is_timeout) if it is closed after `limit`. Errors of the engine, once they last for the client's
-    /// [`outage`](crate::ClientBuilder::outage).
+    /// [`outage`](fencepost_core::ClientBuilder::outage).
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     #[doc(alias("await"))]
     pub async fn wait(&self, limit: Duration) -> Result<()> {
-        let mut looks = Looks::new(&self.client, self.interval, limit);
+        let mut looks = self.client.looks(self.interval, limit);
         loop {
             let counted = self.counted(&mut looks).await?;
             if counted + u32::from(planted!(LatchOpensEarly)) >= self.count {
@@ -173,24 +167,24 @@ impl Latch {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn remaining(&self) -> Result<u32> {
-        let counted = counted(&self.client.look(&self.counts).await?);
+        let counted = counted(&self.client.look(self.counts.name()).await?);
         Ok(self.count.saturating_sub(counted))
     }
 
     async fn counted(&self, looks: &mut Looks<'_>) -> Result<u32> {
-        Ok(counted(&looks.look(&self.counts).await?))
+        Ok(counted(&looks.look(self.counts.name()).await?))
     }
 
     fn timeout(&self, message: String) -> Error {
         Error::new(ErrorKind::Timeout, message)
             .transient(true)
-            .of(self.counts.clone())
-            .on(self.client.engine())
+            .of(self.counts.name().clone())
+            .on(self.client.capabilities().engine)
     }
 }
 
-fn counts_of(name: &Name, generation: u64) -> Result<Name> {
-    Name::new(&format!("{name}#latch{generation}"))
+fn counts_of(name: &Name, generation: u64) -> String {
+    format!("{name}#latch{generation}")
 }
 
 /// A place that is not detached is of a call under way, which may still fail.

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
-use crate::acquire::Acquire;
-use crate::acquire::options::Single;
-use crate::backend::admission::Mode;
-use crate::backend::capabilities::Tokens;
-use crate::client::handle::Handle;
-use crate::error::Result;
-use crate::lock::bug::planted;
-use crate::lock::polling::{SHORTEST, rest};
-use crate::name::Name;
-use crate::operator::holder::HolderInfo;
-use crate::token::Token;
+use fencepost_core::request::Single;
+use fencepost_core::{
+    Acquire, ClaimInfo, Client, HolderInfo, Looks, Mode, Mutex, Name, Need, Result, Token, Tokens,
+};
+
+use crate::bug::planted;
 
 /// An election: candidates campaign, one of them leads, and everybody can see who.
 ///
 /// # What is guaranteed
-/// - One leader at a time, with the guarantees of [`Mutex`](crate::Mutex). Candidates lead in the order of their campaigns where the
-///   engine is [fair](crate::Capabilities::fair).
+/// - One leader at a time, with the guarantees of [`Mutex`](fencepost_core::Mutex). Candidates lead in the order of their campaigns where the
+///   engine is [fair](fencepost_core::Capabilities::fair).
 /// - The guard's token is the term. It grows with each leader, so a resource that checks it refuses the writes of a leader that
 ///   was stopped.
 ///
@@ -28,8 +23,8 @@ use crate::token::Token;
 #[derive(Clone, Debug)]
 #[doc(alias("LeaderLatch", "LeaderSelector", "NewElection"))]
 pub struct Election {
-    client: Handle,
-    name: Name,
+    client: Client,
+    mutex: Mutex,
 }
 
 /// The leader of an [`Election`].
@@ -40,29 +35,35 @@ pub struct Leader {
     pub term: Token,
     /// The holder.
     pub holder: HolderInfo,
-    /// The value that it published: the [`reason`](crate::Acquire::reason) of its campaign, such as its address.
+    /// The value that it published: the [`reason`](fencepost_core::Acquire::reason) of its campaign, such as its address.
     pub value: Option<String>,
 }
 
 impl Election {
-    pub(crate) fn new(client: Handle, name: Name) -> Result<Election> {
-        client.check_tokens(Tokens::ClockBounded)?;
-        client.require(client.capabilities.inspect, "way to inspect locks")?;
-        Ok(Election { client, name })
+    /// Makes an election of one leader. No I/O.
+    ///
+    /// # Errors
+    /// [`is_invalid`](fencepost_core::Error::is_invalid) for a bad name, [`is_unsupported`](fencepost_core::Error::is_unsupported) if the
+    /// engine has no [tokens](fencepost_core::Capabilities::tokens) or nobody can [look](fencepost_core::Capabilities::inspect).
+    pub fn new(client: &Client, name: &str) -> Result<Election> {
+        let mutex = client.mutex(name)?;
+        client.require(Need::Tokens(Tokens::ClockBounded))?;
+        client.require(Need::Inspect)?;
+        Ok(Election { client: client.clone(), mutex })
     }
 
     /// The election's name.
     pub fn name(&self) -> &Name {
-        &self.name
+        self.mutex.name()
     }
 
-    /// Campaigns: waits until this candidate leads. The [token](crate::GuardView::token) of the guard is the term, its release resigns, and
-    /// [`reason`](Acquire::reason) publishes a value. Errors and cancel safety are those of [`Mutex::lock`](crate::Mutex::lock).
+    /// Campaigns: waits until this candidate leads. The [token](fencepost_core::GuardView::token) of the guard is the term, its release resigns, and
+    /// [`reason`](Acquire::reason) publishes a value. Errors and cancel safety are those of [`Mutex::lock`](fencepost_core::Mutex::lock).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// # let locks = fencepost_core::Client::builder().connect(&fencepost_core::Registry::new(), "memory:").await?;
-    /// let election = locks.election("scheduler")?;
+    /// let election = fencepost_recipes::Election::new(&locks, "scheduler")?;
     /// let guard = election.campaign().reason("http://10.0.0.7:8080").await?;
     /// let leader = election.leader().await?.expect("this candidate leads");
     /// assert_eq!((leader.term, leader.value.as_deref()), (guard.token(), Some("http://10.0.0.7:8080")));
@@ -71,7 +72,7 @@ impl Election {
     /// # Ok::<(), fencepost_core::Error>(()) }).unwrap();
     /// ```
     pub fn campaign(&self) -> Acquire<Single<'_>> {
-        Acquire::new(&self.client, &self.name, Mode::Exclusive)
+        self.mutex.lock()
     }
 
     /// Returns the present leader.
@@ -82,8 +83,8 @@ impl Election {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let info = self.client.look(&self.name).await?;
-        let leads = |claim: &crate::operator::holder::ClaimInfo| {
+        let info = self.client.look(self.name()).await?;
+        let leads = |claim: &ClaimInfo| {
             Some(Leader { term: claim.token?, holder: claim.holder.clone(), value: claim.reason.clone() })
         };
         let mut leader = info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads);
@@ -97,7 +98,7 @@ impl Election {
 
     /// Observes the leaders from now on, by a look each `interval`, which is 1 ms at least.
     pub fn observe(&self, interval: Duration) -> Leaders<'_> {
-        Leaders { election: self, interval: interval.max(SHORTEST), seen: None }
+        Leaders { election: self, looks: self.client.looks(interval, Duration::MAX), seen: None }
     }
 }
 
@@ -105,7 +106,7 @@ impl Election {
 #[derive(Debug)]
 pub struct Leaders<'a> {
     election: &'a Election,
-    interval: Duration,
+    looks: Looks<'a>,
     /// The answer of the last call.
     seen: Option<Option<Token>>,
 }
@@ -120,7 +121,6 @@ impl Leaders<'_> {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
-        let clock = self.election.client.runtime.clock();
         loop {
             let leader = self.election.leader().await?;
             let term = leader.as_ref().map(|leader| leader.term);
@@ -128,7 +128,7 @@ impl Leaders<'_> {
                 self.seen = Some(term);
                 return Ok(leader);
             }
-            rest(&self.election.client, clock.now() + self.interval).await?;
+            self.looks.pause().await?;
         }
     }
 }

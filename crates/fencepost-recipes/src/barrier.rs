@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use crate::acquire::options::Single;
-use crate::acquire::{How, Outcome, Wait};
-use crate::backend::admission::Mode;
-use crate::backend::capabilities::Tokens;
-use crate::client::handle::Handle;
-use crate::error::{Error, ErrorKind, Result};
-use crate::guard::Guard;
-use crate::lock::bug::planted;
-use crate::lock::polling::{INTERVAL, Looks};
-use crate::name::Name;
-use crate::operator::info::Info;
-use crate::token::Token;
+use fencepost_core::{
+    Client, Error, ErrorKind, Guard, Info, Looks, Mutex, Name, Need, Result, Semaphore, Token, Tokens,
+};
 
-/// How long the engine remembers that a generation has opened, unless the user says otherwise.
-const KEEP: Duration = Duration::from_secs(24 * 3600);
+use crate::bug::planted;
+use crate::{INTERVAL, KEEP};
 
 /// A double barrier: `members` processes enter together, work, and leave together.
 ///
@@ -38,12 +29,12 @@ const KEEP: Duration = Duration::from_secs(24 * 3600);
 #[derive(Clone, Debug)]
 #[doc(alias("DistributedDoubleBarrier", "DistributedBarrier", "CyclicBarrier"))]
 pub struct Barrier {
-    client: Handle,
+    client: Client,
     name: Name,
-    /// The resource whose permits the members inside hold.
-    inside: Name,
-    /// The resource that is held once all were inside.
-    open: Name,
+    /// The members inside hold its permits.
+    inside: Semaphore,
+    /// Is held once all were inside.
+    open: Mutex,
     members: u32,
     keep: Duration,
     interval: Duration,
@@ -66,19 +57,26 @@ impl Barrier {
     /// The most members.
     pub const MAX_MEMBERS: u32 = 4096;
 
-    pub(crate) fn new(client: Handle, name: Name, members: u32) -> Result<Barrier> {
+    /// Makes a double barrier for `members` processes. No I/O. All users of a name give the same number.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a bad name, one that leaves no room for the generation, or no member or more than
+    /// [`MAX_MEMBERS`](Barrier::MAX_MEMBERS). [`is_unsupported`](Error::is_unsupported) if the engine has no permits, no
+    /// [detached leases](fencepost_core::Capabilities::detach) or no [tokens](fencepost_core::Capabilities::tokens), or nobody can
+    /// [look](fencepost_core::Capabilities::inspect).
+    pub fn new(client: &Client, name: &str, members: u32) -> Result<Barrier> {
+        let name = Name::new(name)?;
         if members == 0 || members > Self::MAX_MEMBERS {
             return Err(Error::invalid("a barrier has 1 to 4096 members; give another number").of(name));
         }
-        client.check_mode(Mode::Permits { n: 1, of: members })?;
-        client.require_detach()?;
-        client.require(client.capabilities.inspect, "way to inspect locks")?;
-        client.check_tokens(Tokens::ClockBounded)?;
+        let (inside, open) = locks_of(client, &name, 0, members)?;
+        client.require(Need::Detach)?;
+        client.require(Need::Inspect)?;
+        client.require(Need::Tokens(Tokens::ClockBounded))?;
         // There is room for each generation.
-        names_of(&name, u64::MAX)?;
-        let (inside, open) = names_of(&name, 0)?;
-        let keep = KEEP.min(client.capabilities.max_ttl);
-        Ok(Barrier { client, name, inside, open, members, keep, interval: INTERVAL })
+        locks_of(client, &name, u64::MAX, members)?;
+        let keep = KEEP.min(client.capabilities().max_ttl);
+        Ok(Barrier { client: client.clone(), name, inside, open, members, keep, interval: INTERVAL })
     }
 
     /// The barrier's name.
@@ -90,7 +88,8 @@ impl Barrier {
     /// counts its rounds, for example.
     #[must_use]
     pub fn generation(&self, generation: u64) -> Barrier {
-        let (inside, open) = names_of(&self.name, generation).expect("the longest name was checked");
+        let locks = locks_of(&self.client, &self.name, generation, self.members);
+        let (inside, open) = locks.expect("the longest name was checked");
         Barrier { inside, open, ..self.clone() }
     }
 
@@ -112,7 +111,7 @@ impl Barrier {
     /// Enters: waits until all members are inside, for at most `limit`.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`](crate::Mutex::lock). [`is_timeout`](Error::is_timeout) if members are missing after `limit`: this one is
+    /// As for [`Mutex::lock`](fencepost_core::Mutex::lock). [`is_timeout`](Error::is_timeout) if members are missing after `limit`: this one is
     /// outside again. [`is_mismatch`](Error::is_mismatch) if the generation has opened without this member.
     /// [`is_lost`](Error::is_lost) if its lease ended while it waited.
     ///
@@ -125,7 +124,7 @@ impl Barrier {
     /// use std::time::Duration;
     ///
     /// let limit = Duration::from_secs(60);
-    /// let batch = locks.barrier("batch", 2)?;
+    /// let batch = fencepost_recipes::Barrier::new(&locks, "batch", 2)?;
     /// let member = async {
     ///     let inside = batch.enter(limit).await?;
     ///     // … the work of this member …
@@ -137,16 +136,12 @@ impl Barrier {
     /// ```
     pub async fn enter(&self, limit: Duration) -> Result<Inside> {
         self.client.check_ttl(self.keep)?;
-        let mut looks = Looks::new(&self.client, self.interval, limit);
+        let mut looks = self.client.looks(self.interval, limit);
         if self.opened(&mut looks).await?.is_some() {
             return Err(self.closed());
         }
-        let mode = Mode::Permits { n: 1, of: self.members };
-        let mut request = Single::new(&self.client, &self.inside, mode, true);
-        request.options.wait = Some(looks.left());
-        request.history = None;
         // If the time ends, others are inside. All of them are members, or wait for some.
-        let guard = Wait::answer(request.run().await?)?;
+        let guard = self.inside.acquire().wait(looks.left()).without_run().await?;
         // Dropped or failed below, the guard is given back.
         loop {
             guard.ensure_held()?;
@@ -156,7 +151,7 @@ impl Barrier {
                 }
                 return Ok(Inside { guard, barrier: self.clone(), last });
             }
-            let (inside, last) = members(&looks.look(&self.inside).await?);
+            let (inside, last) = members(&looks.look(self.inside.name()).await?);
             let all = inside + u32::from(planted!(BarrierOpensEarly)) >= self.members;
             if all && self.mark_open(last).await? {
                 continue;
@@ -167,7 +162,7 @@ impl Barrier {
                     self.members
                 );
                 let error = Error::new(ErrorKind::Timeout, message).transient(true);
-                return Err(error.of(self.inside.clone()).on(self.client.engine()));
+                return Err(error.of(self.inside.name().clone()).on(self.client.capabilities().engine));
             }
         }
     }
@@ -175,27 +170,25 @@ impl Barrier {
     /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
     async fn mark_open(&self, last: Token) -> Result<bool> {
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
-        let mut request = Single::new(&self.client, &self.open, Mode::Exclusive, false);
-        request.options.fixed = true;
-        request.options.reason = Some(last.get().to_string().into());
-        request.history = None;
-        match request.run().await? {
-            Outcome::Granted(guard) => guard.leave_mark(self.keep).await.map(|()| true),
-            Outcome::Busy => Ok(false),
-            Outcome::Timeout(error) => Err(error),
+        let request = self.open.try_lock().no_renewal().reason(&last.get().to_string()).without_run();
+        match request.await? {
+            Some(guard) => guard.leave_mark(self.keep).await.map(|()| true),
+            None => Ok(false),
         }
     }
 
     /// Returns the greatest token of the members, if all were inside. A mark that is not detached may still vanish.
     async fn opened(&self, looks: &mut Looks<'_>) -> Result<Option<Token>> {
-        let info = looks.look(&self.open).await?;
+        let info = looks.look(self.open.name()).await?;
         let mut marks = info.holders().filter(|claim| claim.detached);
         Ok(marks.find_map(|claim| claim.reason.as_deref()?.parse().ok()).map(Token::new))
     }
 
     fn closed(&self) -> Error {
         let message = "this generation has opened without this member; enter another generation";
-        Error::new(ErrorKind::Mismatch, message).of(self.inside.clone()).on(self.client.engine())
+        Error::new(ErrorKind::Mismatch, message)
+            .of(self.inside.name().clone())
+            .on(self.client.capabilities().engine)
     }
 }
 
@@ -210,13 +203,13 @@ impl Inside {
     /// # Errors
     /// [`is_lost`](Error::is_lost) if this member's lease had ended: the others may have left before. [`is_timeout`](Error::is_timeout)
     /// if a member is inside after `limit`. Errors of the engine, once they last for the client's
-    /// [`outage`](crate::ClientBuilder::outage). The member has left in each case.
+    /// [`outage`](fencepost_core::ClientBuilder::outage). The member has left in each case.
     ///
     /// # Cancel safety
     /// Dropped midway, the member leaves without waiting for the others.
     pub async fn leave(self, limit: Duration) -> Result<()> {
         let Inside { guard, barrier, last } = self;
-        let mut looks = Looks::new(&barrier.client, barrier.interval, limit);
+        let mut looks = barrier.client.looks(barrier.interval, limit);
         // A release that is not confirmed goes on in the background. Until then the member is seen inside, by itself, too.
         if let Err(error) = guard.release().await
             && error.is_lost()
@@ -224,7 +217,7 @@ impl Inside {
             return Err(error);
         }
         loop {
-            let info = looks.look(&barrier.inside).await?;
+            let info = looks.look(barrier.inside.name()).await?;
             // One that is too many may be here for a moment.
             let inside =
                 info.holders().filter(|claim| claim.token.is_some_and(|token| token <= last)).count();
@@ -236,15 +229,18 @@ impl Inside {
                     format!("the barrier is still closed after {limit:?}: {inside} other members are inside");
                 let error = Error::new(ErrorKind::Timeout, message).transient(true);
                 let holders = info.holders().cloned().collect();
-                return Err(error.held_by(holders).of(barrier.inside.clone()).on(barrier.client.engine()));
+                return Err(error
+                    .held_by(holders)
+                    .of(barrier.inside.name().clone())
+                    .on(barrier.client.capabilities().engine));
             }
         }
     }
 }
 
-fn names_of(name: &Name, generation: u64) -> Result<(Name, Name)> {
-    let inside = Name::new(&format!("{name}#barrier{generation}"))?;
-    let open = Name::new(&format!("{inside}.open"))?;
+fn locks_of(client: &Client, name: &Name, generation: u64, members: u32) -> Result<(Semaphore, Mutex)> {
+    let inside = client.semaphore(&format!("{name}#barrier{generation}"), members)?;
+    let open = client.mutex(&format!("{}.open", inside.name()))?;
     Ok((inside, open))
 }
 

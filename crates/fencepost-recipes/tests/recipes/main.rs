@@ -1,0 +1,5 @@
+//! The recipes over the engine in memory.
+
+mod coordination;
+mod latch;
+mod pauses;
