@@ -24,6 +24,28 @@ def look(url, name):
     return len(lock["holders"]), len(lock["waiters"])
 
 
+async def a_task_that_is_cancelled_at_any_moment_leaves_nothing_behind(url):
+    locks = aio.Client(url)
+
+    async def work():
+        async with locks.lock("cancelled"):
+            pass
+
+    began = time.monotonic()
+    await work()
+    steps = 60
+    pause = 1.5 * (time.monotonic() - began) / steps
+    for step in range(steps):
+        task = asyncio.create_task(work())
+        await asyncio.sleep(step * pause)
+        task.cancel()
+        await asyncio.wait([task])
+        await locks.close()
+        # What is left would stay for 30 s. A release in the background may take a moment.
+        async with locks.lock("cancelled", wait=10):
+            pass
+
+
 async def a_child_of_a_task_releases_nothing(url):
     locks = aio.Client(url)
     async with locks.lock("forked") as held:
@@ -104,7 +126,7 @@ def each_listener_is_told_once_whenever_it_is_added(url):
 
 
 TESTS = [
-    a_child_of_a_task_releases_nothing,
+    a_task_that_is_cancelled_at_any_moment_leaves_nothing_behind, a_child_of_a_task_releases_nothing,
     requests_that_fail_at_once_go_to_the_next_address, a_loss_is_told_soon_after_the_machine_was_suspended,
     a_lock_whose_caller_was_interrupted_is_released, each_listener_is_told_once_whenever_it_is_added,
 ]
