@@ -12,7 +12,7 @@ use crate::bug::planted;
 /// An election: candidates campaign, one of them leads, and everybody can see who.
 ///
 /// # What is guaranteed
-/// - One leader at a time, with the guarantees of [`Mutex`](fencepost_core::Mutex). Candidates lead in the order of their campaigns where the
+/// - One leader at a time, with the guarantees of [`Mutex`]. Candidates lead in the order of their campaigns where the
 ///   engine is [fair](fencepost_core::Capabilities::fair).
 /// - The guard's token is the term. It grows with each leader, so a resource that checks it refuses the writes of a leader that
 ///   was stopped.
