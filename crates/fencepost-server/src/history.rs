@@ -21,6 +21,8 @@ const OF_LOCK: usize = 1_000;
 const OF_ALL: usize = 10_000;
 /// The most locks whose runs are to be asked for.
 const ASKED: usize = 100;
+/// By how many microseconds the end of a lease moves when it is renewed, at least.
+pub(crate) const RENEWED: u64 = 250_000;
 /// Over how many microseconds the handoffs of a lock are counted.
 const WINDOW: u64 = 60_000_000;
 
@@ -39,6 +41,8 @@ struct State {
     callers: Arc<Callers>,
     /// The last look.
     seen: Option<Arc<Seen>>,
+    /// When a look last found the lease of a holder renewed.
+    renewed: HashMap<(Name, Token), u64>,
     since_micros: Option<u64>,
     hour: Hour,
     /// The locks whose grants have ended and whose runs were not asked for since.
@@ -113,6 +117,17 @@ impl How {
     }
 }
 
+/// What is known of a holder beside its claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// When it was granted, as its row among the recent grants says.
+    pub(crate) since_micros: u64,
+    /// The last look that found its lease renewed.
+    pub(crate) renewed_micros: Option<u64>,
+    /// Since when this copy has watched it.
+    pub(crate) watched_micros: u64,
+}
+
 /// A lock with many handoffs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hot {
@@ -153,6 +168,20 @@ impl History {
     /// Returns when the last good run of a job ended whose age is watched, if there was one.
     pub(crate) fn last_good(&self, name: &Name) -> Option<u64> {
         self.0.lock().good.get(name).copied().flatten()
+    }
+
+    /// Returns what is known of a holder that a look at this time has found.
+    pub(crate) fn holding(&self, name: &Name, claim: &ClaimInfo, at_micros: u64) -> Holding {
+        let state = self.0.lock();
+        let key = claim.token.and_then(|token| state.key(name, token)).filter(|_| !claim.from_arrival);
+        let grant = key.and_then(|key| state.grants.get(&key));
+        let since_micros =
+            grant.map_or_else(|| at_micros.saturating_sub(micros(claim.age)), |grant| grant.since_micros);
+        Holding {
+            since_micros,
+            renewed_micros: claim.token.and_then(|token| state.renewed.get(&(name.clone(), token)).copied()),
+            watched_micros: state.since_micros.unwrap_or(at_micros).max(since_micros),
+        }
     }
 
     /// Notes that the looks begin.
@@ -237,6 +266,9 @@ impl History {
             state.compare(&before, now);
         }
         state.end_unseen(now);
+        state.renewed.retain(|(name, token), _| {
+            now.locks.get(name.as_str()).is_some_and(|info| holder_of(info, *token).is_some())
+        });
         let waiters = now.locks.values().map(|info| info.waiters().count()).sum::<usize>();
         if let Some(minute) = state.hour.at(now.at_micros) {
             minute.locks = minute.locks.max(u32::try_from(now.locks.len()).unwrap_or(u32::MAX));
@@ -369,7 +401,11 @@ impl State {
         for (name, info) in &now.locks {
             let earlier = before.locks.get(name);
             for (claim, token) in holders(info) {
-                if earlier.is_none_or(|earlier| holder_of(earlier, token).is_none()) {
+                if let Some(held) = earlier.and_then(|earlier| holder_of(earlier, token)) {
+                    if is_renewed((held, before), (claim, now)) {
+                        self.renewed.insert((info.name.clone(), token), now.at_micros);
+                    }
+                } else {
                     let mut grant = Grant::of(&info.name, claim, token, now.at_micros);
                     grant.waited = earlier.and_then(|earlier| {
                         let waiter = earlier.waiters().find(|waiter| waiter.holder == claim.holder)?;
@@ -459,7 +495,14 @@ fn holder_of(info: &Info, token: Token) -> Option<&ClaimInfo> {
     info.holders().find(|claim| claim.token == Some(token))
 }
 
-fn micros(time: Duration) -> u64 {
+/// Returns whether a lease was renewed between two looks for certain: its end is known as exactly as the time of the look alone.
+fn is_renewed(before: (&ClaimInfo, &Seen), now: (&ClaimInfo, &Seen)) -> bool {
+    let latest = before.0.expires_in.map(|left| before.1.at_micros.saturating_add(micros(left)));
+    let earliest = now.0.expires_in.map(|left| now.1.began_micros.saturating_add(micros(left)));
+    latest.zip(earliest).is_some_and(|(latest, earliest)| earliest > latest.saturating_add(RENEWED))
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -95,6 +95,35 @@ fn a_grant_that_ended_between_two_looks_has_ended() {
     assert_eq!(look(40)[0], (2, Some((How::Lost, true))), "its holder knows it better");
 }
 
+/// A look that took long does not make the end of a lease look as if it had moved.
+#[test]
+fn a_renewed_lease_is_told_from_a_slow_look() {
+    let (history, name) = (History::default(), Name::new("a").unwrap());
+    let start = now_micros() - 60_000_000;
+    // A look at this second that took so long, and the holding that it then shows.
+    let look = |second: u64, took: u64, left: u64| {
+        let mut claim = ClaimInfo::new(HolderInfo::new("me", "h", 7), fencepost_core::Mode::Exclusive);
+        claim.token = Some(Token::new(1));
+        (claim.age, claim.expires_in) = (Duration::from_secs(second), Some(Duration::from_secs(left)));
+        let began_micros = start + second * 1_000_000;
+        let at_micros = began_micros + took * 1_000_000;
+        let locks = BTreeMap::from([("a".to_owned(), Info::new(name.clone(), None, vec![claim.clone()]))]);
+        history.observe(&Arc::new(Seen { began_micros, at_micros, locks, ..Seen::default() }));
+        history.holding(&name, &claim, at_micros)
+    };
+    assert_eq!(look(0, 0, 30).renewed_micros, None);
+    assert_eq!(look(10, 5, 20).renewed_micros, None, "it ends when it did before");
+    assert_eq!(look(20, 0, 30).renewed_micros, Some(start + 20_000_000));
+    let later = look(30, 0, 20);
+    assert_eq!(later.renewed_micros, Some(start + 20_000_000), "not again");
+    assert_eq!(later.since_micros, start, "no grant is known, so its age tells");
+    // Its row among the grants and the sentence about it name the same second.
+    history.granted(Grant { since_micros: start + 700_000, ..grant("a", 1) });
+    assert_eq!(look(31, 0, 19).since_micros, start + 700_000);
+    history.observe(&Arc::new(Seen { at_micros: start + 40_000_000, ..Seen::default() }));
+    assert!(history.0.lock().renewed.is_empty(), "nobody holds it");
+}
+
 #[test]
 fn looks_are_compared() {
     let (history, name) = (History::default(), Name::new("a").unwrap());

@@ -105,6 +105,14 @@ pub(crate) fn limit(time: Duration) -> String {
     }
 }
 
+/// Returns how long ago something was, to the minute, so that a page that is open does not change each second.
+pub(crate) fn ago(time: Duration) -> String {
+    match time.as_secs() / 60 {
+        0 => "less than 1 min ago".to_owned(),
+        minutes => format!("{} ago", limit(Duration::from_secs(minutes * 60))),
+    }
+}
+
 /// Returns a figure with its unit as a part of a sentence, which no line breaks.
 pub(crate) fn figure(figure: &str) -> String {
     format!("<span class=\"num\">{figure}</span>")
@@ -128,11 +136,20 @@ pub(crate) fn millis(time: Duration) -> String {
     if time < Duration::from_secs(1) { format!("{} ms", time.as_millis()) } else { shown(time) }
 }
 
-/// Returns a time of the wall clock. The script shows it in the zone of the reader.
+/// Returns a time of the wall clock. The script shows it in the zone of the reader. The head of the page names the zone.
 pub(crate) fn clock(micros: u64) -> String {
+    let time = rfc3339(micros);
+    format!("<time datetime=\"{time}\">{}</time>", date_and_time(micros))
+}
+
+/// Returns the date and the time in UTC.
+pub(crate) fn date_and_time(micros: u64) -> String {
+    rfc3339(micros).replace('T', " ").trim_end_matches('Z').to_owned()
+}
+
+fn rfc3339(micros: u64) -> String {
     let time = SystemTime::UNIX_EPOCH + Duration::from_micros(micros);
-    let time = humantime::format_rfc3339_seconds(time).to_string();
-    format!("<time datetime=\"{time}\">{} UTC</time>", time.replace('T', " ").trim_end_matches('Z'))
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Returns a table, or nothing without rows.
@@ -182,6 +199,8 @@ mod tests {
         let limit = |seconds| limit(Duration::from_secs(seconds));
         assert_eq!([limit(7), limit(120), limit(3_600), limit(90_000)], ["7 s", "2 min", "1 h", "25 h"]);
         assert_eq!([limit(5_400), limit(172_800)], ["1 h 30 min", "2 d"]);
+        let ago = |seconds| ago(Duration::from_secs(seconds));
+        assert_eq!([ago(59), ago(125), ago(3_725)], ["less than 1 min ago", "2 min ago", "1 h 2 min ago"]);
     }
 
     #[test]
@@ -190,6 +209,6 @@ mod tests {
             [0, 999, 1_000, 10_000, 1_234_567].map(number),
             ["0", "999", "1,000", "10,000", "1,234,567"]
         );
-        assert!(clock(0).contains(">1970-01-01 00:00:00 UTC<"));
+        assert!(clock(1_999_999).contains(">1970-01-01 00:00:01<"), "a second that is not over is cut off");
     }
 }

@@ -21,7 +21,7 @@ use fencepost_core::Runs;
 
 use crate::archive::Past;
 use crate::page::confirm::check_origin;
-use crate::page::html::{escaped, text};
+use crate::page::html::{date_and_time, escaped, text};
 use crate::page::parts::{Asked, OF_LOCK, Parts, Section, may_examine, parts};
 use crate::page::rows::{head, rows};
 use crate::problem::{Answer, Problem};
@@ -107,21 +107,23 @@ pub(crate) async fn style() -> impl IntoResponse {
 const BRAND: &str = "<a class=\"brand\" href=\"./\"><svg viewBox=\"0 0 16 16\" aria-hidden=\"true\"><path d=\"M2 4l1.5-3L5 4v11H2zM6.5 4L8 \
                      1l1.5 3v11h-3zM11 4l1.5-3L14 4v11h-3zM0 6h16v2H0zM0 11h16v2H0z\"/></svg>fencepost</a>";
 
-/// Returns the head of the page. The address of the engine is for a caller that may read all names.
-fn top(service: &Service, caller: &Caller) -> String {
+/// Returns the head of the page. The address of the engine is for a caller that may read all names. The script shows the present time in
+/// the zone of the reader, and names that zone for all times of the page.
+fn top(service: &Service, caller: &Caller, at_micros: u64) -> String {
     let engine = text(service.locks.capabilities().engine);
     let address = service.address.as_deref().filter(|_| may_examine(caller));
     let address = address.map_or_else(String::new, |address| format!(" <code>{}</code>", text(address)));
     format!(
-        "<header><div class=\"top\">{BRAND}<span class=\"where\">{} <b>on {engine}</b>{address}</span><span id=\"live\" \
-         role=\"status\">Reload the page to see changes.</span></div>",
-        env!("CARGO_PKG_VERSION")
+        "<header><div class=\"top\">{BRAND}<span class=\"where\">{} <b>on {engine}</b>{address}</span><span id=\"now\">{}, times are UTC</span><span \
+         id=\"live\" role=\"status\">Reload the page to see changes.</span></div>",
+        env!("CARGO_PKG_VERSION"),
+        date_and_time(at_micros)
     )
 }
 
 /// Returns the page, as a browser without JavaScript shows it.
 fn render(service: &Service, caller: &Caller, asked: &Asked, seen: &Seen, parts: &Parts<'_>) -> String {
-    let mut main = top(service, caller);
+    let mut main = top(service, caller, seen.at_micros);
     main.push_str("<div class=\"title\">");
     match &asked.name {
         Some(name) => {

@@ -1,12 +1,14 @@
 // Keeps the page live: puts each part that the service sends in the place of the earlier one, and counts times between.
 "use strict";
 const live = document.getElementById("live");
+const present = document.getElementById("now");
 const table = document.getElementById("locks");
 // By how many milliseconds the clock of this browser is ahead of the service.
 let ahead = Date.now() - Number(document.querySelector("meta[name=now]").content);
 let events;
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric" });
+const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
 
 function made(html) {
   const template = document.createElement("template");
@@ -65,7 +67,7 @@ function local(part) {
   for (const time of part.querySelectorAll("time")) {
     const at = new Date(time.dateTime);
     const today = at.toDateString() === new Date().toDateString();
-    time.title = time.textContent;
+    time.title = `${time.textContent} UTC`;
     time.textContent = (today ? "" : day.format(at) + " ") + clock.format(at);
   }
 }
@@ -79,8 +81,16 @@ function time(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
+// The present time, and the zone of all times.
+function tell(now) {
+  const name = zone.formatToParts(now).find((part) => part.type === "timeZoneName").value;
+  const text = `${day.format(now)} ${clock.format(now)}, times are ${name}`;
+  if (present.textContent !== text) present.textContent = text;
+}
+
 function count() {
   const now = Date.now() - ahead;
+  tell(now);
   for (const age of document.querySelectorAll("[data-since]")) {
     age.textContent = time(Math.max(0, now - Number(age.dataset.since)));
   }

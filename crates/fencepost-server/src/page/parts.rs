@@ -12,7 +12,7 @@ use crate::history::Grant;
 use crate::hour::{Hour, Minute};
 use crate::page::Kept;
 use crate::page::charts::columns;
-use crate::page::html::{clock, encoded, link, millis, named, number, own_label, table, text};
+use crate::page::html::{ago, clock, encoded, link, millis, named, number, own_label, table, text};
 use crate::page::rows::{LateJob, attention, is_overdue};
 use crate::page::runs::{late, run_strip};
 use crate::page::timeline::{
@@ -113,14 +113,15 @@ fn of_lock<'a>(
     let mut watched = kept.past.watched.clone();
     watched.extend(service.history.since_micros().map(|since| (since, u64::MAX)));
     let max_age = name.as_ref().and_then(|name| service.max_age(name));
-    let mut summary = situation(info, &grants, seen.at_micros, may_evict);
+    let mut summary = situation(info, &grants, &service.history, seen.at_micros, may_evict);
     if let Some((name, max_age)) = name.as_ref().zip(max_age) {
-        let late = late(service.history.last_good(name), max_age, seen.at_micros);
+        let since = held_since(service, info, seen.at_micros);
+        let late = late(service.history.last_good(name), max_age, seen.at_micros, since);
         if !late.is_empty() {
             summary += &late;
             // What to do about an overdue holder is said already.
             if info.is_none_or(|info| !info.holders().any(is_overdue)) {
-                summary += &late_because(info, seen.at_micros, may_evict);
+                summary += &late_because(info, &service.history, seen.at_micros, may_evict);
             }
         }
     }
@@ -141,6 +142,20 @@ fn of_lock<'a>(
             ),
             ("about", about(service)),
         ],
+    }
+}
+
+/// Returns since when the first holder of a lock holds it.
+fn held_since(service: &Service, info: Option<&Info>, at_micros: u64) -> Option<u64> {
+    let info = info?;
+    info.holders().map(|claim| service.history.holding(&info.name, claim, at_micros).since_micros).min()
+}
+
+/// Returns the time that the numbers of the last hour cover: less than an hour if this copy has not watched for so long.
+fn covered(watched: Duration) -> String {
+    match watched < Duration::from_secs(3_600) {
+        true => format!("since this copy began to watch, {}", ago(watched)),
+        false => "in the last hour".to_owned(),
     }
 }
 
@@ -172,12 +187,11 @@ fn numbers<'a>(
             let known = hour.until(seen.at_micros);
             known.iter().flatten().map(of).sum::<u32>().to_string()
         };
-        tiles += &tile("losses", sum(|minute| minute.losses), "lost or expired in the last hour", |minute| {
-            minute.losses
-        });
-        tiles += &tile("evictions", sum(|minute| minute.evictions), "evicted in the last hour", |minute| {
-            minute.evictions
-        });
+        let covered = covered(Duration::from_micros(seen.at_micros.saturating_sub(since)));
+        let losses = format!("lost or expired {covered}");
+        tiles += &tile("losses", sum(|minute| minute.losses), &losses, |minute| minute.losses);
+        let evictions = format!("evicted {covered}");
+        tiles += &tile("evictions", sum(|minute| minute.evictions), &evictions, |minute| minute.evictions);
     }
     format!("<ul class=\"tiles\" aria-label=\"Numbers, with charts of the last hour\">{tiles}</ul>")
 }
@@ -226,7 +240,14 @@ fn of_all<'a>(service: &Service, caller: &Caller, asked: &Asked, seen: &'a Arc<S
             ("numbers", numbers(service, caller, seen, all())),
             (
                 "overdue",
-                attention(caller, all(), &late_jobs(service, seen, &is_shown), seen.at_micros, SHORT),
+                attention(
+                    caller,
+                    all(),
+                    &late_jobs(service, seen, &is_shown),
+                    &service.history,
+                    seen.at_micros,
+                    SHORT,
+                ),
             ),
             ("groups", groups(all(), &asked.prefix)),
             ("summary", summary(all().count(), found.len(), locks.len(), prefixes.is_empty())),
@@ -251,8 +272,10 @@ fn late_jobs<'a>(
 ) -> Vec<LateJob<'a>> {
     let jobs = service.max_ages.iter().filter(|(name, _)| is_shown(name));
     let jobs = jobs.map(|(name, age)| {
-        let words = late(service.history.last_good(name), *age, seen.at_micros);
-        LateJob { name, words, info: seen.locks.get(name.as_str()) }
+        let info = seen.locks.get(name.as_str());
+        let since = held_since(service, info, seen.at_micros);
+        let words = late(service.history.last_good(name), *age, seen.at_micros, since);
+        LateJob { name, words, info }
     });
     jobs.filter(|job| !job.words.is_empty()).collect()
 }
@@ -447,4 +470,16 @@ fn about(service: &Service) -> String {
         own.pid,
         text(&own.host)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_an_hour_say_if_they_cover_less() {
+        let covered = |seconds| covered(Duration::from_secs(seconds));
+        assert_eq!(covered(150), "since this copy began to watch, 2 min ago");
+        assert_eq!(covered(3_600), "in the last hour");
+    }
 }

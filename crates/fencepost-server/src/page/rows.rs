@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use fencepost_core::{ClaimInfo, Info, Name};
 
 use crate::changes::differ;
+use crate::history::{History, RENEWED};
 use crate::page::html::{self, encoded, escaped, left, link, named, passing, text, who};
 use crate::page::timeline::{advice, late_because};
 use crate::rights::caller::Caller;
@@ -14,8 +15,6 @@ use crate::view::Claim;
 
 /// The columns of a holder.
 const HOLDER: [&str; 4] = ["Caller", "Holder", "Held for", "Lease left"];
-/// By how much the end of a lease moves when it is renewed, at least.
-const RENEWED: u64 = 250_000;
 /// The most holders of a lock that are shown.
 const HOLDERS: usize = 20;
 
@@ -180,11 +179,18 @@ pub(crate) struct LateJob<'a> {
     pub(crate) info: Option<&'a Info>,
 }
 
-/// Returns the line about a holder that needs attention: its lock, who it is, how many wait, and the link to evict it.
+/// Returns the line about a holder that needs attention: its lock, who it is, who waits, and the link to evict it.
 fn line(reader: &Caller, info: &Info, claim: &ClaimInfo) -> String {
     let waiting = match info.waiters().count() {
         0 => String::new(),
-        waiting => format!("<span class=\"num\">{waiting} waiting</span>"),
+        waiting => format!(
+            "<span class=\"num\">{waiting} waiting</span> {}",
+            info.waiters().next().map_or_else(String::new, |next| format!(
+                "<span>{} {}</span>",
+                named(&next.holder.label),
+                if waiting == 1 { "waits for it" } else { "is next" }
+            ))
+        ),
     };
     let may_evict = reader.may(Verb::Evict, &info.name);
     format!(
@@ -201,6 +207,7 @@ pub(crate) fn attention<'a>(
     reader: &Caller,
     locks: impl Iterator<Item = &'a Info> + Clone,
     late: &[LateJob<'_>],
+    history: &History,
     at_micros: u64,
     limit: usize,
 ) -> String {
@@ -222,7 +229,7 @@ pub(crate) fn attention<'a>(
             Some((info, claim)) => line(reader, info, claim),
             None => format!("<div>{}</div>", link(name.as_str())),
         };
-        let because = late_because(*info, at_micros, reader.may(Verb::Evict, name));
+        let because = late_because(*info, history, at_micros, reader.may(Verb::Evict, name));
         let _ = write!(section, "<li class=\"bad\">{head}{words}{because}</li>");
     }
     for (info, claim) in overdue.iter().take(limit) {
@@ -231,7 +238,12 @@ pub(crate) fn attention<'a>(
             "<li class=\"bad\">{}{}{}</li>",
             line(reader, info, claim),
             job_of(info).map_or("", |job| &*job.words),
-            advice(claim, at_micros, reader.may(Verb::Evict, &info.name)),
+            advice(
+                claim,
+                &history.holding(&info.name, claim, at_micros),
+                at_micros,
+                reader.may(Verb::Evict, &info.name)
+            ),
         );
     }
     for (waiting, info) in queues.iter().take(limit) {

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::history::Grant;
+use crate::history::{Grant, micros};
 use crate::page::charts::Bars;
-use crate::page::html::{clock, figure, limit, millis};
+use crate::page::html::{ago, clock, figure, limit, millis};
 
 /// The most runs of a strip.
 const RUNS: usize = 40;
@@ -94,16 +94,28 @@ fn draw(columns: &[Column], since: u64) -> String {
     strip
 }
 
-/// Says that a job has no good run that is young enough, or nothing.
-pub(crate) fn late(last_good: Option<u64>, max_age: Duration, now: u64) -> String {
+/// Says that a job has no good run that is young enough, or nothing. `held_since`: since when its lock is held, unless that is free.
+pub(crate) fn late(last_good: Option<u64>, max_age: Duration, now: u64, held_since: Option<u64>) -> String {
     let age = |ended: u64| Duration::from_micros(now.saturating_sub(ended));
     match last_good {
         Some(ended) if age(ended) <= max_age => String::new(),
-        Some(ended) => format!(
-            "<p class=\"advice\"><strong>Late:</strong> the last good run ended {}. There should be one every {}.</p>",
-            clock(ended),
-            figure(&limit(max_age))
-        ),
+        Some(ended) => {
+            let due = ended.saturating_add(micros(max_age));
+            let before = match held_since.is_some_and(|since| since > due) {
+                true => {
+                    ", before the present holder got the lock, so this holder does not explain the whole delay"
+                }
+                false => "",
+            };
+            format!(
+                "<p class=\"advice\"><strong>Late:</strong> a good run was due at {}, {}{before}. The last good run ended at {}, and there \
+                 should be one every {}.</p>",
+                clock(due),
+                figure(&ago(Duration::from_micros(now.saturating_sub(due)))),
+                clock(ended),
+                figure(&limit(max_age))
+            )
+        }
         None => format!(
             "<p class=\"advice\"><strong>Late:</strong> the engine knows no good run, and there should be one every {}.</p>",
             figure(&limit(max_age))
@@ -150,8 +162,18 @@ mod tests {
     #[test]
     fn a_job_is_late_if_its_last_good_run_is_too_old() {
         let day = Duration::from_secs(86_400);
-        assert_eq!(late(Some(HOUR), day, 20 * HOUR), "");
-        assert!(late(Some(HOUR), day, 26 * HOUR).contains("the last good run ended <time"));
-        assert!(late(None, day, HOUR).contains("knows no good run"));
+        assert_eq!(late(Some(HOUR), day, 20 * HOUR, None), "");
+        assert!(late(None, day, HOUR, None).contains("knows no good run"));
+        // It was due in the hour 25. A holder that came later is not all that delays it.
+        let before = "before the present holder got the lock";
+        for (since, is_later) in [(None, false), (Some(24 * HOUR), false), (Some(26 * HOUR), true)] {
+            let late = late(Some(HOUR), day, 27 * HOUR + HOUR / 30, since);
+            for part in
+                ["was due at <time datetime=\"1970-01-02T01:00:00Z\">", ">2 h 2 min ago<", "ended at <time"]
+            {
+                assert!(late.contains(part), "{part}: {late}");
+            }
+            assert_eq!(late.contains(before), is_later, "{since:?}: {late}");
+        }
     }
 }

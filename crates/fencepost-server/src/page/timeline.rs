@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::{ClaimInfo, Info, Name};
 
-use crate::history::{Grant, How};
+use crate::history::{Grant, History, Holding, How, micros};
 use crate::page::charts::{Bars, bar, drawing, part};
 use crate::page::html::{clock, figure, host_of, limit, millis, named, own_label, passing, text, who};
 use crate::rights::caller::Caller;
@@ -66,7 +66,7 @@ pub(crate) fn queue(info: &Info, at_micros: u64, limit: usize) -> String {
         };
         let _ = write!(
             queue,
-            "<li><span>{}</span><span class=\"num\">{place}</span><span class=\"num\">waits for {}</span>{}</li>",
+            "<li><span>{}</span><span class=\"num\">{place}</span><span class=\"num\">has waited {}</span>{}</li>",
             who(&Claim::from(claim), None, true),
             passing(at_micros / 1_000_000 * 1_000_000, Duration::from_secs(claim.age.as_secs())),
             bar("waits", claim.age.as_secs(), longest)
@@ -193,7 +193,7 @@ pub(crate) fn recent(reader: &Caller, grants: &[Grant], now: u64) -> String {
 pub(crate) fn held(grant: &Grant) -> String {
     let time = |until: u64| millis(Duration::from_micros(until.saturating_sub(grant.since_micros)));
     match grant.end {
-        None => "–".to_owned(),
+        None => "still held".to_owned(),
         Some(end) if end.is_exact => time(end.at_micros),
         Some(end) if end.after_micros > grant.since_micros => {
             format!("{} to {}", time(end.after_micros), time(end.at_micros))
@@ -348,7 +348,13 @@ pub(crate) fn most(grants: &[Grant]) -> String {
 }
 
 /// Returns what happens with the lock now and what to do about it, in sentences.
-pub(crate) fn situation(info: Option<&Info>, grants: &[Grant], at_micros: u64, may_evict: bool) -> String {
+pub(crate) fn situation(
+    info: Option<&Info>,
+    grants: &[Grant],
+    history: &History,
+    at_micros: u64,
+    may_evict: bool,
+) -> String {
     let Some(info) = info else {
         let last = grants.iter().find_map(|grant| Some((grant, grant.end?)));
         return match last {
@@ -365,14 +371,15 @@ pub(crate) fn situation(info: Option<&Info>, grants: &[Grant], at_micros: u64, m
     let (holders, waiting) = (info.holders().count(), info.waiters().count());
     let mut state = format!("<p class=\"state held\">{}, {waiting} waiting</p>", count(holders, "holder"));
     for claim in info.holders().filter(|claim| Claim::from(*claim).overdue).take(3) {
-        state.push_str(&advice(claim, at_micros, may_evict));
+        let holding = history.holding(&info.name, claim, at_micros);
+        state.push_str(&advice(claim, &holding, at_micros, may_evict));
     }
     let blocks = info.holders().next().filter(|_| waiting > 0);
     if let Some((claim, first)) = blocks.zip(info.waiters().next()) {
         let (holds, waits) = (Claim::from(claim), Claim::from(first));
         let _ = write!(
             state,
-            "<p><bdi>{}</bdi> on <bdi>{}</bdi> waits for {} because <bdi>{}</bdi> holds the lock: pid {} on the host <bdi>{}</bdi>, \
+            "<p><bdi>{}</bdi> on <bdi>{}</bdi> has waited {} because <bdi>{}</bdi> holds the lock: pid {} on the host <bdi>{}</bdi>, \
              since {}.</p>",
             text(&waits.holder),
             text(&waits.host),
@@ -380,36 +387,66 @@ pub(crate) fn situation(info: Option<&Info>, grants: &[Grant], at_micros: u64, m
             text(&holds.holder),
             holds.pid,
             text(&holds.host),
-            clock(rounded(at_micros, claim.age)),
+            clock(history.holding(&info.name, claim, at_micros).since_micros),
         );
     }
     state
 }
 
 /// Returns what to do about an overdue holder.
-pub(crate) fn advice(claim: &ClaimInfo, at_micros: u64, may_evict: bool) -> String {
+pub(crate) fn advice(claim: &ClaimInfo, holding: &Holding, at_micros: u64, may_evict: bool) -> String {
     let holds = Claim::from(claim);
-    let evict = evict(may_evict);
+    let (lease, evict) = (lease(claim, holding, at_micros), evict(claim, may_evict));
     format!(
-        "<p class=\"advice\"><strong>Overdue:</strong> held since {}, and {} was the limit. A live holder would have released it, so \
-         the process hangs, is stopped or is dead. Look at pid {} on the host <bdi>{}</bdi>. {evict}</p>",
-        clock(rounded(at_micros, claim.age)),
+        "<p class=\"advice\"><strong>Overdue:</strong> held since {}, and {} was the limit. The process was to release it by then, so \
+         it is stopped or dead, hangs, is cut off from the engine, or ignores the limit.{lease} Look at pid {} on the host \
+         <bdi>{}</bdi>. {evict}</p>",
+        clock(holding.since_micros),
         claim.max_hold.map_or_else(|| "no time".to_owned(), |time| figure(&limit(time))),
         holds.pid,
         text(&holds.host),
     )
 }
 
-fn evict(may_evict: bool) -> &'static str {
+/// Says whether the lease of a holder is renewed: the lock of a process that hangs becomes free by itself only if it is not.
+fn lease(claim: &ClaimInfo, holding: &Holding, at_micros: u64) -> String {
+    let Some(left) = claim.expires_in else { return String::new() };
+    let ends = clock(at_micros.saturating_add(micros(left)));
+    match holding.renewed_micros {
+        Some(renewed) => format!(
+            " Its lease was last found renewed at {}, and ends at {ends} unless it is renewed again.",
+            clock(renewed)
+        ),
+        None => format!(
+            " Its lease ends at {ends} unless it is renewed. This copy has seen no renewal since {}.",
+            clock(holding.watched_micros)
+        ),
+    }
+}
+
+/// Says what to do about a holder, and what an eviction does: the question of the page evicts without `now`.
+fn evict(claim: &ClaimInfo, may_evict: bool) -> &'static str {
     match may_evict {
-        true => "If it must not go on, evict it: the next waiter then gets the lock.",
+        _ if claim.evicted => {
+            "It is evicted. The next waiter gets the lock once the holder has released it or its lease has ended."
+        }
+        true => {
+            "If it must not go on, end the process first, then evict it. Evicting tells the holder and refuses further renewals, but does \
+             not stop a process that does not react. The next waiter gets the lock once the holder has released it or its lease has \
+             ended. What the process writes after that is refused only where its token is checked."
+        }
         false => "If it must not go on, ask somebody with the right <code>evict</code> to evict it.",
     }
 }
 
 /// Returns what keeps a late job from its next run, as far as its lock tells, and what to do about that.
-pub(crate) fn late_because(info: Option<&Info>, at_micros: u64, may_evict: bool) -> String {
-    let Some(claim) = info.and_then(|info| info.holders().next()) else {
+pub(crate) fn late_because(
+    info: Option<&Info>,
+    history: &History,
+    at_micros: u64,
+    may_evict: bool,
+) -> String {
+    let Some((info, claim)) = info.and_then(|info| Some((info, info.holders().next()?))) else {
         return "<p class=\"advice\">Nobody holds its lock now, so nothing keeps the job from its next run: look at what starts it, such as \
                 cron or a timer.</p>"
             .to_owned();
@@ -419,17 +456,11 @@ pub(crate) fn late_because(info: Option<&Info>, at_micros: u64, may_evict: bool)
         "<p class=\"advice\"><bdi>{}</bdi> has held its lock since {}, and no other run begins before that ends. Look whether pid {} on the \
          host <bdi>{}</bdi> still works, hangs or is stopped. {}</p>",
         text(&holds.holder),
-        clock(rounded(at_micros, claim.age)),
+        clock(history.holding(&info.name, claim, at_micros).since_micros),
         holds.pid,
         text(&holds.host),
-        evict(may_evict),
+        evict(claim, may_evict),
     )
-}
-
-/// Returns when something of this age began, to the second, so that looks agree.
-fn rounded(at_micros: u64, age: Duration) -> u64 {
-    at_micros.saturating_sub(u64::try_from(age.as_micros()).unwrap_or(0)).saturating_add(500_000) / 1_000_000
-        * 1_000_000
 }
 
 pub(crate) fn count(number: usize, word: &str) -> String {

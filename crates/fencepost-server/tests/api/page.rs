@@ -175,6 +175,14 @@ async fn a_reader_of_the_page_learns_who_holds_a_late_report_up_and_what_to_do()
     let page = tokio::time::timeout(Duration::from_secs(10), overdue).await.expect("it is overdue");
     let first = plain(page.split_once("id=\"overdue\"").unwrap().1.split_once("</section>").unwrap().0);
     let (_, of_lock) = text(&router, get("/?name=report%2Fnightly")).await;
+    // The sentence and the row of the grant name the same second, and a grant that is held has no time yet.
+    let of_time = |after: &str| of_lock.split_once(after).map(|(_, rest)| rest.split_once('"').unwrap().0);
+    let granted = of_time("<td data-label=\"Granted\"><time datetime=\"");
+    assert!(granted.is_some() && of_time("held since <time datetime=\"") == granted, "{of_lock}");
+    assert!(of_lock.contains(">still held<"), "{of_lock}");
+    for part in [", times are UTC<", "lost or expired since this copy began to watch, less than 1 min ago"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
     let of_lock = plain(of_lock.split_once("<main").unwrap().1);
     let since = locks.inspect("report/nightly").await.unwrap().holders().next().unwrap().since_micros;
     let minute = Duration::from_secs(since / 1_000_000 / 60 * 60);
@@ -187,15 +195,20 @@ async fn a_reader_of_the_page_learns_who_holds_a_late_report_up_and_what_to_do()
             "host app-7",
             "Overdue",
             &minute,
-            "is stopped",
-            "evict it",
+            "it is stopped or dead, hangs, is cut off from the engine, or ignores the limit",
+            // Its lease is an hour long, so it was not renewed yet.
+            "unless it is renewed. This copy has seen no renewal since",
+            "end the process first, then evict it",
+            "does not stop a process that does not react",
+            "is refused only where its token is checked",
             "waiting",
         ] {
             assert!(text.contains(part), "{part} in {place}: {text}");
         }
     }
     assert!(first.contains("report/nightly"), "{first}");
-    let why = "cron@app-2/nightly-report on app-2 waits for";
+    assert!(first.contains("cron@app-2/nightly-report waits for it"), "{first}");
+    let why = "cron@app-2/nightly-report on app-2 has waited";
     assert!(
         of_lock.contains(why) && of_lock.contains("because cron@app-7/nightly-report holds the lock"),
         "{of_lock}"

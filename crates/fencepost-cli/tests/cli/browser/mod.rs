@@ -124,7 +124,7 @@ fn the_page_works_without_javascript() {
     browser.tools("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
     browser.open(&url(&service, "/"));
     let text = browser.text();
-    for part in ["Reload the page", "stock/1", "job 7", "2 locks"] {
+    for part in ["Reload the page", "times are UTC", "stock/1", "job 7", "2 locks"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     browser.write("input[name=search]", "stock\n");
@@ -202,6 +202,17 @@ fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
         grounds.push(browser.ask("return getComputedStyle(document.body).backgroundColor"));
     }
     assert_ne!(grounds[0], grounds[1]);
+    // A finger needs 40 pixels, and Evict warns only where a lock is overdue.
+    let evict = "const evict = document.querySelector('#locks .evict')";
+    assert_eq!(browser.ask(&format!("{evict}; return evict.getBoundingClientRect().height >= 40")), true);
+    let warns = "const before = getComputedStyle(evict).color; evict.closest('tr').classList.add('overdue')";
+    assert_eq!(
+        browser.ask(&format!("{evict}; {warns}; return getComputedStyle(evict).color !== before")),
+        true
+    );
+    // The head has the present time with its date, and the zone of all times.
+    let now = browser.text_of("#now");
+    assert!(now.contains("times are ") && now.contains("20"), "{now}");
     // The first key leads past the head of the page. A row that is replaced keeps the focus.
     browser.size(1200, 900);
     browser.open(&url(&service, "/"));
