@@ -63,8 +63,9 @@ fn advice(info: &Info, claim: &ClaimInfo) -> String {
     let limit = claim.max_hold.map_or_else(String::new, age);
     let token = claim.token.map_or_else(String::new, |token| token.to_string());
     format!(
-        "Overdue: its limit was {limit}. A live holder would have released it, so the process hangs, is stopped or is dead. Look at pid {} \
-         on the host {}. If it must not go on: fencepost evict '{}' --token {token}",
+        "Overdue: its limit was {limit}. The process was to release it by then, so it is stopped or dead, hangs, is cut off from the \
+         engine, or ignores the limit. Look at pid {} on the host {}. If it must not go on, end the process, then: fencepost evict '{}' \
+         --token {token}",
         claim.holder.pid,
         visible(&claim.holder.host),
         visible(info.name.as_str()),

@@ -141,8 +141,8 @@ impl ClaimInfo {
         self.token.is_some()
     }
 
-    /// Has it been held for longer than its [longest time](ClaimInfo::max_hold)? Its holder hangs, is stopped or is dead then: a live one
-    /// has released it. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
+    /// Returns whether it has been held for longer than its [longest time](ClaimInfo::max_hold). Its holder was to release it by then, so it
+    /// is stopped or dead, hangs, is cut off from the engine, or ignores the limit. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
     /// certain of a claim that was to wait for a limited time, as far as the clocks of the two hosts agree.
     pub fn is_overdue(&self) -> bool {
         let waited = if self.from_arrival { self.max_wait } else { Some(Duration::ZERO) };
