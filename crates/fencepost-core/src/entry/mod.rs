@@ -47,8 +47,8 @@ use crate::token::Token;
 ///
 /// # Drop
 /// Nothing of the claim is left at the engine. The drop sends the request to leave, unless a request that is under way or the end of a run
-/// comes first, and it is repeated in the background until the engine has confirmed it or the lease must have ended. [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the
-/// client's, the drop does nothing.
+/// comes first, and it is repeated in the background until the engine has confirmed it or the lease must have ended.
+/// [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the client's, the drop does nothing.
 pub struct Entry {
     place: Box<dyn Place>,
     life: Life,
@@ -99,8 +99,8 @@ impl Entry {
         if self.run.is_some() { self.attempt_with_run() } else { self.ask_for_grant() }
     }
 
-    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a
-    /// reason, but not time after time. A wake-up between the answer of an attempt and this call is not lost.
+    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a reason, but not time
+    /// after time. A wake-up between the answer of an attempt and this call is not lost.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(turn) = self.life.turn.as_ref().and_then(|turn| turn.poll(cx)) {
             return turn;

@@ -142,8 +142,10 @@ impl ClaimInfo {
     }
 
     /// Returns whether it has been held for longer than its [longest time](ClaimInfo::max_hold). Its holder was to release it by then, so it
-    /// is stopped or dead, hangs, is cut off from the engine, or ignores the limit. `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is
-    /// certain of a claim that was to wait for a limited time, as far as the clocks of the two hosts agree.
+    /// is stopped or dead, hangs, is cut off from the engine, or ignores the limit.
+    ///
+    /// `false` if that is not certain. Where the engine keeps the [arrival](ClaimInfo::from_arrival) alone, it is certain of a claim that was
+    /// to wait for a limited time, as far as the clocks of the two hosts agree.
     pub fn is_overdue(&self) -> bool {
         let waited = if self.from_arrival { self.max_wait } else { Some(Duration::ZERO) };
         let known = self.holds() && !self.detached && self.since_micros > 0;
