@@ -65,11 +65,22 @@ fn linted(workspace: &Workspace, step: &str, arguments: &[&str]) -> Program {
     if std::env::var_os(INCREMENTAL).is_some() { cargo } else { cargo.env(INCREMENTAL, "0") }
 }
 
-/// Fails on a warning of the build that the tests are from. Cargo repeats the warnings of what it does not build again.
-fn lint(workspace: &Workspace) -> Result<Done, String> {
+/// Returns what cargo says of the build of all tests: its programs, and the warnings, which it repeats for what it does not build again.
+fn build_messages(workspace: &Workspace) -> Result<String, String> {
     let arguments = [&ALL_TESTS[..], &["--no-run", "--message-format=json"]].concat();
-    let text = linted(workspace, "lint", &arguments).run()?.text;
-    let warnings: Vec<String> = warnings(&text).collect();
+    Ok(linted(workspace, "messages of the build", &arguments).run()?.text)
+}
+
+/// Fails on a warning of the build that the tests are from. Builds them first if there are no messages yet.
+fn lint(workspace: &Workspace, messages: &str) -> Result<Done, String> {
+    let built;
+    let messages = if messages.is_empty() {
+        built = build_messages(workspace)?;
+        &built
+    } else {
+        messages
+    };
+    let warnings: Vec<String> = warnings(messages).collect();
     if warnings.is_empty() { passed() } else { Err(warnings.join("\n")) }
 }
 
@@ -141,25 +152,28 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     run.step("packages of the system", || packages::packages(workspace, extent.install));
     run.step("files of the tree", || tree::checks(workspace));
     run.step("layout", || layout::layout(workspace));
-    run.step("manifests", || manifests::manifests(workspace));
     run.step("format", || format(workspace));
-    let mut programs = Vec::new();
-    run.step("tests are built", || {
+    // What cargo says of the build; empty if it was not asked for.
+    let mut messages = String::new();
+    let built = || {
         linted(workspace, "tests are built", &[&ALL_TESTS[..], &["--no-run"]].concat()).run()?;
         // Before other steps have cargo build in the same folder, which would hold up the tests.
-        let arguments = [&ALL_TESTS[..], &["--no-run", "--message-format=json"]].concat();
-        programs = TestProgram::all(&linted(workspace, "test programs", &arguments).run()?.text)?;
+        messages = build_messages(workspace)?;
         passed()
-    });
+    };
+    // The manifests wait for packages of Python, and the build now and then for one crate that all others need.
+    let manifests: Work<'_> = Box::new(|| manifests::manifests(workspace));
+    run.step_beside("tests are built", built, vec![("manifests", manifests)]);
+    let messages = &messages;
     // The tests wait for a third of their time. These steps compile, and so wait for nothing. They may be held up for as long as it
     // takes, so none of them has a test whose time is limited.
     let beside: Vec<(&str, Work<'_>)> = vec![
-        ("lint", Box::new(|| lint(workspace))),
+        ("lint", Box::new(|| lint(workspace, messages))),
         ("documentation", Box::new(|| documentation(workspace))),
         ("README's commands", Box::new(|| readme::check(workspace, extent.all))),
         ("planted bugs are built", Box::new(|| planted(workspace, &["--no-run"]).and_then(|_| passed()))),
     ];
-    run.step_beside("tests", || tests(workspace, programs), beside);
+    run.step_beside("tests", || tests(workspace, messages), beside);
     run.step("documentation examples", || documentation_examples(workspace));
     run.step("planted bugs are caught", || counted(&planted(workspace, &[])?));
     // A step that is named runs as well.
@@ -186,10 +200,9 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
     Ok(run.finish())
 }
 
-/// How many test programs run at a time. All of them together use 720 s of processor time, and most wait for a lease to end or a server to
-/// start: two at a time left the cores idle for half of the run. With four at a time a test failed in four of five runs that passes with
-/// three.
-const LANES: usize = 3;
+/// How many test programs run at a time. Most of their tests wait for a lease to end or a server to start, so that two cores have time for
+/// four programs: with three at a time they were idle for an eighth of the run.
+const LANES: usize = 4;
 
 /// The tests of these features need them, and the others do not mind them.
 const FEATURES: [&str; 2] = [
@@ -198,10 +211,8 @@ const FEATURES: [&str; 2] = [
 ];
 
 /// Runs all tests but those in documentation. Tests that need a missing program are skipped, and counted.
-fn tests(workspace: &Workspace, programs: Vec<TestProgram>) -> Result<Done, String> {
-    if programs.is_empty() {
-        return Err("the tests were not built".to_owned());
-    }
+fn tests(workspace: &Workspace, messages: &str) -> Result<Done, String> {
+    let programs = TestProgram::all(messages)?;
     let skips = Skips::new(workspace)?;
     let memory = memory();
     // It has the packages of the examples in Python. Without a network these examples are skipped.
@@ -279,7 +290,7 @@ fn threads(tests: Program, load: Load) -> Program {
     }
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let count = match load {
-        // With three programs at a time, nine tests are under way on two cores.
+        // With four programs at a time, twelve tests are under way on two cores.
         Load::Runs => (3 * cores).div_ceil(2),
         Load::Waits => 3 * cores,
     };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Programs that take longer are named while the tests run.
 const SLOW: Duration = Duration::from_secs(20);
 
-/// The time that a program may take. The slowest one takes 260 s on two quiet cores, beside two others.
+/// The time that a program may take. The slowest one takes 260 s on two quiet cores, beside three others.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// How many tests the list of the slowest ones names.
@@ -35,7 +35,7 @@ pub(crate) struct TestProgram {
 }
 
 impl TestProgram {
-    /// Returns all test programs that `cargo test --no-run --message-format=json` has built, by its messages.
+    /// Returns all test programs of a build, by the messages of `cargo test --no-run --message-format=json`.
     pub(crate) fn all(text: &str) -> Result<Vec<TestProgram>, String> {
         let mut programs = TestProgram::read(text);
         if programs.is_empty() {
