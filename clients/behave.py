@@ -39,14 +39,15 @@ class Failed(Exception):
 
 def until(what, ask, limit=LIMIT):
     """Asks again and again until the answer is true. Says what the last answer was otherwise."""
-    end, answer = time.monotonic() + limit, None
+    began = time.monotonic()
     while True:
         is_so, answer = ask()
         if is_so:
             return answer
-        if time.monotonic() > end:
+        if (waited := time.monotonic() - began) > limit:
             raise Failed(f"not within {limit:g} s: {what}; the last look: {answer}")
-        time.sleep(0.02)
+        # What takes seconds is the end of a lease or an age, and each question costs the service as much as a client's request.
+        time.sleep(min(max(waited / 8, 0.02), 0.25))
 
 
 def seconds(text):
@@ -465,6 +466,8 @@ def built(client):
     if not os.access(command[0], os.X_OK):
         print(f"{client}: there is no client yet")
         sys.exit(MISSING)
+    # What `python3` is may be a script that looks for one, which takes longer than the start of a driver.
+    os.environ.setdefault("FENCEPOST_PYTHON", sys.executable)
     ready = subprocess.run([*command, "--check"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if ready.returncode != 0:
         print(f"{client}: {ready.stdout}{ready.stderr}".strip())
