@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Effect, Runtime};
+use fencepost_core::{Attempt, Effect, Leave, Runtime};
 
 use super::node_claim::{Answer, Straggler};
 
@@ -70,17 +70,27 @@ impl Straggler {
         }
     }
 
-    /// Leaves it to the cleaner: what is under way is answered first, then nothing of the claim is left.
+    /// Leaves it to the cleaner: what is under way is answered first, then nothing of the claim is left. A grant that is to be detached stays,
+    /// if the node can do that.
     pub(crate) fn clean_up(self, runtime: &Runtime) {
         let Straggler { node, away, how, until } = self;
         let (owed, clock) = (node.owes(), runtime.clock().clone());
         runtime.cleaner().finish(async move {
             let answered = clock.within(until, away).await;
             drop(owed);
-            let Some((entry, answer)) = answered else { return };
+            let Some((mut entry, answer)) = answered else { return };
             match answer {
-                Answer::Left(Ok(_)) | Answer::Attempt(Ok(Attempt::Gone)) => node.answered(),
+                Answer::Left(Ok(_)) | Answer::Detached(Ok(())) | Answer::Attempt(Ok(Attempt::Gone)) => {
+                    node.answered();
+                }
                 Answer::Attempt(Err(error)) if error.effect() == Effect::None => node.failed(clock.now()),
+                Answer::Raised(..) if how == Leave::Detach => {
+                    let detached = clock.within(until, entry.detach()).await;
+                    match detached {
+                        Some(Ok(())) => node.answered(),
+                        _ => entry.clean_up_until(how, until).await,
+                    }
+                }
                 _ => entry.clean_up_until(how, until).await,
             }
         });

@@ -100,16 +100,18 @@ impl QuorumPlace {
 
     pub(crate) async fn cut_loose(&mut self) -> Result<Left> {
         let (ttl, until) = (self.claim.ttl(), self.shared.clock.now() + self.shared.patience);
-        for seat in self.seats().iter_mut() {
-            seat.claim.set_ttl(ttl);
-            if matches!(seat.standing, NodeState::Won(_)) && seat.is_found() {
-                seat.detach();
-            }
-        }
+        self.seats().iter().for_each(|seat| seat.claim.set_ttl(ttl));
         let need = self.need;
         let detached = self.judged(until, |_, seats, late| {
             let done = seats.iter().filter(|seat| matches!(seat.standing, NodeState::Detached)).count();
-            (late || done >= need || !seats.iter().any(NodeClaim::is_away)).then_some(done)
+            if late || done >= need {
+                return Some(done);
+            }
+            // Not while the token is raised at the node: that is answered first.
+            for seat in seats.iter_mut().filter(|seat| seat.has_findable_grant() && !seat.is_away()) {
+                seat.detach();
+            }
+            (!seats.iter().any(NodeClaim::is_away)).then_some(done)
         });
         if detached.await < need {
             return Err(match self.claim.validity.state(self.shared.clock.now()) {
@@ -118,9 +120,13 @@ impl QuorumPlace {
             });
         }
         for seat in self.seats().iter_mut() {
-            // A slow node may still cut it loose: it ends with its lease. A claim that was never granted is withdrawn.
-            if !matches!(seat.standing, NodeState::Won(_)) || !seat.is_found() {
+            if !seat.has_findable_grant() {
+                // It was never granted, or nobody would find it.
                 seat.retire(Leave::Withdraw);
+            } else if !seat.is_parting() {
+                // It was not sent yet, because the node was still raising the token. A node that was asked may answer late.
+                seat.detach();
+                seat.retire(Leave::Detach);
             }
         }
         Ok(Found::There.into())

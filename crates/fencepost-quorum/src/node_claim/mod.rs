@@ -154,9 +154,9 @@ impl NodeClaim {
         *self = NodeClaim::of(&self.node, seat, outer);
     }
 
-    /// Whether a client that attaches the lease would find the grant at this node.
-    pub(crate) fn is_found(&self) -> bool {
-        self.generation < GENERATIONS
+    /// Whether the node has granted the claim, and a client that attaches the lease would find the grant there.
+    pub(crate) fn has_findable_grant(&self) -> bool {
+        matches!(self.standing, NodeState::Won(_)) && self.generation < GENERATIONS
     }
 
     /// Takes up a grant that was detached.
@@ -367,7 +367,7 @@ impl NodeClaim {
         Straggler { node: Arc::clone(&self.node), away, how, until: cleanup_deadline(&self.claim) }
     }
 
-    /// Nothing of the claim is to be left, and nobody waits for that: what is under way is answered first.
+    /// Nothing of the claim is to be left, unless it is being detached, and nobody waits for that: what is under way is answered first.
     pub(crate) fn retire(&mut self, how: Leave) {
         let nothing = match self.standing {
             NodeState::Left(_) | NodeState::Gone | NodeState::Detached => true,

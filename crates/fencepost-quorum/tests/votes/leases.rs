@@ -3,7 +3,7 @@
 use fencepost_core::{Attempt, Entry, How, Mode, Removed, Token};
 use fencepost_quorum::Quorum;
 
-use crate::scripted::{Asked, Say, TTL, Votes, lost, now, poll, unknown, unsent};
+use crate::scripted::{Asked, Say, TTL, Votes, lost, now, outbid, poll, unknown, unsent};
 
 fn attach(votes: &Votes) -> Entry {
     votes.entry(votes.claim(1, Mode::Exclusive), How::Attach)
@@ -121,6 +121,61 @@ fn a_node_that_detaches_late_is_left_to_it() {
     votes.say([Say::Done, Say::Done]);
     now(entry.detach()).unwrap();
     assert_eq!(votes.asked(), [[Asked::Detach]; 3]);
+    assert_eq!(votes.runtime.cleaner().backlog(), 0);
+}
+
+/// Its vote is a part of the lease: otherwise it would stay until it expires, also if the lease is released before.
+#[test]
+fn a_node_whose_token_is_being_raised_detaches_behind_that() {
+    for is_late in [false, true] {
+        let votes = Votes::of(3);
+        let wall = votes.wall();
+        let mut entry = votes.enter(1);
+        let mut asking = entry.attempt();
+        votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
+        assert!(poll(&mut asking).is_pending());
+        votes.nodes[2].say(Say::Grant(wall + 5));
+        assert!(matches!(now(asking), Ok(Attempt::Granted(_))));
+        assert_eq!(votes.asked()[0], [Asked::Vote(wall), Asked::Raise(wall + 5)]);
+        let mut detaching = entry.detach();
+        assert!(poll(&mut detaching).is_pending());
+        assert_eq!(votes.asked(), [vec![], vec![Asked::Detach], vec![Asked::Detach]]);
+        let raised = || votes.nodes[0].say(Say::Done);
+        if !is_late {
+            raised();
+            assert!(poll(&mut detaching).is_pending());
+        }
+        votes.nodes[1..].iter().for_each(|node| node.say(Say::Done));
+        now(detaching).unwrap();
+        if is_late {
+            raised();
+            votes.run();
+        }
+        assert_eq!(votes.nodes[0].asked(), [Asked::Detach], "late: {is_late}");
+    }
+}
+
+/// The node has lost the vote meanwhile.
+#[test]
+fn a_node_that_cannot_detach_behind_a_raise_keeps_nothing() {
+    let votes = Votes::of(3);
+    let wall = votes.wall();
+    let mut entry = votes.enter(1);
+    let mut asking = entry.attempt();
+    votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
+    assert!(poll(&mut asking).is_pending());
+    votes.nodes[2].say(Say::Grant(wall + 5));
+    assert!(matches!(now(asking), Ok(Attempt::Granted(_))));
+    let mut detaching = entry.detach();
+    assert!(poll(&mut detaching).is_pending());
+    votes.nodes[1..].iter().for_each(|node| node.say(Say::Done));
+    now(detaching).unwrap();
+    votes.asked();
+    for say in [outbid(), unknown(), Say::Left(Removed::Released)] {
+        votes.nodes[0].say(say);
+    }
+    votes.run();
+    assert_eq!(votes.nodes[0].asked(), [Asked::Detach, Asked::Withdraw]);
     assert_eq!(votes.runtime.cleaner().backlog(), 0);
 }
 
