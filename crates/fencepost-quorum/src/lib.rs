@@ -21,9 +21,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, How, Info, Listing,
-    Mode, Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
-    jitter,
+    Backend, Capabilities, Claim, ClaimId, ClaimInfo, Clock, Entry, Error, ErrorKind, Eviction, How, Info,
+    Listing, Mode, Moment, Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime,
+    Token, jitter,
 };
 
 use node::Node;
@@ -180,6 +180,24 @@ impl Shared {
         gather(&self.clock, LOOK, jobs.collect(), enough).await
     }
 
+    /// Returns the part of the claim that was granted with this token, as the first node shows it that answers.
+    async fn find_part(&self, name: &Name, token: Token) -> Option<ClaimInfo> {
+        let looks = self.nodes.iter().map(|node| {
+            let look = async move {
+                let info = node.backend.operator().inspect(name).await.ok()?;
+                info.claims.into_iter().find(|claim| claim.token == Some(token))
+            };
+            Box::pin(look) as Job<'_, Option<ClaimInfo>>
+        });
+        let found = |answers: &[Option<Option<ClaimInfo>>]| answers.iter().flatten().any(Option::is_some);
+        gather(&self.clock, self.patience, looks.collect(), found)
+            .await
+            .into_iter()
+            .flatten()
+            .flatten()
+            .next()
+    }
+
     /// Returns the good answers, if they are of a majority. Of the errors, one that no later try mends is told.
     fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
         let (good, failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(Result::is_ok);
@@ -188,6 +206,26 @@ impl Shared {
         }
         let lasting = failed.into_iter().filter_map(Result::err).find(Error::is_configuration);
         Err(lasting.unwrap_or_else(|| self.unreachable()))
+    }
+}
+
+/// Evicts the claim at one node. The node may have granted `known`, a part of this claim at another node, with another token.
+async fn evict_at(
+    node: &dyn Backend,
+    name: &Name,
+    token: Token,
+    known: Option<&ClaimInfo>,
+    how: &Eviction,
+) -> Result<()> {
+    let operator = node.operator();
+    let evicted = operator.evict(name, token, how).await;
+    let Some(known) = known.filter(|_| evicted.as_ref().is_err_and(Error::is_mismatch)) else {
+        return evicted;
+    };
+    let Ok(info) = operator.inspect(name).await else { return evicted };
+    match info.holders().find(|claim| operator::is_of_one_claim(known, claim)).and_then(|claim| claim.token) {
+        Some(other) => operator.evict(name, other, how).await,
+        None => evicted,
     }
 }
 
@@ -299,10 +337,11 @@ impl Operator for Quorum {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let evictions = shared
-                .nodes
-                .iter()
-                .map(|node| Box::pin(node.backend.operator().evict(name, token, how)) as Job<'_, Result<()>>);
+            let known = shared.find_part(name, token).await;
+            let evictions = shared.nodes.iter().map(|node| {
+                let evicted = evict_at(&*node.backend, name, token, known.as_ref(), how);
+                Box::pin(evicted) as Job<'_, Result<()>>
+            });
             // All are heard out: what a slow node has not done by the time that it is given up stays there until the lease ends, and that
             // of a detached lease may be a day away.
             let answers = gather(&shared.clock, LOOK, evictions.collect(), |_| false).await;

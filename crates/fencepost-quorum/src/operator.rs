@@ -137,6 +137,11 @@ fn end(claim: &ClaimInfo) -> Duration {
     claim.expires_in.unwrap_or(Duration::MAX)
 }
 
+/// Returns whether both are parts of one claim, whatever their tokens.
+pub(crate) fn is_of_one_claim(one: &ClaimInfo, other: &ClaimInfo) -> bool {
+    one.order.is_some() && one.order == other.order && one.holder == other.holder
+}
+
 fn same(one: &ClaimInfo, other: &ClaimInfo) -> bool {
     one.token == other.token && same_but_token(one, other)
 }

@@ -281,6 +281,41 @@ async fn a_lease_that_is_attached_has_the_token_of_its_majority() {
     assert_eq!(grant, Token::new(7));
 }
 
+/// The third node has given a token of its own, as one that granted the claim late. Its vote would stay until the lease expires.
+#[tokio::test]
+async fn an_eviction_finds_the_claim_at_a_node_that_gave_it_another_token() {
+    let runtime = runtime();
+    let nodes = [(); 3].map(|()| Gated::new(true, true));
+    let quorum = quorum(&nodes, runtime.clock());
+    let give = async |number: usize, order: u64, token: u64| {
+        let mut part = Arc::into_inner(claim(order.into(), &runtime)).expect("nobody else has it");
+        part.id = part.id.derive(number as u32);
+        part.want.mode = Mode::Permits { n: 1, of: 9 };
+        part.vote = Some(Box::new(Vote::new(order, token)));
+        let mut entry = Arc::clone(&nodes[number].node).entry(Arc::new(part), How::Enter);
+        assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(given)) if given == Token::new(token)));
+        entry.detach().await.unwrap();
+    };
+    // Two counts of one process, which look alike: the first one is evicted.
+    for (order, tokens) in [(1, [10, 10, 11]), (2, [20, 20, 21])] {
+        for (number, token) in tokens.into_iter().enumerate() {
+            give(number, order, token).await;
+        }
+    }
+    let name = Name::new("lock").unwrap();
+    for is_now in [false, true] {
+        answer(async { quorum.operator().evict(&name, Token::new(10), &Eviction::new(is_now)).await })
+            .await
+            .unwrap();
+        for (number, node) in nodes.iter().enumerate() {
+            let info = node.node.operator().inspect(&name).await.unwrap();
+            let left = info.holders().filter(|holder| is_now || !holder.evicted);
+            let tokens: Vec<_> = left.map(|holder| holder.token.unwrap().get()).collect();
+            assert_eq!(tokens, [if number == 2 { 21 } else { 20 }], "now: {is_now}, node {number}");
+        }
+    }
+}
+
 /// The time that the answers take is part of the lease.
 #[tokio::test]
 async fn a_grant_counts_from_before_the_nodes_are_asked() {

@@ -230,6 +230,11 @@ impl Claim {
         part
     }
 
+    /// Returns the order of the claim whose part at one node of a quorum it is.
+    fn order(&self) -> Option<u64> {
+        self.vote.as_ref().map(|vote| vote.order)
+    }
+
     /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.
     pub fn record(&self) -> &str {
         self.record.get_or_init(|| ClaimRecord::unchanging(self).to_text())
@@ -241,6 +246,7 @@ impl Claim {
             reason: self.reason.as_deref().map(str::to_owned),
             max_hold: self.max_hold,
             max_wait: self.max_wait,
+            order: self.order(),
             entered: self.entered(),
             ..ClaimInfo::new((*self.holder).clone(), self.mode())
         }
@@ -305,6 +311,7 @@ impl ClaimRecord {
             reason: claim.reason.as_deref().map(str::to_owned),
             max_hold: claim.max_hold,
             max_wait: claim.max_wait,
+            order: claim.order(),
             ..ClaimRecord::default()
         }
     }

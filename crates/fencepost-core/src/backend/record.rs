@@ -78,6 +78,8 @@ pub struct ClaimRecord {
     pub detached: bool,
     /// The number of the claim's place in the queue, where another entry than this one took it: it comes before all greater ones.
     pub place: Option<u64>,
+    /// The [order](crate::Vote::order) of the whole claim, if this is one node's part of a claim at a quorum.
+    pub order: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,
     /// Fields that this version does not know. They are written again as they were read.
@@ -151,6 +153,7 @@ impl ClaimRecord {
             evicted: flag(take("evicted")),
             detached: flag(take("detached")),
             place: take("place").as_u64(),
+            order: take("order").as_u64(),
             data: text(take("data")),
             more: fields,
             later_format: None,
@@ -188,6 +191,7 @@ impl ClaimRecord {
             ("max_hold_ms", self.max_hold.map(millis)),
             ("max_wait_ms", self.max_wait.map(millis)),
             ("place", self.place),
+            ("order", self.order),
         ] {
             if let Some(number) = number {
                 put(key, &number);
@@ -229,6 +233,7 @@ impl ClaimRecord {
             max_wait: self.max_wait,
             evicted: self.evicted,
             detached: self.detached,
+            order: self.order,
             later_format: self.later_format,
             ..ClaimInfo::new(self.holder, mode)
         }
@@ -251,6 +256,7 @@ mod tests {
             evicted: true,
             detached: true,
             place: Some(u64::MAX),
+            order: Some(1 << 62),
             data: Some("shard 7".into()),
             more: Map::from_iter([("color".to_owned(), Value::from("a \"later\" field"))]),
             later_format: None,

@@ -110,6 +110,9 @@ pub struct ClaimInfo {
     pub detached: bool,
     /// Nothing keeps it alive, neither lease nor session: it stays until somebody takes it away.
     pub endless: bool,
+    /// It is one node's part of a claim at a quorum, which has this [order](crate::Vote::order). The parts of a claim have one order, also if
+    /// their tokens differ.
+    pub order: Option<u64>,
     /// The format of its record, if a later version wrote one that this version cannot read. Little else is known of the claim then.
     pub later_format: Option<u64>,
 }
@@ -132,6 +135,7 @@ impl ClaimInfo {
             evicted: false,
             detached: false,
             endless: false,
+            order: None,
             later_format: None,
         }
     }
