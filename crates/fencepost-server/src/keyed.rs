@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use fencepost_core::{Backoff, DetachedLease, Removed};
+use fencepost_core::{Backoff, DetachedLease, Guard, Removed};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::attempt::{self, Attempt};
 use crate::grant::{Grant, extended};
@@ -233,11 +234,32 @@ async fn with_record(
             Err(error) => return Err(error.into()),
         }
     };
-    // In this order: from now on each copy finds the grant by the record, also if this one is killed here.
-    if !attempt.grant(wanted.ttl).await? {
-        return Ok(None);
+    // It ends by itself, also if no request waits for it any more or it is withdrawn: half of it would leave a record of a grant that
+    // nobody can take up.
+    let handed_over = hand_over(service.clone(), caller, wanted.clone(), attempt, guard);
+    let handed_over = tokio::spawn(handed_over.in_current_span());
+    handed_over
+        .await
+        .unwrap_or_else(|_| Err(Problem::unavailable("closing", "this copy of the service ends")))
+}
+
+/// Hands the grant over to those who know its key. `None`: the record was lost, and nothing is left of the grant.
+async fn hand_over(
+    service: Service,
+    caller: Caller,
+    wanted: Wanted,
+    attempt: Attempt,
+    mut guard: Guard,
+) -> Answer<Option<Grant>> {
+    // From here on another copy may have found the grant by the record, and have told its caller. So this copy never takes it back after a
+    // failure or a pause. At worst the lock stays until its lease ends.
+    guard.stays_after_drop(true);
+    // In this order: each copy finds the grant by the record, also if this one is killed here.
+    if attempt.grant(wanted.ttl).await? {
+        return detached(&service, &caller, &wanted, guard).await.map(Some);
     }
-    detached(service, &caller, wanted, guard).await.map(Some)
+    guard.stays_after_drop(false);
+    Ok(None)
 }
 
 /// Leaves nothing of a request with a key: neither a place in the queue nor a grant. Returns what there was.

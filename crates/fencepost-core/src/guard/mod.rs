@@ -22,7 +22,7 @@ use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Removed};
 use crate::client::shared::ClientShared;
 use crate::entry::Entry;
-use crate::entry::place::How;
+use crate::entry::place::{How, Leave};
 use crate::error::{Effect, Error, Result};
 use crate::guard::lease::DetachedLease;
 use crate::guard::owned::Owned;
@@ -274,6 +274,17 @@ impl Guard {
             return None;
         }
         self.owned.slot().as_mut()?.native()
+    }
+
+    /// `stays`: others may know the [id](crate::Acquire::claim_id) of its claim and take the grant up from now on, so neither the drop of this
+    /// guard nor a failure of its calls ends the grant, because it may be theirs. It ends with its lease, or by a
+    /// [release](Guard::release).
+    pub fn stays_after_drop(&mut self, stays: bool) {
+        let leaves = if stays { None } else { Some(Leave::Release) };
+        if let Some(entry) = self.owned.slot() {
+            entry.set_on_drop(leaves);
+        }
+        self.owned.lend();
     }
 
     /// Withdraws the grant in the background, as if it had never been made: the engine keeps no run of it.

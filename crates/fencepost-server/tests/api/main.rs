@@ -7,6 +7,7 @@ mod kit;
 mod limits;
 mod live;
 mod locks;
+mod lost_replies;
 mod network;
 mod once;
 mod page;

@@ -1,0 +1,185 @@
+//! A copy of the service that does not learn what became of its grant, while another copy serves the same key.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use fencepost_core::{
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, How, Leave, Left, Memory,
+    Operator, Place, Request, Result, Session,
+};
+use fencepost_server::Options;
+use serde_json::{Value, json};
+
+use crate::kit::{answer, lease, named, post};
+
+const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
+const SOON: Duration = Duration::from_secs(10);
+
+/// The engine of a copy that a grant is detached for, without an answer. From then on nothing arrives until it is back.
+struct CutOff {
+    memory: Arc<Memory>,
+    line: Arc<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// The request to detach is never answered. Otherwise it fails.
+    hangs: bool,
+    detached: AtomicBool,
+    is_away: AtomicBool,
+}
+
+struct CutOffPlace {
+    memory: Arc<Memory>,
+    claim: Arc<Claim>,
+    entry: Entry,
+    line: Arc<Line>,
+}
+
+fn lost<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unreachable, "the answer was lost").on("memory").unknown())
+}
+
+impl Backend for CutOff {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        let entry = Arc::clone(&self.memory).entry(Arc::clone(&claim), how);
+        let (memory, line) = (Arc::clone(&self.memory), Arc::clone(&self.line));
+        Entry::new(Arc::clone(&claim), how, CutOffPlace { memory, claim, entry, line })
+    }
+
+    fn operator(&self) -> &dyn Operator {
+        self.memory.operator()
+    }
+}
+
+impl Place for CutOffPlace {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        self.entry.ask()
+    }
+
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.entry.poll_news(cx)
+    }
+
+    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+        let line = Arc::clone(&self.line);
+        if how != Leave::Detach {
+            return match line.is_away.load(SeqCst) {
+                true => Request::ready(lost()),
+                false => self.entry.leave(how, again),
+            };
+        }
+        Request::drops(async move {
+            self.entry.leave(how, again).await?;
+            // This one knows no answer. The claim's id names the grant.
+            self.entry = Arc::clone(&self.memory).entry(Arc::clone(&self.claim), How::Attach);
+            line.is_away.store(true, SeqCst);
+            line.detached.store(true, SeqCst);
+            if line.hangs {
+                std::future::pending::<()>().await;
+            }
+            lost()
+        })
+    }
+
+    fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
+        self.entry.session(holds)
+    }
+
+    fn abandon(&mut self, asking: bool) {
+        self.entry.abandon(asking);
+    }
+}
+
+/// Two copies of the service at one engine. The first one is cut off.
+struct Copies {
+    first: Router,
+    second: Router,
+    /// That of the first copy.
+    locks: Client,
+    line: Arc<Line>,
+}
+
+impl Copies {
+    fn new(hangs: bool) -> Copies {
+        let (memory, line) = (Memory::new(), Arc::new(Line { hangs, ..Line::default() }));
+        let cut_off = CutOff { memory: Arc::clone(&memory), line: Arc::clone(&line) };
+        let locks = Client::builder().open(|_| Ok(Arc::new(cut_off))).unwrap();
+        let others = Client::builder().open(|_| Ok(memory)).unwrap();
+        let router = |locks: &Client| fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+        Copies { first: router(&locks), second: router(&others), locks, line }
+    }
+
+    async fn acquire(router: Router) -> (StatusCode, Value) {
+        let mut request = post("/v1/acquire", &named("a", &json!({ "wait": "30s" })));
+        request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+        answer(&router, request).await
+    }
+
+    /// Asks the second copy for the grant of the key.
+    async fn found(&self) -> Value {
+        let (status, granted) = Copies::acquire(self.second.clone()).await;
+        assert_eq!(status, StatusCode::OK, "{granted}");
+        granted
+    }
+
+    /// The first copy reaches the engine again, and ends what it has begun.
+    async fn is_back(&self) {
+        self.line.is_away.store(false, SeqCst);
+        let ends = async {
+            while self.locks.backlog() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(SOON, ends).await.expect("its cleanup ends");
+    }
+
+    /// The caller of the second copy still holds the lock.
+    async fn is_held(&self, granted: &Value) {
+        let (status, extended) = answer(&self.second, post("/v1/leases/extend", &lease(granted))).await;
+        assert_eq!(status, StatusCode::OK, "the lease is valid: {granted}, {extended}");
+    }
+}
+
+/// The caller asks the other copy with its key, and works under the lock. The first copy must not take that lease back.
+#[tokio::test]
+async fn a_copy_that_gets_no_answer_does_not_end_a_lease_that_another_one_has_given() {
+    let copies = Copies::new(false);
+    let (status, problem) = Copies::acquire(copies.first.clone()).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+    let granted = copies.found().await;
+    copies.is_back().await;
+    copies.is_held(&granted).await;
+}
+
+/// Its caller has hung up, so that its work on the key is given up.
+#[tokio::test]
+async fn a_copy_whose_caller_is_gone_does_not_end_a_lease_that_another_one_has_given() {
+    let copies = Copies::new(true);
+    let gone = tokio::spawn(Copies::acquire(copies.first.clone()));
+    let detached = async {
+        while !copies.line.detached.load(SeqCst) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, detached).await.expect("the lock is granted");
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let granted = copies.found().await;
+    tokio::task::yield_now().await;
+    // For longer than a place stays without a request.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::task::yield_now().await;
+    tokio::time::resume();
+    copies.is_back().await;
+    copies.is_held(&granted).await;
+}
