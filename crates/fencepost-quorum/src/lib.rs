@@ -2,6 +2,7 @@
 
 mod decision;
 mod doctor;
+mod leave;
 mod node;
 mod node_claim;
 mod operator;
@@ -9,7 +10,6 @@ mod place;
 mod records;
 mod session;
 mod stragglers;
-mod withdrawal;
 
 use fencepost_core::sync::Mutex;
 use std::collections::HashMap;

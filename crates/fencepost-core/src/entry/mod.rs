@@ -4,12 +4,13 @@
 //!
 //! - **An error without an [effect](Error::effect) means that the claim is where it was before.** So a request for the grant that was refused
 //!   leaves a claim that is not at the engine, and a request to leave that was refused is not repeated by the next one: see
-//!   [`Life::asked`] and [`Withdrawal::answered`].
+//!   [`Life::note_ask_answer`] and [`LeaveRequests::note_answer`].
 //! - **A claim counts as one that was valid when it left, if it was valid by the client's clock when the first request to leave was sent.** This
 //!   decides whether a request that found nothing reports "released" because an earlier one took effect, or "lost": see
-//!   [`Withdrawal::removed`]. A claim that nothing was confirmed for counts as valid.
+//!   [`LeaveRequests::removed`]. A claim that nothing was confirmed for counts as valid.
 
 pub(crate) mod cleanup;
+mod leave_requests;
 pub(crate) mod local_turn;
 mod notes;
 pub(crate) mod place;
@@ -17,7 +18,6 @@ pub(crate) mod runs;
 #[cfg(test)]
 mod tests;
 mod with_run;
-mod withdrawal;
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -29,11 +29,11 @@ use crate::backend::attempt::{Attempt, Removed};
 use crate::backend::claim::Claim;
 use crate::backend::reply::Reply;
 use crate::backend::session::{Renewal, Session};
+pub use crate::entry::leave_requests::Found;
+use crate::entry::leave_requests::LeaveRequests;
 use crate::entry::local_turn::LocalTurn;
 use crate::entry::place::{How, Leave, Left, Place, Request, Turn};
 use crate::entry::runs::EntryRun;
-pub use crate::entry::withdrawal::Found;
-use crate::entry::withdrawal::Withdrawal;
 use crate::error::{Effect, Error, Result};
 use crate::token::Token;
 
@@ -161,7 +161,7 @@ impl Entry {
     /// That of [`withdraw`](Entry::withdraw).
     pub fn remove(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         let how = if how == Leave::Release { Leave::Release } else { Leave::Withdraw };
-        if self.run.is_some() { self.remove_with_run(how) } else { self.part(how) }
+        if self.run.is_some() { self.remove_with_run(how) } else { self.leave_engine(how) }
     }
 
     /// Detaches the grant from this process: it ends `claim.ttl()` after this request, unless a program that knows the claim's id
@@ -174,7 +174,7 @@ impl Entry {
     /// Dropped midway, the grant is detached or not, and this entry still counts as its holder: its drop releases it.
     pub fn detach(&mut self) -> Reply<'_, Result<()>> {
         Reply::coming(async move {
-            self.cut_loose().await?;
+            self.detach_grant().await?;
             // The run goes on without this entry.
             self.run = None;
             Ok(())
@@ -270,7 +270,7 @@ struct Life {
     step: Step,
     /// Whether a request for the grant has no answer, so that it may still arrive.
     asking: bool,
-    withdrawal: Withdrawal,
+    leave_requests: LeaveRequests,
     /// The request that outlives its caller. There is at most one.
     kept: Option<Kept>,
     /// The claim's turn among those of its process, if the engine's queue is kept short. `None`: it does not wait there.
@@ -311,8 +311,8 @@ impl Life {
             // A detached grant is at the engine although nothing was asked for. It is not the entry's before it was taken up.
             How::Attach => (true, Step::Asked, None),
         };
-        let withdrawal = Withdrawal::default();
-        Life { claim, attaches, step, asking: false, withdrawal, kept: None, turn: None, on_drop }
+        let leave_requests = LeaveRequests::default();
+        Life { claim, attaches, step, asking: false, leave_requests, kept: None, turn: None, on_drop }
     }
 
     /// Marks the claim as left without asking, so that no later call sends anything.
@@ -349,8 +349,8 @@ impl Life {
         }
     }
 
-    /// Notes that a request for the grant is sent.
-    fn ask(&mut self) -> Before {
+    /// Notes that a request for the grant is sent. Returns what was known before, which counts again if the request has no effect.
+    fn note_ask_sent(&mut self) -> Before {
         let before = Before { step: self.step, asking: self.asking };
         self.asking = true;
         if self.step == Step::New {
@@ -359,7 +359,7 @@ impl Life {
         before
     }
 
-    fn asked(&mut self, before: Before, answer: Result<Attempt>) -> Result<Attempt> {
+    fn note_ask_answer(&mut self, before: Before, answer: Result<Attempt>) -> Result<Attempt> {
         if let Some(turn) = &mut self.turn {
             turn.hear(&answer);
         }
@@ -381,7 +381,7 @@ impl Life {
         answer
     }
 
-    fn turned(&mut self, answer: Result<Attempt>) -> Result<Attempt> {
+    fn note_conversion_answer(&mut self, answer: Result<Attempt>) -> Result<Attempt> {
         match answer {
             Ok(Attempt::Granted(token)) => self.step = Step::Holding(token),
             Ok(Attempt::Gone) => self.step = Step::Gone,
@@ -391,20 +391,20 @@ impl Life {
     }
 
     /// Notes that a request to leave is sent.
-    fn leave(&mut self) {
-        self.withdrawal.start(self.claim.is_valid());
+    fn note_leave_sent(&mut self) {
+        self.leave_requests.note_sent(self.claim.is_valid());
     }
 
-    fn left(&mut self, answer: Result<Left>) -> Result<Removed> {
-        let Left { found, held, repeated } = self.withdrawal.answered(answer)?;
-        self.withdrawal.repeated(repeated);
+    fn note_leave_answer(&mut self, answer: Result<Left>) -> Result<Removed> {
+        let Left { found, held, repeated } = self.leave_requests.note_answer(answer)?;
+        self.leave_requests.note_repeated(repeated);
         let held = held.unwrap_or_else(|| self.attaches || self.claim.validity.is_confirmed());
-        let removed = self.withdrawal.removed(found, held);
+        let removed = self.leave_requests.removed(found, held);
         self.step = Step::Left(removed);
         Ok(removed)
     }
 
-    fn detached(&mut self, answer: Result<Left>) -> Result<()> {
+    fn note_detach_answer(&mut self, answer: Result<Left>) -> Result<()> {
         if matches!(answer?.found, Found::Missing | Found::Nothing) {
             return Err(self.claim.gone());
         }
@@ -418,15 +418,15 @@ impl Life {
         let answer = match kept {
             Kept::Ask(before, coming) => {
                 let (before, answer) = (*before, ready!(coming.as_mut().poll(cx)));
-                Answer::Asked(self.asked(before, answer))
+                Answer::Asked(self.note_ask_answer(before, answer))
             }
             Kept::Turn(to, coming) => {
                 let (to, answer) = (*to, ready!(coming.as_mut().poll(cx)));
-                Answer::Turned(to, self.turned(answer))
+                Answer::Turned(to, self.note_conversion_answer(answer))
             }
             Kept::Remove(coming) => {
                 let answer = ready!(coming.as_mut().poll(cx));
-                Answer::Removed(self.left(answer))
+                Answer::Removed(self.note_leave_answer(answer))
             }
             Kept::Detach(coming) => Answer::Detached(ready!(coming.as_mut().poll(cx))),
         };
@@ -467,16 +467,16 @@ impl Entry {
         let Entry { place, life, .. } = self;
         match place.ask() {
             Request::Ready(answer) => {
-                let before = life.ask();
-                Reply::ready(life.asked(before, answer))
+                let before = life.note_ask_sent();
+                Reply::ready(life.note_ask_answer(before, answer))
             }
             Request::Drops(coming) => Reply::coming(async move {
-                let before = life.ask();
+                let before = life.note_ask_sent();
                 let answer = coming.await;
-                life.asked(before, answer)
+                life.note_ask_answer(before, answer)
             }),
             Request::Kept(coming) => Reply::coming(async move {
-                let before = life.ask();
+                let before = life.note_ask_sent();
                 match life.keep(Kept::Ask(before, coming)).await {
                     Answer::Asked(answer) => answer,
                     _ => unreachable!("one request is kept at a time"),
@@ -485,7 +485,7 @@ impl Entry {
         }
     }
 
-    fn part(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
+    fn leave_engine(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         self.life.claim.set_leaving();
         if let Some(turn) = &mut self.life.turn {
             if turn.waits() {
@@ -499,7 +499,7 @@ impl Entry {
             return Reply::coming(async move {
                 match self.life.settle().await {
                     Some(Answer::Removed(removed)) => removed,
-                    _ => Box::pin(self.part(how)).await,
+                    _ => Box::pin(self.leave_engine(how)).await,
                 }
             });
         }
@@ -513,22 +513,22 @@ impl Entry {
             Step::Asked | Step::Queued | Step::Holding(_) | Step::Gone => {}
         }
         let Entry { place, life, .. } = self;
-        match place.leave(how, life.withdrawal.may_have_left()) {
+        match place.leave(how, life.leave_requests.may_have_left()) {
             Request::Ready(answer) => {
                 // `Valid` says "removed" whatever the clock says, so the clock is not read for it. After other answers on the spot it is read now,
                 // because they took no time.
                 if !matches!(answer, Ok(Left { found: Found::Valid, .. })) {
-                    life.leave();
+                    life.note_leave_sent();
                 }
-                Reply::ready(life.left(answer))
+                Reply::ready(life.note_leave_answer(answer))
             }
             Request::Drops(coming) => Reply::coming(async move {
-                life.leave();
+                life.note_leave_sent();
                 let answer = coming.await;
-                life.left(answer)
+                life.note_leave_answer(answer)
             }),
             Request::Kept(coming) => Reply::coming(async move {
-                life.leave();
+                life.note_leave_sent();
                 match life.keep(Kept::Remove(coming)).await {
                     Answer::Removed(removed) => removed,
                     _ => unreachable!("one request is kept at a time"),
@@ -551,10 +551,10 @@ impl Entry {
         }
         let Entry { place, life, .. } = self;
         match place.turn(to) {
-            Request::Ready(answer) => Reply::ready(life.turned(answer)),
+            Request::Ready(answer) => Reply::ready(life.note_conversion_answer(answer)),
             Request::Drops(coming) => Reply::coming(async move {
                 let answer = coming.await;
-                life.turned(answer)
+                life.note_conversion_answer(answer)
             }),
             Request::Kept(coming) => Reply::coming(async move {
                 match life.keep(Kept::Turn(to, coming)).await {
@@ -578,7 +578,7 @@ impl Entry {
         }
     }
 
-    async fn cut_loose(&mut self) -> Result<()> {
+    async fn detach_grant(&mut self) -> Result<()> {
         // A detachment whose caller went away may have taken effect. The grant is then detached again.
         self.life.settle().await;
         if !matches!(self.life.step, Step::Holding(_)) {
@@ -586,13 +586,13 @@ impl Entry {
         }
         let Entry { place, life, .. } = self;
         match place.leave(Leave::Detach, false) {
-            Request::Ready(answer) => life.detached(answer),
+            Request::Ready(answer) => life.note_detach_answer(answer),
             Request::Drops(coming) => {
                 let answer = coming.await;
-                life.detached(answer)
+                life.note_detach_answer(answer)
             }
             Request::Kept(coming) => match life.keep(Kept::Detach(coming)).await {
-                Answer::Detached(answer) => life.detached(answer),
+                Answer::Detached(answer) => life.note_detach_answer(answer),
                 _ => unreachable!("one request is kept at a time"),
             },
         }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use crate::backend::attempt::{Attempt, Removed};
 use crate::backend::reply::Reply;
 use crate::backend::session::Session;
-use crate::entry::withdrawal::Found;
+use crate::entry::leave_requests::Found;
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::Token;
 

@@ -69,7 +69,7 @@ impl Entry {
     pub(super) fn remove_with_run(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         let granted = self.run.as_ref().is_some_and(|run| run.is_granted());
         if how == Leave::Withdraw && !granted {
-            return self.part(how);
+            return self.leave_engine(how);
         }
         Reply::coming(async move {
             if how == Leave::Release && !granted && self.life.attaches {
@@ -80,7 +80,7 @@ impl Entry {
                 Some(run) => run.end(how).await?,
                 None => None,
             };
-            let removed = self.part(how).await?;
+            let removed = self.leave_engine(how).await?;
             if let Some(run) = &mut self.run {
                 run.close(noted, removed).await;
             }

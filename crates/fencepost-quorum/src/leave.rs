@@ -1,4 +1,4 @@
-//! How a claim parts with all nodes.
+//! How a claim leaves all nodes: its release, its withdrawal, its detachment.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Decides what a request to withdraw or release removed although a reply was lost.
+//! What the requests to withdraw or release a claim have removed, although a reply of theirs was lost.
 
 use crate::backend::attempt::Removed;
 use crate::error::{Effect, Result};
@@ -16,19 +16,21 @@ pub enum Found {
     Nothing,
 }
 
-/// The requests to withdraw or release a claim, from the first one on. A request may take effect although its reply is lost; the one that
-/// repeats it then finds nothing.
+/// What is known of the requests to withdraw or release one claim, from the first one on. A request may take effect although its reply is
+/// lost. The one that repeats it then finds nothing, so its answer alone does not say what was removed.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Withdrawal {
+pub(super) struct LeaveRequests {
+    /// Whether the claim was valid when the first request was sent. `None`: none was sent.
     was_valid: Option<bool>,
     /// A request was sent, and nothing says that it had no effect.
     sent: bool,
+    /// A request that may have taken effect was sent again.
     repeated: bool,
 }
 
-impl Withdrawal {
-    /// Starts a request. `valid`: the claim is valid now by the client's clock; what holds at the first request counts.
-    pub(super) fn start(&mut self, valid: bool) {
+impl LeaveRequests {
+    /// Notes that a request is sent. `valid`: whether the claim is valid now by the client's clock. Only that of the first request counts.
+    pub(super) fn note_sent(&mut self, valid: bool) {
         self.was_valid.get_or_insert(valid);
         self.repeated |= self.sent;
         self.sent = true;
@@ -39,13 +41,13 @@ impl Withdrawal {
     ///
     /// # Errors
     /// That of the answer.
-    pub(super) fn answered<T>(&mut self, answer: Result<T>) -> Result<T> {
+    pub(super) fn note_answer<T>(&mut self, answer: Result<T>) -> Result<T> {
         self.sent &= answer.as_ref().err().is_none_or(|error| error.effect() != Effect::None);
         answer
     }
 
     /// Notes whether the connection has sent the request more than once.
-    pub(super) fn repeated(&mut self, repeated: bool) {
+    pub(super) fn note_repeated(&mut self, repeated: bool) {
         self.repeated |= repeated;
     }
 
@@ -87,16 +89,16 @@ mod tests {
     #[test]
     fn a_request_that_was_never_sent_has_removed_nothing() {
         let refused = || Error::new(ErrorKind::Unreachable, "no connection");
-        let mut withdrawal = Withdrawal::default();
-        withdrawal.start(true);
-        assert!(withdrawal.answered::<()>(Err(refused())).is_err());
-        withdrawal.start(true);
-        assert_eq!(withdrawal.removed(Found::Missing, true), Removed::Nothing, "somebody else removed it");
-        assert!(withdrawal.answered::<()>(Err(refused().unknown())).is_err());
-        withdrawal.start(true);
-        assert_eq!(withdrawal.removed(Found::Missing, true), Removed::Released);
-        assert!(withdrawal.answered::<()>(Err(refused())).is_err());
-        assert!(withdrawal.is_repeated(), "an earlier request stays unknown");
+        let mut requests = LeaveRequests::default();
+        requests.note_sent(true);
+        assert!(requests.note_answer::<()>(Err(refused())).is_err());
+        requests.note_sent(true);
+        assert_eq!(requests.removed(Found::Missing, true), Removed::Nothing, "somebody else removed it");
+        assert!(requests.note_answer::<()>(Err(refused().unknown())).is_err());
+        requests.note_sent(true);
+        assert_eq!(requests.removed(Found::Missing, true), Removed::Released);
+        assert!(requests.note_answer::<()>(Err(refused())).is_err());
+        assert!(requests.is_repeated(), "an earlier request stays unknown");
     }
 
     #[test]
@@ -117,24 +119,24 @@ mod tests {
             (no, 2, Found::There, no),
             (no, 2, Found::Missing, no),
         ] {
-            let mut again = Withdrawal::default();
-            again.start(valid);
-            let mut by_connection = again;
-            by_connection.repeated(sent > 1);
+            let mut by_caller = LeaveRequests::default();
+            by_caller.note_sent(valid);
+            let mut by_connection = by_caller;
+            by_connection.note_repeated(sent > 1);
             // The claim may have become invalid meanwhile, or valid.
             if sent > 1 {
-                again.start(!valid);
+                by_caller.note_sent(!valid);
             }
-            for withdrawal in [again, by_connection] {
-                assert_eq!(withdrawal.is_repeated(), sent > 1);
+            for requests in [by_caller, by_connection] {
+                assert_eq!(requests.is_repeated(), sent > 1);
                 let expected = |what| if removed { what } else { Removed::Nothing };
                 assert_eq!(
-                    withdrawal.removed(found, true),
+                    requests.removed(found, true),
                     expected(Removed::Released),
                     "{valid} {sent} {found:?}"
                 );
                 assert_eq!(
-                    withdrawal.removed(found, false),
+                    requests.removed(found, false),
                     expected(Removed::Withdrawn),
                     "{valid} {sent} {found:?}"
                 );
