@@ -69,7 +69,7 @@ pub use client::registry::{Open, Registry, Schema};
 pub use client::secret::Secret;
 pub use client::url::BackendUrl;
 pub use entry::cleanup::cleanup_deadline;
-pub use entry::place::{How, Leave, Left, Place, Request, Turn};
+pub use entry::place::{Conversion, How, Leave, Left, Place, Request};
 pub use entry::{Entry, Found};
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use guard::Guard;

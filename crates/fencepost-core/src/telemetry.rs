@@ -158,7 +158,7 @@ pub(crate) fn attached(engine: &'static str, lock: &Name, token: Token) {
 }
 
 /// Tells that a held lock was upgraded or downgraded, as `what` says.
-pub(crate) fn turned(engine: &'static str, lock: &Name, token: Token, what: &'static str) {
+pub(crate) fn converted(engine: &'static str, lock: &Name, token: Token, what: &'static str) {
     tracing::debug!(%lock, engine, token = token.get(), "{what}");
 }
 

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Entry, Eviction, HolderInfo, How, Info,
-    Leave, Left, Listing, Memory, Mode, Name, Operator, Page, Place, Reply, Request, Result, Runtime,
-    Session, Spawner, Task, Token, Turn, Vote, Want, margin,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Client, Clock, Conversion, Entry, Eviction, HolderInfo,
+    How, Info, Leave, Left, Listing, Memory, Mode, Name, Operator, Page, Place, Reply, Request, Result,
+    Runtime, Session, Spawner, Task, Token, Vote, Want, margin,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::Semaphore;
@@ -100,8 +100,8 @@ impl Place for GatedPlace {
         self.entry.session(holds)
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.entry.turn(to)
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.entry.convert(to)
     }
 
     fn abandon(&mut self, asking: bool) {

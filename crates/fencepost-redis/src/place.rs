@@ -1,18 +1,18 @@
 //! Implements core's [`Place`]: what is asked of the server for one claim.
 
+mod convert;
 mod leave;
-mod turn;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Error, ErrorKind, Found, Leave, Left, Moment, Place, Request, Result, Session, Token,
-    Turn,
+    Attempt, Claim, Conversion, Error, ErrorKind, Found, Leave, Left, Moment, Place, Request, Result,
+    Session, Token,
 };
 
-use self::turn::Round;
+use self::convert::ConversionState;
 use crate::claim::session;
 use crate::claim::spread::spread;
 use crate::claim::waiters::{Collected, TrackedClaim};
@@ -39,7 +39,7 @@ pub(crate) struct RedisPlace {
     over: bool,
     /// Its vote was refused, and the server may have written that down.
     refused: bool,
-    round: Round,
+    conversion: ConversionState,
     /// The token of its grant, once that was answered.
     token: Option<Token>,
     /// A request to leave was made.
@@ -57,7 +57,7 @@ impl RedisPlace {
             waits: false,
             over: false,
             refused: false,
-            round: Round::default(),
+            conversion: ConversionState::default(),
             token: None,
             leaves: false,
         }
@@ -258,7 +258,7 @@ impl Place for RedisPlace {
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.tracked {
-            Some(tracked) if self.waits || self.refused || self.round.is_asked => tracked.poll(cx),
+            Some(tracked) if self.waits || self.refused || self.conversion.is_asked => tracked.poll(cx),
             _ => Poll::Pending,
         }
     }
@@ -284,11 +284,11 @@ impl Place for RedisPlace {
         Some(session::of(&self.client, &self.claim.want().name, durable))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
         match to {
-            Turn::Exclusive { join } => Request::drops(self.become_exclusive(join)),
-            Turn::Shared { token } => Request::drops(self.become_shared(token)),
-            Turn::Raise { to } => Request::drops(self.raise(to)),
+            Conversion::Exclusive { join } => Request::drops(self.become_exclusive(join)),
+            Conversion::Shared { token } => Request::drops(self.become_shared(token)),
+            Conversion::Raise { to } => Request::drops(self.raise(to)),
         }
     }
 

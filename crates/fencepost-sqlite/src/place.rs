@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Error, Found, Leave, Left, Loss, Moment, Place, Removed, Request, Result, Session, Token,
-    Turn,
+    Attempt, Claim, Conversion, Error, Found, Leave, Left, Loss, Moment, Place, Removed, Request, Result,
+    Session, Token,
 };
 
 use crate::client::session::SqliteSession;
@@ -253,14 +253,14 @@ impl Place for SqlitePlace {
         Some(Arc::<SqliteSession>::clone(&self.session))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
         match to {
-            Turn::Exclusive { join } => {
+            Conversion::Exclusive { join } => {
                 let timeout = if join { BUSY_TIMEOUT } else { TRY_TIMEOUT };
                 self.request(timeout, move |place| place.upgrade(join))
             }
-            Turn::Shared { token } => self.request(BUSY_TIMEOUT, move |place| place.downgrade(token)),
-            Turn::Raise { to } => self.request(BUSY_TIMEOUT, move |place| place.raise(to)),
+            Conversion::Shared { token } => self.request(BUSY_TIMEOUT, move |place| place.downgrade(token)),
+            Conversion::Raise { to } => self.request(BUSY_TIMEOUT, move |place| place.raise(to)),
         }
     }
 

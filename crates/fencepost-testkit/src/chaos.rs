@@ -3,8 +3,8 @@
 use crate::sim::Rng;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Clock, Entry, Error, ErrorKind, How, Leave, Left, Operator, Place,
-    Reply, Request, Session, Turn,
+    Attempt, Backend, Capabilities, Claim, Clock, Conversion, Entry, Error, ErrorKind, How, Leave, Left,
+    Operator, Place, Reply, Request, Session,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -244,8 +244,8 @@ impl Place for Troubled {
         Some(Arc::new(TroubledSession { inner, plan: self.plan.clone() }))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        troubled!(self.plan, Result::is_ok, self.inner.turn(to), Request::drops)
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        troubled!(self.plan, Result::is_ok, self.inner.convert(to), Request::drops)
     }
 
     fn abandon(&mut self, asking: bool) {

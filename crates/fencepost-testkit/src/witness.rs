@@ -7,8 +7,8 @@
 use crate::history::{Key, Recorder, What};
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Entry, Error, How, Leave, Left, Moment, Operator, Place,
-    Reply, Request, Session, Turn,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Conversion, Entry, Error, How, Leave, Left, Moment,
+    Operator, Place, Reply, Request, Session,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -149,8 +149,8 @@ impl Place for Witnessed {
         Some(Arc::new(WitnessedSession { inner, seen: self.seen.clone() }))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        let Turn::Exclusive { join } = to else { return self.inner.turn(to) };
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        let Conversion::Exclusive { join } = to else { return self.inner.convert(to) };
         let (seen, key) = (&self.seen, self.key);
         let look = move |answer: &Result<Attempt, Error>| {
             if let (Ok(Attempt::Blocked { .. }), Some(key), true) = (answer, key, join) {

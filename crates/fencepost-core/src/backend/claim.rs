@@ -18,7 +18,7 @@ use crate::time::{Moment, nanos};
 use crate::token::Token;
 use crate::validity::{Loss, State, Validity};
 
-/// The values of [`Claim::turned`].
+/// The values of [`Claim::converted`].
 const AS_WANTED: u8 = 0;
 const SHARED: u8 = 1;
 const EXCLUSIVE: u8 = 2;
@@ -84,7 +84,7 @@ pub struct Claim {
     /// See [`longest_ttl`](Claim::longest_ttl).
     longest_ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
-    turned: AtomicU8,
+    converted: AtomicU8,
     /// Under which moment the renewer has it; see there.
     pub(crate) kept: AtomicU64,
     /// The guards of one holder that share its grant.
@@ -119,7 +119,7 @@ impl Claim {
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             longest_ttl: AtomicU64::new(nanos(ttl)),
-            turned: AtomicU8::new(AS_WANTED),
+            converted: AtomicU8::new(AS_WANTED),
             kept: AtomicU64::new(0),
             entered: AtomicU32::new(0),
         }
@@ -132,16 +132,16 @@ impl Claim {
 
     /// Returns the mode in which it holds: the wanted one, unless it was upgraded or downgraded.
     pub fn mode(&self) -> Mode {
-        match self.turned.load(Ordering::Acquire) {
+        match self.converted.load(Ordering::Acquire) {
             SHARED => Mode::Shared,
             EXCLUSIVE => Mode::Exclusive,
             _ => self.want.mode,
         }
     }
 
-    /// From now on it holds exclusively or shared.
-    pub(crate) fn turn(&self, exclusive: bool) {
-        self.turned.store(if exclusive { EXCLUSIVE } else { SHARED }, Ordering::Release);
+    /// Notes that it holds exclusively or shared from now on.
+    pub(crate) fn convert(&self, exclusive: bool) {
+        self.converted.store(if exclusive { EXCLUSIVE } else { SHARED }, Ordering::Release);
     }
 
     /// Returns how many guards of its [`Holder`](crate::Holder) share its grant. `None`: its holder cannot enter it again.

@@ -32,7 +32,7 @@ use crate::backend::session::{Renewal, Session};
 pub use crate::entry::leave_requests::Found;
 use crate::entry::leave_requests::LeaveRequests;
 use crate::entry::local_turn::LocalTurn;
-use crate::entry::place::{How, Leave, Left, Place, Request, Turn};
+use crate::entry::place::{Conversion, How, Leave, Left, Place, Request};
 use crate::entry::runs::EntryRun;
 use crate::error::{Effect, Error, Result};
 use crate::token::Token;
@@ -192,7 +192,7 @@ impl Entry {
     /// # Cancel safety
     /// That of [`withdraw`](Entry::withdraw).
     pub fn raise(&mut self, to: Token) -> Reply<'_, Result<()>> {
-        self.turn_now(Turn::Raise { to })
+        self.convert_now(Conversion::Raise { to })
     }
 
     /// Asks for the claim's shared grant to become exclusive, or collects that. The claim is marked at the engine until all other holders
@@ -211,10 +211,10 @@ impl Entry {
     /// Safe. The request may still take effect: call this again, or [`downgrade`](Entry::downgrade).
     pub fn upgrade(&mut self, join: bool) -> Reply<'_, Result<Attempt>> {
         if self.run.is_none() {
-            return self.turn_grant(Turn::Exclusive { join });
+            return self.convert_grant(Conversion::Exclusive { join });
         }
         Reply::coming(async move {
-            let attempt = self.turn_grant(Turn::Exclusive { join }).await?;
+            let attempt = self.convert_grant(Conversion::Exclusive { join }).await?;
             if let Attempt::Granted(token) = attempt {
                 self.renumber_run(token).await;
             }
@@ -233,10 +233,10 @@ impl Entry {
     /// That of [`withdraw`](Entry::withdraw).
     pub fn downgrade(&mut self, token: Token) -> Reply<'_, Result<()>> {
         if self.run.is_none() {
-            return self.turn_now(Turn::Shared { token });
+            return self.convert_now(Conversion::Shared { token });
         }
         Reply::coming(async move {
-            self.turn_now(Turn::Shared { token }).await?;
+            self.convert_now(Conversion::Shared { token }).await?;
             self.renumber_run(token).await;
             Ok(())
         })
@@ -290,7 +290,7 @@ struct Before {
 
 enum Kept {
     Ask(Before, Coming<Attempt>),
-    Turn(Turn, Coming<Attempt>),
+    Convert(Conversion, Coming<Attempt>),
     Remove(Coming<Left>),
     Detach(Coming<Left>),
 }
@@ -298,7 +298,7 @@ enum Kept {
 /// The answer to a kept request. All but the last are applied to the step already, because their caller may be gone.
 enum Answer {
     Asked(Result<Attempt>),
-    Turned(Turn, Result<Attempt>),
+    Converted(Conversion, Result<Attempt>),
     Removed(Result<Removed>),
     /// Noted by its caller alone: a grant whose detachment nobody learns of is released with its guard.
     Detached(Result<Left>),
@@ -420,9 +420,9 @@ impl Life {
                 let (before, answer) = (*before, ready!(coming.as_mut().poll(cx)));
                 Answer::Asked(self.note_ask_answer(before, answer))
             }
-            Kept::Turn(to, coming) => {
+            Kept::Convert(to, coming) => {
                 let (to, answer) = (*to, ready!(coming.as_mut().poll(cx)));
-                Answer::Turned(to, self.note_conversion_answer(answer))
+                Answer::Converted(to, self.note_conversion_answer(answer))
             }
             Kept::Remove(coming) => {
                 let answer = ready!(coming.as_mut().poll(cx));
@@ -537,12 +537,12 @@ impl Entry {
         }
     }
 
-    fn turn_grant(&mut self, to: Turn) -> Reply<'_, Result<Attempt>> {
+    fn convert_grant(&mut self, to: Conversion) -> Reply<'_, Result<Attempt>> {
         if self.life.kept.is_some() {
             return Reply::coming(async move {
                 match self.life.settle().await {
-                    Some(Answer::Turned(turned, answer)) if turned == to => answer,
-                    _ => Box::pin(self.turn_grant(to)).await,
+                    Some(Answer::Converted(converted, answer)) if converted == to => answer,
+                    _ => Box::pin(self.convert_grant(to)).await,
                 }
             });
         }
@@ -550,15 +550,15 @@ impl Entry {
             return Reply::ready(Ok(Attempt::Gone));
         }
         let Entry { place, life, .. } = self;
-        match place.turn(to) {
+        match place.convert(to) {
             Request::Ready(answer) => Reply::ready(life.note_conversion_answer(answer)),
             Request::Drops(coming) => Reply::coming(async move {
                 let answer = coming.await;
                 life.note_conversion_answer(answer)
             }),
             Request::Kept(coming) => Reply::coming(async move {
-                match life.keep(Kept::Turn(to, coming)).await {
-                    Answer::Turned(_, answer) => answer,
+                match life.keep(Kept::Convert(to, coming)).await {
+                    Answer::Converted(_, answer) => answer,
                     _ => unreachable!("one request is kept at a time"),
                 }
             }),
@@ -566,13 +566,13 @@ impl Entry {
     }
 
     /// Makes a change that no other holder can block.
-    fn turn_now(&mut self, to: Turn) -> Reply<'_, Result<()>> {
+    fn convert_now(&mut self, to: Conversion) -> Reply<'_, Result<()>> {
         let claim = Arc::clone(&self.life.claim);
         let held = move |answer: Result<Attempt>| match answer? {
             Attempt::Granted(_) => Ok(()),
             Attempt::Blocked { .. } | Attempt::Gone => Err(claim.gone()),
         };
-        match self.turn_grant(to) {
+        match self.convert_grant(to) {
             Reply::Ready(answer) => Reply::Ready(answer.map(held)),
             coming => Reply::coming(async move { held(coming.await) }),
         }
@@ -625,11 +625,11 @@ impl Place for Entry {
         self.renewal().map(|renewal| renewal.session)
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
         match to {
-            Turn::Exclusive { join } => self.upgrade(join).into(),
-            Turn::Shared { token } => held(self.downgrade(token), token),
-            Turn::Raise { to } => held(self.raise(to), to),
+            Conversion::Exclusive { join } => self.upgrade(join).into(),
+            Conversion::Shared { token } => held(self.downgrade(token), token),
+            Conversion::Raise { to } => held(self.raise(to), to),
         }
     }
 

@@ -121,28 +121,28 @@ impl Notes {
     }
 
     /// Waits before the record is read again. An error after `TRIES` times.
-    async fn pause(&self, turns: &mut Backoff) -> Result<()> {
-        if turns.count() + 1 >= TRIES {
+    async fn pause(&self, pauses: &mut Backoff) -> Result<()> {
+        if pauses.count() + 1 >= TRIES {
             return Err(too_busy());
         }
-        turns.sleep(self.claim.runtime.clock()).await;
+        pauses.sleep(self.claim.runtime.clock()).await;
         Ok(())
     }
 
-    fn turns(&self) -> Backoff {
+    fn pauses(&self) -> Backoff {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(100));
         backoff.jittered((self.claim.id.as_u128() >> 64) as u64)
     }
 
     async fn change(&mut self, change: impl Fn(&mut Runs, u64)) -> Result<()> {
-        let mut turns = self.turns();
+        let mut pauses = self.pauses();
         loop {
             let (mut runs, now) = self.read().await?;
             change(&mut runs, now);
             if self.write(runs, now).await? {
                 return Ok(());
             }
-            self.pause(&mut turns).await?;
+            self.pause(&mut pauses).await?;
         }
     }
 
@@ -151,7 +151,7 @@ impl Notes {
         let claim = Arc::clone(&self.claim);
         let clock = claim.runtime.clock();
         let granted = *self.granted.get_or_insert(clock.now());
-        let mut turns = self.turns();
+        let mut pauses = self.pauses();
         loop {
             let (mut runs, now) = self.read().await?;
             let since = *self.since.get_or_insert(before(now, clock.now().since(granted)));
@@ -164,13 +164,13 @@ impl Notes {
             if self.write(runs, now).await? {
                 return Ok(());
             }
-            self.pause(&mut turns).await?;
+            self.pause(&mut pauses).await?;
         }
     }
 
     /// Notes that the run ended. The grant ends afterwards.
     pub(super) async fn end(&mut self, token: Token) -> Result<()> {
-        let mut turns = self.turns();
+        let mut pauses = self.pauses();
         loop {
             let (mut runs, now) = self.read().await?;
             let (at, outcome) = *self.ended.get_or_insert_with(|| (now, self.claim.outcome()));
@@ -189,7 +189,7 @@ impl Notes {
             if self.write(runs, now).await? {
                 return Ok(());
             }
-            self.pause(&mut turns).await?;
+            self.pause(&mut pauses).await?;
         }
     }
 

@@ -53,11 +53,11 @@ pub trait Place: Send {
     /// Returns what keeps the claim alive while it waits, or while it `holds`. `None`: nothing has to.
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>>;
 
-    /// Changes the grant of a claim that holds. An engine without upgrades and votes need not write it.
+    /// Converts the grant of a claim that holds: to another mode, or to another token. An engine without upgrades and votes need not write it.
     ///
     /// # Errors
     /// [`is_upgrade_conflict`](Error::is_upgrade_conflict) if another holder is marked already: the claim stays shared.
-    fn turn(&mut self, _to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, _to: Conversion) -> Request<'_, Attempt> {
         Request::ready(Err(Error::new(ErrorKind::Unsupported, "this engine has no way to upgrade a lock")))
     }
 
@@ -156,9 +156,9 @@ pub enum Leave {
     Detach,
 }
 
-/// What becomes of a grant. The answer is [`Attempt::Granted`] with the grant's token, or says why not.
+/// How [`Place::convert`] changes a grant. The answer is [`Attempt::Granted`] with the grant's token, or says why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum Conversion {
     /// Exclusive, once all other holders have left: see [`Entry::upgrade`](crate::Entry::upgrade).
     Exclusive {
         /// The claim is marked while it is blocked, so that it goes before all that wait.

@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(30);
 enum Asked {
     Ask,
     Leave(Leave, bool),
-    Turn(Turn),
+    Convert(Conversion),
     Abandoned(bool),
 }
 
@@ -102,8 +102,8 @@ impl Place for Scripted {
         holds.then(|| Arc::new(NoSession) as Arc<dyn Session>)
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.attempt(Asked::Turn(to))
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.attempt(Asked::Convert(to))
     }
 
     fn abandon(&mut self, asking: bool) {
@@ -304,7 +304,7 @@ fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
 }
 
 #[test]
-fn a_grant_turns_and_keeps_its_last_token() {
+fn a_grant_is_converted_and_keeps_its_last_token() {
     for keeps in [true, false] {
         let mut stage = Stage::granted(keeps);
         stage.script.attempt().send(Ok(Attempt::Blocked { again: None })).unwrap();
@@ -316,10 +316,10 @@ fn a_grant_turns_and_keeps_its_last_token() {
         assert!(now(stage.entry.downgrade(Token::new(1))).unwrap_err().is_lost());
         assert!(stage.entry.renewal().is_some(), "its renewal finds the reason");
         assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
-        let upgrade = Asked::Turn(Turn::Exclusive { join: true });
+        let upgrade = Asked::Convert(Conversion::Exclusive { join: true });
         assert_eq!(
             stage.script.asked(),
-            [upgrade, upgrade, Asked::Turn(Turn::Shared { token: Token::new(1) })]
+            [upgrade, upgrade, Asked::Convert(Conversion::Shared { token: Token::new(1) })]
         );
     }
 }
@@ -335,7 +335,7 @@ fn an_upgrade_whose_caller_went_away_ends_before_it_is_undone() {
     assert!(poll(&mut undo).is_pending() && stage.script.asked().is_empty());
     answer.send(granted(5)).unwrap();
     now(undo).unwrap();
-    assert_eq!(stage.script.asked(), [Asked::Turn(Turn::Shared { token: Token::new(1) })]);
+    assert_eq!(stage.script.asked(), [Asked::Convert(Conversion::Shared { token: Token::new(1) })]);
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Guard {
         let until = self.owned.client.release_until().min(self.valid_until());
         self.settle(until).await?;
         // Others may read from now on.
-        self.owned.claim.turn(false);
+        self.owned.claim.convert(false);
         let mut answer = self.owned.undo_upgrade(self.token());
         if answer.is_ok() {
             answer = self.settle(until).await;
@@ -123,7 +123,7 @@ impl Guard {
             answer => answer?,
         }
         self.ensure_held()?;
-        telemetry::turned(self.owned.client.engine(), self.name(), self.token(), "lock downgraded");
+        telemetry::converted(self.owned.client.engine(), self.name(), self.token(), "lock downgraded");
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Guard {
     }
 
     /// Returns whether it is a write lock now. `join`: waits for the other readers.
-    async fn turn_exclusive(
+    async fn become_exclusive(
         &mut self,
         wait: Option<Duration>,
         join: bool,
@@ -182,10 +182,10 @@ impl Guard {
         let guard = match stand {
             Waited::Granted(token) => {
                 let guard = undo.done();
-                guard.owned.claim.turn(true);
+                guard.owned.claim.convert(true);
                 guard.view.set_token(token);
                 guard.owned.become_upgraded(token);
-                telemetry::turned(client.engine(), &name, token, "lock upgraded");
+                telemetry::converted(client.engine(), &name, token, "lock upgraded");
                 return Ok(true);
             }
             Waited::Busy => return Ok(false),
@@ -267,7 +267,7 @@ impl<'a> IntoFuture for Upgrade<'a> {
     fn into_future(self) -> Self::IntoFuture {
         let span = tracing::debug_span!("upgrade", name = %self.guard.name());
         let work =
-            async move { self.guard.turn_exclusive(self.wait, true, self.evict_overdue).await.map(drop) };
+            async move { self.guard.become_exclusive(self.wait, true, self.evict_overdue).await.map(drop) };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }
@@ -278,7 +278,7 @@ impl<'a> IntoFuture for TryUpgrade<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         let span = tracing::debug_span!("try_upgrade", name = %self.0.name());
-        let work = async move { self.0.turn_exclusive(Some(Duration::ZERO), false, false).await };
+        let work = async move { self.0.become_exclusive(Some(Duration::ZERO), false, false).await };
         if span.is_disabled() { Box::pin(work) } else { Box::pin(work.instrument(span)) }
     }
 }

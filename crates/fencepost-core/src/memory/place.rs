@@ -8,7 +8,7 @@ use super::queue::{Change, MemoryQueue};
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Session};
 use crate::entry::Found;
-use crate::entry::place::{Leave, Left, Place, Request, Turn};
+use crate::entry::place::{Conversion, Leave, Left, Place, Request};
 use crate::error::Result;
 
 pub(super) struct MemoryPlace {
@@ -75,12 +75,12 @@ impl Place for MemoryPlace {
         })))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
         let (claim, number) = (&self.claim, self.number.unwrap_or_default());
         Request::ready(self.on_queue(|queue, change| match to {
-            Turn::Exclusive { join } => queue.upgrade(number, claim, join, change),
-            Turn::Shared { token } => Ok(queue.downgrade(number, token)),
-            Turn::Raise { to } => queue.raise(number, claim, to, change),
+            Conversion::Exclusive { join } => queue.upgrade(number, claim, join, change),
+            Conversion::Shared { token } => Ok(queue.downgrade(number, token)),
+            Conversion::Raise { to } => queue.raise(number, claim, to, change),
         }))
     }
 

@@ -7,7 +7,7 @@ use super::fault::Faults;
 use crate::backend::claim::Claim;
 use crate::backend::{Attempt, Reply, Session};
 use crate::entry::Entry;
-use crate::entry::place::{Leave, Left, Place, Request, Turn};
+use crate::entry::place::{Conversion, Leave, Left, Place, Request};
 use crate::error::Result;
 
 /// A claim whose requests meet the fault of its lock first.
@@ -56,8 +56,8 @@ impl Place for TestPlace {
         Some(Arc::new(TestSession { id, session, faults: Arc::clone(&self.faults) }))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.ask_entry(move |entry| entry.turn(to))
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.ask_entry(move |entry| entry.convert(to))
     }
 
     fn abandon(&mut self, asking: bool) {

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Entry, Error, ErrorKind, Eviction,
-    How, Info, Leave, Left, Listing, Loss, Memory, Moment, Name, Operator, Page, Place, Reply, Request,
-    Result, Session, Token, Turn,
+    Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Conversion, Entry, Error, ErrorKind,
+    Eviction, How, Info, Leave, Left, Listing, Loss, Memory, Moment, Name, Operator, Page, Place, Reply,
+    Request, Result, Session, Token,
 };
 
 use crate::manual_time;
@@ -161,11 +161,11 @@ impl Place for EnginePlace {
     }
 
     /// The answer comes later, as that of a server.
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        let Turn::Exclusive { .. } = to else { return self.entry.turn(to) };
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        let Conversion::Exclusive { .. } = to else { return self.entry.convert(to) };
         Request::drops(async move {
             tokio::task::yield_now().await;
-            self.entry.turn(to).await
+            self.entry.convert(to).await
         })
     }
 

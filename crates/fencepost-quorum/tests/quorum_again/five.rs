@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Eviction, HolderInfo,
-    How, Leave, Left, Memory, Mode, Name, Operator, Place, Renewal, Reply, Request, Result, Runtime, Session,
-    Spawner, Task, Token, Turn, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Conversion, Entry, Error, ErrorKind, Eviction,
+    HolderInfo, How, Leave, Left, Memory, Mode, Name, Operator, Place, Renewal, Reply, Request, Result,
+    Runtime, Session, Spawner, Task, Token, Want,
 };
 use fencepost_quorum::Quorum;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -82,8 +82,8 @@ impl Place for NodePlace {
         Some(Arc::new(NodeSession { session, node: self.node.clone() }))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.entry.turn(to)
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.entry.convert(to)
     }
 
     fn abandon(&mut self, asking: bool) {

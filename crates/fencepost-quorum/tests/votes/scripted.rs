@@ -8,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Entry, Error, ErrorKind, Found, HolderInfo, How,
-    Leave, Left, Loss, Mode, Moment, Name, Operator, Place, Removed, Reply, Request, Result, Runtime,
-    Session, Spawner, Task, Token, Turn, Want,
+    Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Conversion, Entry, Error, ErrorKind, Found,
+    HolderInfo, How, Leave, Left, Loss, Mode, Moment, Name, Operator, Place, Removed, Reply, Request, Result,
+    Runtime, Session, Spawner, Task, Token, Want,
 };
 use fencepost_quorum::Quorum;
 
@@ -188,8 +188,8 @@ impl Place for ScriptedPlace {
         Some(Arc::new(NodeSession { node: Arc::clone(&self.node) }))
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        let Turn::Raise { to } = to else { panic!("a vote is raised alone") };
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        let Conversion::Raise { to } = to else { panic!("a vote is raised alone") };
         Request::drops(async move {
             self.done(Asked::Raise(to.get())).await?;
             Ok(Attempt::Granted(to))

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, Claim, Clock, Entry, Error, ErrorKind, Found, How, Leave, Left, Moment, Place, Request,
-    Result, Runtime, Session, Turn,
+    Attempt, Backend, Claim, Clock, Conversion, Entry, Error, ErrorKind, Found, How, Leave, Left, Moment,
+    Place, Request, Result, Runtime, Session,
 };
 use tokio::sync::watch;
 
@@ -158,8 +158,8 @@ impl Place for Unreached {
         self.entry.as_ref()?.session(holds)
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.entry().map_or_else(|| Request::ready(Err(unreached())), |entry| entry.turn(to))
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.entry().map_or_else(|| Request::ready(Err(unreached())), |entry| entry.convert(to))
     }
 
     fn abandon(&mut self, asking: bool) {

@@ -96,9 +96,9 @@ pub(crate) fn stays_out(left: Duration) -> Error {
     Error::new(ErrorKind::Unreachable, message).on(ENGINE)
 }
 
-/// The reply of `turn`.
+/// The reply of `convert`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turned {
+pub(crate) enum Converted {
     Exclusive(Token),
     /// Others hold the lock, too. `again`: when another look is worth it.
     Beside {
@@ -113,15 +113,15 @@ pub(crate) enum Turned {
     Gone,
 }
 
-impl Turned {
-    pub(crate) fn read(value: &Value) -> Result<Turned, Error> {
+impl Converted {
+    pub(crate) fn read(value: &Value) -> Result<Converted, Error> {
         let reply = ScriptReply::read(value)?;
         Ok(match (reply.status, &*reply.numbers) {
-            (b"HELD", [token]) => Turned::Exclusive(Token::new(*token as u64)),
-            (b"WAIT" | b"BUSY", [again]) => Turned::Beside { again: pause(*again) },
-            (b"ELSE", []) => Turned::Conflict,
-            (b"DONE", [more]) => Turned::Shared { more: *more == 1 },
-            (b"GONE", []) => Turned::Gone,
+            (b"HELD", [token]) => Converted::Exclusive(Token::new(*token as u64)),
+            (b"WAIT" | b"BUSY", [again]) => Converted::Beside { again: pause(*again) },
+            (b"ELSE", []) => Converted::Conflict,
+            (b"DONE", [more]) => Converted::Shared { more: *more == 1 },
+            (b"GONE", []) => Converted::Gone,
             _ => return Err(reply.nonsense()),
         })
     }

@@ -11,7 +11,7 @@ use crate::script::{LOCKS, Script};
 pub(crate) static ENTER: Script = Script::new(&LOCKS, "enter");
 pub(crate) static LEAVE: Script = Script::new(&LOCKS, "leave");
 pub(crate) static RENEW: Script = Script::new(&LOCKS, "renew");
-pub(crate) static TURN: Script = Script::new(&LOCKS, "turn");
+pub(crate) static CONVERT: Script = Script::new(&LOCKS, "convert");
 pub(crate) static TAKE_UP: Script = Script::new(&LOCKS, "take_up");
 pub(crate) static EVICT: Script = Script::new(&LOCKS, "evict");
 pub(crate) static READ: Script = Script::new(&LOCKS, "read");
@@ -132,13 +132,13 @@ impl Setting {
         })
     }
 
-    /// See `turn` in lua/queue.lua.
-    pub(crate) fn turn(&self, key: &[u8], id: ClaimId, number: u32, to: TurnTo) -> Cmd {
-        TURN.command(&[key], |command| {
+    /// See `convert` in lua/queue.lua.
+    pub(crate) fn convert(&self, key: &[u8], id: ClaimId, number: u32, to: ConvertTo) -> Cmd {
+        CONVERT.command(&[key], |command| {
             command.arg(&self.sender(id)).arg(number);
             match to {
-                TurnTo::Exclusive { mark } => command.arg("1").arg(flag(mark)),
-                TurnTo::Shared { token } => command.arg("0").arg(token.get()),
+                ConvertTo::Exclusive { mark } => command.arg("1").arg(flag(mark)),
+                ConvertTo::Shared { token } => command.arg("0").arg(token.get()),
             };
         })
     }
@@ -163,7 +163,7 @@ impl Setting {
 
 /// How a claim is to hold a lock from now on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnTo {
+pub(crate) enum ConvertTo {
     /// `mark`: leaves a mark if others hold the lock, too.
     Exclusive { mark: bool },
     /// With the token that its holder knows.

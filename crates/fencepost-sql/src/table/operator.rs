@@ -10,7 +10,7 @@ use crate::database::{Answer, Lane, Results, Row, Statement};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
-use crate::table::claim::line::{Line, Turn};
+use crate::table::claim::line::{Conversion, Line};
 use crate::table::claim::record::mode_of;
 use crate::table::client::TableClient;
 
@@ -90,7 +90,7 @@ async fn try_evict(
         line.admit(client, None);
     } else {
         if place.marked {
-            line.turn(client, &place.owner, Turn::Shared { token: place.token });
+            line.convert(client, &place.owner, Conversion::Shared { token: place.token });
             line.admit(client, None);
         }
         // When this statement runs, the one before it has locked the session's row, so no renewal comes in between.

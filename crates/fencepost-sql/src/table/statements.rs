@@ -37,7 +37,7 @@ pub(crate) struct Statements {
     pub(crate) leave: Arc<str>,
     /// Gives a waiter in the queue its token.
     pub(crate) grant: Arc<str>,
-    pub(crate) turn: Arc<str>,
+    pub(crate) convert: Arc<str>,
     /// Copies the exclusive holder in the lock's own row to the queue, as a shared holder.
     pub(crate) copy_to_queue: Arc<str>,
     /// Writes the last token of a name, and whether the queue has rows for it. It ends a transaction that changed the line.
@@ -205,7 +205,7 @@ impl Statements {
                  WHERE id = $1",
                 after("ttl")
             )),
-            turn: text(format!(
+            convert: text(format!(
                 "UPDATE {queue} SET mode = $3, token = $4, modified = {now} WHERE name = $1 AND owner = $2"
             )),
             copy_to_queue: text(format!(

@@ -1,8 +1,8 @@
 //! A layer that loses all renewals, or counts the claims.
 
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Entry, Error, ErrorKind, How, Leave, Left, Operator, Place, Reply,
-    Request, Session, Turn,
+    Attempt, Backend, Capabilities, Claim, Conversion, Entry, Error, ErrorKind, How, Leave, Left, Operator,
+    Place, Reply, Request, Session,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,8 +111,8 @@ impl Place for LayerPlace {
         Some(if self.deaf { Arc::new(DeafSession(session)) } else { session })
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
-        self.inner.turn(to)
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        self.inner.convert(to)
     }
 
     fn abandon(&mut self, asking: bool) {

@@ -12,10 +12,11 @@
 --   u      of a marked holder: its id, and the channel of its process.
 -- Another key, only at a node of a quorum: `redlock:` and the lock's key, a sorted set of the claims that it has refused, the oldest
 -- first. REFUSED: when the claim was made, id; then its terms.
--- Upgrades: a turn makes a holder exclusive or shared, see `turn`. A claim's turns are numbered. A request with an older turn was late.
+-- Upgrades: a conversion makes a holder exclusive or shared, see `convert`. A downgrade takes the next number, and an upgrade that of the
+-- downgrade before it, so that a late request is recognised.
 -- A shared holder that waits to be the only one is marked. Its mode is EXCLUSIVE meanwhile, and the summary counts one exclusive holder
 -- beside shared ones: then the lock admits nobody. `of` in the terms of an exclusive or shared holder is twice the number of its last
--- turn, and 1 more if it is marked.
+-- conversion, and 1 more if it is marked.
 -- TERMS: mode, permits, out of how many, process; then the claim's text, which is JSON of core and has no zero byte.
 -- SENDER: retention, id, "in a cluster", length of the prefix of all keys.
 -- REQUEST: `joins`, which is 1 if it joins the queue, and 2 more if it passes claims that wait; lease; then sender and terms.

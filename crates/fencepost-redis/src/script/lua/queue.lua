@@ -279,29 +279,29 @@ function requests.renew()
 end
 
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in lock.lua.
--- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the turn; 4 "1" for exclusive, else for shared; 5 if
+-- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the conversion; 4 "1" for exclusive, else for shared; 5 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
 -- Reply: HELD token: holds exclusively. WAIT again: is marked, and others hold the lock. BUSY again: the same without a mark.
---        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later turn came first.
+--        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later conversion came first.
 --        `again`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
-function requests.turn()
-  local key, turn = KEYS[1], tonumber(ARGV[3])
+function requests.convert()
+  local key, number = KEYS[1], tonumber(ARGV[3])
   local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[2])
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
   local claim = read_claim(lock, id)
   if not holds(claim) then return 'GONE' end
-  local known, marked = math.floor(claim.of / 2), is_marked(claim)
+  local latest, marked = math.floor(claim.of / 2), is_marked(claim)
 
-  -- Rewrites the terms of the claim for this turn.
+  -- Rewrites the terms of the claim for this conversion.
   local function become(mode, of)
     claim.mode = mode
-    set_terms(claim, mode, 0, 2 * turn + of)
+    set_terms(claim, mode, 0, 2 * number + of)
     set_claim(lock, id, claim)
   end
 
   if ARGV[4] ~= '1' then
-    -- A turn that was made before is not made again: by now a later one may have made the claim exclusive.
-    if turn > known then
+    -- A conversion that was made before is not repeated, because a later one may have made the claim exclusive since.
+    if number > latest then
       if claim.mode == EXCLUSIVE then unmark(lock) end
       claim.token = tonumber(ARGV[5])
       become(SHARED, 0)
@@ -311,7 +311,7 @@ function requests.turn()
     end
     return 'DONE' .. struct.pack('>d', unfinished(lock))
   end
-  if turn < known then return 'GONE' end
+  if number < latest then return 'GONE' end
   if claim.mode == EXCLUSIVE and not marked then return 'HELD' .. struct.pack('>d', claim.token) end
   local rival = redis.call('HGET', key, 'u')
   rival = rival and string.sub(rival, 1, 16) ~= id and read_claim(lock, string.sub(rival, 1, 16))

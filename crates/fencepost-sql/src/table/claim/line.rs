@@ -77,7 +77,7 @@ impl LinePlace {
 
 /// How a holder is to hold the lock from now on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Conversion {
     /// With a new token.
     Exclusive,
     Marked,
@@ -233,19 +233,19 @@ impl Line {
     }
 
     /// Changes how a claim holds the lock. Returns its token.
-    pub(crate) fn turn(&mut self, client: &TableClient, owner: &str, to: Turn) -> Option<i64> {
+    pub(crate) fn convert(&mut self, client: &TableClient, owner: &str, to: Conversion) -> Option<i64> {
         let at = self.places.iter().position(|place| &*place.owner == owner)?;
         let token = match to {
-            Turn::Exclusive => self.next_token(),
-            Turn::Marked => self.places[at].token,
-            Turn::Shared { token } => token,
+            Conversion::Exclusive => self.next_token(),
+            Conversion::Marked => self.places[at].token,
+            Conversion::Shared { token } => token,
         };
         let (texts, place) = (&client.statements, &mut self.places[at]);
         let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&place.owner).into()];
         let number = match to {
-            Turn::Exclusive => Mode::Exclusive.to_number(),
-            Turn::Marked => MARKED,
-            Turn::Shared { .. } => Mode::Shared.to_number(),
+            Conversion::Exclusive => Mode::Exclusive.to_number(),
+            Conversion::Marked => MARKED,
+            Conversion::Shared { .. } => Mode::Shared.to_number(),
         };
         if place.row == 0 {
             debug_assert_eq!(
@@ -259,9 +259,9 @@ impl Line {
             place.row = i64::MAX;
         } else {
             let values = key().into_iter().chain([number.into(), token.into()]).collect();
-            self.writes.push(with(&texts.turn, values));
+            self.writes.push(with(&texts.convert, values));
         }
-        place.marked = to == Turn::Marked;
+        place.marked = to == Conversion::Marked;
         place.asked = if number == Mode::Shared.to_number() { Mode::Shared } else { Mode::Exclusive };
         place.mode = place.asked;
         place.token = token;

@@ -1,9 +1,9 @@
 //! One claim: its row, its place in the line, what is asked for it.
 
+pub(crate) mod convert;
 pub(crate) mod limit;
 pub(crate) mod line;
 pub(crate) mod place;
 pub(crate) mod record;
 pub(crate) mod request;
-pub(crate) mod turn;
 pub(crate) mod waiter;

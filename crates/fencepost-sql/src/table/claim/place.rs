@@ -5,15 +5,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Error, ErrorKind, Found, Leave, Left, Mode, Place, Removed, Request, Result, Session,
-    Token, Turn,
+    Attempt, Claim, Conversion, Error, ErrorKind, Found, Leave, Left, Mode, Place, Removed, Request, Result,
+    Session, Token,
 };
 use futures_util::future::try_join;
 
 use crate::failure::Failure;
+use crate::table::claim::convert::{self, Upgraded};
 use crate::table::claim::record::set_own_lease;
 use crate::table::claim::request::{self, Outcome};
-use crate::table::claim::turn::{self, Upgraded};
 use crate::table::claim::waiter::{ClaimRow, Waiter};
 use crate::table::client::TableClient;
 use crate::table::session::{SessionRow, TableSession};
@@ -194,7 +194,7 @@ impl Asker {
 
     async fn upgrade(self, join: bool) -> Result<Attempt> {
         self.waiter.clear_woken();
-        let upgraded = turn::upgrade(&self.client, self.claim(), join).await;
+        let upgraded = convert::upgrade(&self.client, self.claim(), join).await;
         self.forget_mark();
         Ok(match upgraded.map_err(|failure| self.error(failure))? {
             Upgraded::Exclusive(token) => Attempt::Granted(token),
@@ -211,7 +211,7 @@ impl Asker {
 
     async fn downgrade(self, token: Token) -> Result<Attempt> {
         self.forget_mark();
-        let shared = turn::downgrade(&self.client, self.claim(), token).await;
+        let shared = convert::downgrade(&self.client, self.claim(), token).await;
         if !shared.map_err(|failure| self.error(failure))? {
             return Ok(Attempt::Gone);
         }
@@ -261,13 +261,13 @@ impl Place for TablePlace {
         }
     }
 
-    fn turn(&mut self, to: Turn) -> Request<'_, Attempt> {
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
         // The next request of the claim must not overtake this one: a late mark would stay until the claim ends.
         let asker = self.asker.clone();
         match to {
-            Turn::Exclusive { join } => Request::kept(asker.upgrade(join)),
-            Turn::Shared { token } => Request::kept(asker.downgrade(token)),
-            Turn::Raise { .. } => Request::ready(Err(Error::new(
+            Conversion::Exclusive { join } => Request::kept(asker.upgrade(join)),
+            Conversion::Shared { token } => Request::kept(asker.downgrade(token)),
+            Conversion::Raise { .. } => Request::ready(Err(Error::new(
                 ErrorKind::Unsupported,
                 "a lease table has no way to raise a token",
             )

@@ -8,7 +8,7 @@ use fencepost_core::{Claim, Mode, Moment, Token};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
-use crate::table::claim::line::{Line, LinePlace, Turn};
+use crate::table::claim::line::{Conversion, Line, LinePlace};
 use crate::table::claim::record::owner;
 use crate::table::claim::request::{look_again, token};
 use crate::table::client::TableClient;
@@ -61,14 +61,14 @@ async fn try_upgrade(
             if others.iter().any(|place| place.marked) {
                 Upgraded::Conflict
             } else if others.is_empty() {
-                let number = line.turn(client, &id, Turn::Exclusive).unwrap_or(mine.token);
+                let number = line.convert(client, &id, Conversion::Exclusive).unwrap_or(mine.token);
                 Upgraded::Exclusive(token(number))
             } else {
                 if join != mine.marked {
-                    line.turn(
+                    line.convert(
                         client,
                         &id,
-                        if join { Turn::Marked } else { Turn::Shared { token: mine.token } },
+                        if join { Conversion::Marked } else { Conversion::Shared { token: mine.token } },
                     );
                 }
                 let again = look_again(client, claim, &others, others.len(), listens);
@@ -99,7 +99,7 @@ async fn try_downgrade(client: &TableClient, claim: &Claim, token: Token) -> Res
     let mut line = Line::read(client, &mut *transaction, &name).await?;
     let mine = line.find(&id).filter(|mine| mine.holds() && !mine.evicted).cloned();
     if mine.as_ref().is_some_and(|mine| mine.mode == Mode::Exclusive) {
-        line.turn(client, &id, Turn::Shared { token: token.as_i64() });
+        line.convert(client, &id, Conversion::Shared { token: token.as_i64() });
     }
     line.admit(client, None);
     line.commit(client, transaction, false).await?;
