@@ -257,10 +257,10 @@ impl GrantObserver for Holding {
         }
     }
 
-    fn renewal_failed(&self, why: &str, again: bool) {
+    fn renewal_failed(&self, why: &str, repeatedly: bool) {
         count::renewal_failed(self.engine);
         let (lock, engine, token, hold_seconds) = self.fields(self.held());
-        if again {
+        if repeatedly {
             tracing::debug!(%lock, engine, token, hold_seconds, why, "lock renewal failed again");
         } else {
             tracing::warn!(%lock, engine, token, hold_seconds, why, "lock renewal failed");

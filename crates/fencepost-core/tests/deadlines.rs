@@ -96,8 +96,8 @@ impl Place for EnginePlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        self.entry.leave(how, again)
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        self.entry.leave(how, may_have_left)
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

@@ -52,8 +52,8 @@ impl Place for LossyPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        let answer = self.entry.leave(how, again);
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        let answer = self.entry.leave(how, may_have_left);
         if self.grants || how == Leave::Detach { answer } else { Request::ready(lost()) }
     }
 

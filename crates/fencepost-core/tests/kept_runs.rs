@@ -131,9 +131,9 @@ impl Place for BarePlace {
         self.inner.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let forgets = self.forgets.load(Ordering::Relaxed) && how == Leave::Release;
-        let left = self.inner.leave(how, again);
+        let left = self.inner.leave(how, may_have_left);
         if !forgets {
             return left;
         }

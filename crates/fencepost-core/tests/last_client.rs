@@ -61,15 +61,15 @@ impl Place for SlowPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         if how == Leave::Detach {
-            return self.entry.leave(how, again);
+            return self.entry.leave(how, may_have_left);
         }
         let Some(takes) = self.takes else { return Request::drops(pending()) };
         Request::drops(async move {
             let clock = self.claim.runtime.clock();
             clock.sleep_until(clock.now() + takes).await;
-            self.entry.leave(how, again).await
+            self.entry.leave(how, may_have_left).await
         })
     }
 

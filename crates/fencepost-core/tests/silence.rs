@@ -104,11 +104,11 @@ impl Place for EnginePlace {
         if self.mute == Mute::Later { Poll::Ready(()) } else { self.entry.poll_news(cx) }
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         if self.mute == Mute::Releases && how != Leave::Detach {
             return Request::drops(pending());
         }
-        self.entry.leave(how, again)
+        self.entry.leave(how, may_have_left)
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

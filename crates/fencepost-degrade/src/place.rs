@@ -348,7 +348,7 @@ impl Place for DegradePlace {
         renews.then(|| Arc::new(DegradeSession::new(&self.engines, &self.all, id)) as Arc<dyn Session>)
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         Request::drops(self.depart(how))
     }
 

@@ -54,7 +54,7 @@ async fn ask_in_steps(client: &Arc<EtcdClient>, state: &Arc<ClaimState>) -> Resu
                 if state.create_unanswered.load(Relaxed) {
                     withdraw(client, state).await?;
                 }
-                return Ok(Attempt::Blocked { again: None });
+                return Ok(Attempt::Blocked { next_attempt: None });
             }
             Outcome::Gone => state.set_phase(Phase::Gone),
         }
@@ -77,7 +77,7 @@ fn queued(state: &ClaimState) -> Attempt {
         return Attempt::Gone;
     };
     claim.validity.waiting(lease.sent(), claim.ttl().min(lease.ttl));
-    Attempt::Blocked { again: Some(lease.until()) }
+    Attempt::Blocked { next_attempt: Some(lease.until()) }
 }
 
 fn granted(revision: i64) -> Attempt {
@@ -85,9 +85,9 @@ fn granted(revision: i64) -> Attempt {
 }
 
 /// Deletes the claim's key.
-async fn delete(client: Arc<EtcdClient>, state: Arc<ClaimState>, again: bool) -> Result<Left, Failed> {
+async fn delete(client: Arc<EtcdClient>, state: Arc<ClaimState>, may_have_left: bool) -> Result<Left, Failed> {
     let deletion = withdraw(&client, &state).await?;
-    if deletion.found && !deletion.repeated && !again {
+    if deletion.found && !deletion.repeated && !may_have_left {
         state.key_used.store(false, Relaxed);
     }
     Ok(deletion.left())
@@ -137,11 +137,11 @@ impl Place for EtcdPlace {
         self.state.as_ref().map_or(Poll::Pending, |state| state.poll(cx))
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let client = Arc::clone(&self.client);
         match self.state.clone().filter(|state| state.key().is_some()) {
             Some(state) if how == Leave::Detach => Request::kept(detach(client, state)),
-            Some(state) => Request::kept(async move { Ok(delete(client, state, again).await?) }),
+            Some(state) => Request::kept(async move { Ok(delete(client, state, may_have_left).await?) }),
             None if self.attaches => {
                 let (queue, id) =
                     (keys::queue(&client.config.prefix, &self.claim.want().name), self.claim.id);

@@ -98,7 +98,7 @@ impl HttpPlace {
 
     /// Reads the answer that has come.
     fn read_answer(&mut self) -> Result<Attempt> {
-        let waits = Attempt::Blocked { again: None };
+        let waits = Attempt::Blocked { next_attempt: None };
         let Some((answer, sent, ttl)) = self.answer.take() else { return Ok(waits) };
         match answer {
             Ok(Answer { status: 202, .. }) => {
@@ -168,7 +168,7 @@ impl Place for HttpPlace {
         if self.queued { self.poll_answer(cx) } else { Poll::Pending }
     }
 
-    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, _: Leave, _may_have_left: bool) -> Request<'_, Left> {
         Request::drops(self.depart())
     }
 

@@ -95,7 +95,7 @@ impl Requesting {
             }
         }
         // Others are quicker. A claim that does not wait has seen the lock change hands all the time.
-        Ok(Attempt::Blocked { again: Some(client.store.clock().now() + self.pause()) })
+        Ok(Attempt::Blocked { next_attempt: Some(client.store.clock().now() + self.pause()) })
     }
 
     /// Writes the grant. `None`: somebody else was quicker.
@@ -148,7 +148,7 @@ impl Requesting {
             progress.backoff.pause()
         };
         let clock = client.store.clock();
-        Attempt::Blocked { again: Some((clock.now() + pause).min(ends)) }
+        Attempt::Blocked { next_attempt: Some((clock.now() + pause).min(ends)) }
     }
 
     /// Shows the claim to operators. No grant depends on that, so a failure is only logged.
@@ -170,8 +170,8 @@ impl Requesting {
         }
     }
 
-    async fn leave(&self, client: &ObjectClient, how: Leave, again: bool) -> Result<Left> {
-        let (left, hidden) = futures_util::join!(self.give_back(client, how, again), self.hide(client));
+    async fn leave(&self, client: &ObjectClient, how: Leave, may_have_left: bool) -> Result<Left> {
+        let (left, hidden) = futures_util::join!(self.give_back(client, how, may_have_left), self.hide(client));
         match (&left, hidden) {
             // It only waited, so this was all that had to be removed: it is asked for again.
             (Ok(Left { held: Some(false), .. }), Err(error)) => Err(error),
@@ -193,10 +193,10 @@ impl Requesting {
         Ok(())
     }
 
-    async fn give_back(&self, client: &ObjectClient, how: Leave, again: bool) -> Result<Left> {
+    async fn give_back(&self, client: &ObjectClient, how: Leave, may_have_left: bool) -> Result<Left> {
         let mut known = self.state.known();
         let uncertain = self.progress.lock().uncertain;
-        if self.state.token() == 0 && !uncertain && !again && !self.attaches {
+        if self.state.token() == 0 && !uncertain && !may_have_left && !self.attaches {
             // It was never granted. All that it has left is shown to operators.
             return Ok(Left { held: Some(false), ..Found::Valid.into() });
         }
@@ -261,10 +261,10 @@ impl Place for ObjectPlace {
         Poll::Pending
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let (client, request) = (Arc::clone(&self.client), Arc::clone(&self.request));
         let asked = Arc::clone(&client);
-        Request::kept(client.store.run(async move { request.leave(&asked, how, again).await }))
+        Request::kept(client.store.run(async move { request.leave(&asked, how, may_have_left).await }))
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

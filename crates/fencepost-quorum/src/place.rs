@@ -154,15 +154,15 @@ impl QuorumPlace {
                 Verdict::Refused => {
                     let now = clock.now();
                     self.shared.note_contended(&self.claim.want().name, now);
-                    let again = self.refused(now);
+                    let next = self.refused(now);
                     if self.claim.waits {
-                        return Ok(Attempt::Blocked { again: Some(again) });
+                        return Ok(Attempt::Blocked { next_attempt: Some(next) });
                     }
                     if self.stands == 0 {
                         self.dispose(Leave::Withdraw);
-                        return Ok(Attempt::Blocked { again: None });
+                        return Ok(Attempt::Blocked { next_attempt: None });
                     }
-                    clock.sleep_until(again).await;
+                    clock.sleep_until(next).await;
                 }
             }
         }
@@ -215,14 +215,14 @@ impl QuorumPlace {
 
     /// No majority: keeps what it has if all in its way are younger, else undoes it. When to ask again.
     fn refused(&mut self, now: Moment) -> Moment {
-        let (mut wins, mut older, mut again) =
+        let (mut wins, mut older, mut next) =
             (false, false, jittered(now, NET, self.claim.id, self.yields.count()));
         for seat in self.seats().iter() {
             wins |= seat.won(now).is_some();
             if let NodeState::Refused(soon) = seat.standing {
                 let unknown = self.claim.id.derive(self.yields.count()).as_u128() & 1 == 0;
                 older |= if seat.rival() == 0 { unknown } else { seat.rival() < self.order };
-                again = again.min(soon.unwrap_or(Moment::NEVER));
+                next = next.min(soon.unwrap_or(Moment::NEVER));
             }
         }
         self.unheard = !wins;
@@ -230,14 +230,14 @@ impl QuorumPlace {
             self.stands = 0;
         } else if !older && self.stands < STANDS {
             self.stands += 1;
-            again = jittered(now, Duration::from_micros(400) * self.stands, self.claim.id, self.stands);
+            next = jittered(now, Duration::from_micros(400) * self.stands, self.claim.id, self.stands);
         } else {
             self.undo();
             self.stands = 0;
             let pause = self.yields.pause();
-            again = again.min(jittered(now, pause, self.claim.id, self.yields.count()));
+            next = next.min(jittered(now, pause, self.claim.id, self.yields.count()));
         }
-        again
+        next
     }
 
     /// Those who refused it need not tell it anything any more, nor show it as one who waits.
@@ -319,7 +319,7 @@ impl Place for QuorumPlace {
         }
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         match how {
             Leave::Withdraw | Leave::Release => Request::drops(self.depart(how)),
             Leave::Detach => Request::drops(self.cut_loose()),

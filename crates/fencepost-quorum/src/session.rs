@@ -44,7 +44,7 @@ impl Session for Shared {
                         if seat.lacks_vote(now) {
                             let held = !matches!(outer.validity.state(now), State::Lost(_));
                             if held && asking.len() < AGAIN && seat.node.is_worth(now) {
-                                seat.ask_again(outer, token);
+                                seat.ask_to_regain(outer, token);
                                 asks = true;
                             }
                         } else if let Some(Renewal { claim, session }) = seat.renewal()

@@ -192,12 +192,12 @@ impl Place for SlowPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         if how == Leave::Detach {
-            return self.entry.leave(how, again);
+            return self.entry.leave(how, may_have_left);
         }
         Request::drops(async move {
-            let left = self.entry.leave(how, again).await;
+            let left = self.entry.leave(how, may_have_left).await;
             self.slow.asked.fetch_add(1, Ordering::SeqCst);
             if self.slow.mute {
                 return poll_fn(|_| Poll::Pending).await;

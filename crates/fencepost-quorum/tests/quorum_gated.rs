@@ -85,12 +85,12 @@ impl Place for GatedPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         if how != Leave::Detach {
-            return self.entry.leave(Leave::Withdraw, again);
+            return self.entry.leave(Leave::Withdraw, may_have_left);
         }
         Request::drops(async move {
-            let done = self.entry.leave(how, again).await;
+            let done = self.entry.leave(how, may_have_left).await;
             let _through = self.gated.detaches.acquire().await;
             done
         })

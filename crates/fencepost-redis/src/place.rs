@@ -136,25 +136,25 @@ impl RedisPlace {
                 self.token = Some(token);
                 Attempt::Granted(token)
             }
-            Entered::Waits { again, number, last } => {
-                let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
+            Entered::Waits { next_look, number, last } => {
+                let pause = next_look.map_or(BEAT, |look| (look + Duration::from_millis(20)).min(BEAT));
                 let due = self.client.tracked.stand(&tracked, (sent, last), number, sent + pause);
                 self.claim.validity.waiting(due, Duration::ZERO);
                 self.waits = true;
-                Attempt::Blocked { again: None }
+                Attempt::Blocked { next_attempt: None }
             }
             // A holder that is dead may not have been found yet.
-            Entered::Busy { again: Some(Duration::ZERO) } if self.claim.vote.is_none() => {
+            Entered::Busy { next_look: Some(Duration::ZERO) } if self.claim.vote.is_none() => {
                 self.client.go_on(Lane::Caller, &key, slot).await;
                 return Box::pin(self.request_grant()).await;
             }
-            Entered::Busy { again } => {
+            Entered::Busy { next_look } => {
                 if !self.claim.waits && !tracked.unanswered.is_over() {
                     // An earlier copy may come yet, and be granted.
                     Box::pin(self.depart(false)).await.map_err(Error::unknown)?;
                 }
                 (self.waits, self.refused) = (false, self.claim.waits);
-                Attempt::Blocked { again: again.map(|again| self.past(again)) }
+                Attempt::Blocked { next_attempt: next_look.map(|look| self.past(look)) }
             }
             Entered::Away(left) => return Err(stays_out(left)),
             Entered::Gone => Attempt::Gone,
@@ -216,8 +216,8 @@ impl RedisPlace {
     async fn raise(&self, to: Token) -> Result<Attempt> {
         let name = &self.claim.want().name;
         let (key, slot) = self.client.key(name);
-        let again = self.claim.vote.as_ref().is_some_and(|vote| vote.again);
-        let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, again));
+        let regains = self.claim.vote.as_ref().is_some_and(|vote| vote.regains);
+        let call = Call::new(&RAISE, slot, self.client.setting.raise(&key, self.claim.id, to, regains));
         let value = self.client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
         let reply = ScriptReply::read(&value)?;
         match reply.status {
@@ -263,10 +263,10 @@ impl Place for RedisPlace {
         }
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         match how {
             _ if self.over => Request::ready(Ok(Found::Missing.into())),
-            Leave::Withdraw | Leave::Release => Request::drops(self.depart(again)),
+            Leave::Withdraw | Leave::Release => Request::drops(self.depart(may_have_left)),
             Leave::Detach => Request::drops(async move {
                 let detached = self.take(false).await?.is_some();
                 Ok(if detached { Found::There } else { Found::Missing }.into())

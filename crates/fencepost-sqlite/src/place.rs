@@ -133,13 +133,13 @@ impl SqlitePlace {
             }
             Outcome::Blocked { seq, blockers } => {
                 self.seq = seq;
-                let mut again = None;
+                let mut next_attempt = None;
                 if seq.is_some() {
                     waiter.set_first(blockers.iter().all(|(row, _)| row.holds()));
                     claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
-                    again = self.watch(&blockers);
+                    next_attempt = self.watch(&blockers);
                 }
-                Ok(Attempt::Blocked { again })
+                Ok(Attempt::Blocked { next_attempt })
             }
             Outcome::Gone | Outcome::Over(_) => {
                 self.seq = None;
@@ -242,7 +242,7 @@ impl Place for SqlitePlace {
         self.waiter.poll_woken(cx)
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         self.request(BUSY_TIMEOUT, move |place| match how {
             Leave::Detach => Ok(place.detach()?.into()),
             Leave::Withdraw | Leave::Release => Ok(place.remove()?.into()),

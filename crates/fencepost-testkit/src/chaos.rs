@@ -235,8 +235,8 @@ impl Place for Troubled {
         self.inner.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        troubled!(self.plan, Result::is_ok, self.inner.leave(how, again), Request::drops)
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        troubled!(self.plan, Result::is_ok, self.inner.leave(how, may_have_left), Request::drops)
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

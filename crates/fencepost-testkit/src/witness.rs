@@ -140,8 +140,8 @@ impl Place for Witnessed {
         self.inner.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        self.inner.leave(how, again)
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        self.inner.leave(how, may_have_left)
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

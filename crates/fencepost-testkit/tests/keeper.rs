@@ -61,8 +61,8 @@ impl Place for ShardPlace {
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.inner.poll_news(cx)
     }
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        self.inner.leave(how, again)
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        self.inner.leave(how, may_have_left)
     }
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         let (letter, inner) = (self.letter, self.inner.session(holds)?);

@@ -198,11 +198,11 @@ impl ZooPlace {
     async fn blocked(&mut self, session: &Arc<Session>) -> Result<Option<Attempt>> {
         if !self.claim.waits {
             self.clear(session).await?;
-            return Ok(Some(Attempt::Blocked { again: None }));
+            return Ok(Some(Attempt::Blocked { next_attempt: None }));
         }
         let pause = if self.waiter.is_unseen() { ASK_UNSEEN } else { ASK_AGAIN };
-        let again = self.waiter.is_subscribed().then(|| self.now() + pause);
-        Ok(Some(Attempt::Blocked { again }))
+        let next_attempt = self.waiter.is_subscribed().then(|| self.now() + pause);
+        Ok(Some(Attempt::Blocked { next_attempt }))
     }
 
     fn granted(&mut self, session: &Arc<Session>, token: Token, paths: Vec<String>) -> Attempt {
@@ -290,7 +290,7 @@ impl Place for ZooPlace {
         if self.step == Step::Absent { Poll::Pending } else { self.waiter.poll(cx) }
     }
 
-    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, _: Leave, _may_have_left: bool) -> Request<'_, Left> {
         Request::drops(self.depart())
     }
 

@@ -69,11 +69,11 @@ impl Single<'_> {
             let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
             let given_up =
                 || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
-            let again = match answer {
+            let next_attempt = match answer {
                 Some(Ok(Attempt::Granted(grant))) => return Ok(Waited::Granted(grant)),
                 Some(Ok(Attempt::Gone)) => return Ok(Waited::Gone),
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Waited::Busy),
-                Some(Ok(Attempt::Blocked { again, .. })) => {
+                Some(Ok(Attempt::Blocked { next_attempt, .. })) => {
                     (outage, silent) = (Outage::default(), false);
                     if heard {
                         validity.clear_unrenewed();
@@ -86,7 +86,7 @@ impl Single<'_> {
                     if let Some(tell) = &self.on_behalf.queued {
                         tell();
                     }
-                    again.unwrap_or(Moment::NEVER)
+                    next_attempt.unwrap_or(Moment::NEVER)
                 }
                 Some(Err(error)) => {
                     // A place that could not be renewed counts as failing since then.
@@ -124,7 +124,7 @@ impl Single<'_> {
             }
             let failing = outage.last.is_some();
             let blockers = blockers.get_or_insert_with(|| self.find_blockers(deadline));
-            self.rest(owned, again.min(deadline), failing, blockers, &mut overdue).await;
+            self.rest(owned, next_attempt.min(deadline), failing, blockers, &mut overdue).await;
             self.client.check_open()?;
         }
     }
@@ -152,7 +152,7 @@ impl Single<'_> {
     async fn rest(
         &self,
         owned: &mut Owned,
-        again: Moment,
+        next_attempt: Moment,
         failing: bool,
         blockers: &mut Blockers<'_>,
         overdue: &mut Option<Beside<'_>>,
@@ -170,7 +170,7 @@ impl Single<'_> {
             let stranded = claim.validity.unrenewed_since();
             // After an error only the pause before the next attempt counts.
             let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
-            let mut sleep = clock.sleep_until(again.min(patience));
+            let mut sleep = clock.sleep_until(next_attempt.min(patience));
             let woken = poll_fn(|cx| {
                 // The result stays in `blockers` until it is taken.
                 let _ = Pin::new(&mut *blockers).poll(cx);

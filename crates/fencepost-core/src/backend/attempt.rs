@@ -10,8 +10,8 @@ pub enum Attempt {
     Granted(Token),
     /// The claim waits.
     Blocked {
-        /// When to attempt again at the latest. `None`: only when woken.
-        again: Option<Moment>,
+        /// The time of the next attempt, unless the claim is woken sooner. `None`: the next attempt is made only when the claim is woken.
+        next_attempt: Option<Moment>,
     },
     /// The claim is no longer at the engine: expired, deleted, evicted. Core starts again with a fresh id.
     Gone,

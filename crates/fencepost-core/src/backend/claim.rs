@@ -333,9 +333,9 @@ pub struct Vote {
     pub proposal: AtomicU64,
     /// Answered by the engine when it blocks the claim: the order of the oldest claim that stands in the way. Zero: unknown.
     pub rival: AtomicU64,
-    /// The claim holds already, and this node, which had lost its vote or never gave it, is asked for one: with the claim's token
-    /// as the proposal, which is mostly an old one. See [`Entry::raise`](crate::Entry::raise).
-    pub again: bool,
+    /// The claim holds already, without the vote of this node, which lost it or never gave it. Now the node is asked for its vote, with the
+    /// claim's token as the proposal, which is mostly an old one. See [`Entry::raise`](crate::Entry::raise).
+    pub regains: bool,
 }
 
 impl Vote {
@@ -344,10 +344,10 @@ impl Vote {
         Vote { order, proposal: proposal.into(), ..Vote::default() }
     }
 
-    /// Makes it a vote for a claim that holds already: see [`Vote::again`].
+    /// Makes it a vote for a claim that holds already: see [`Vote::regains`].
     #[must_use]
-    pub fn again(mut self, again: bool) -> Vote {
-        self.again = again;
+    pub fn regains(mut self, regains: bool) -> Vote {
+        self.regains = regains;
         self
     }
 }

@@ -103,7 +103,7 @@ impl Place for ToyPlace {
         let row = rows.entry(claim.want().name.clone()).or_default();
         match row.holder.filter(|(_, end)| *end > now) {
             Some((id, _)) if id == claim.id => {} // the reply to an earlier request was lost
-            Some(_) => return Request::ready(Ok(Attempt::Blocked { again: Some(now + POLL) })),
+            Some(_) => return Request::ready(Ok(Attempt::Blocked { next_attempt: Some(now + POLL) })),
             None => row.last_token += 1,
         }
         row.holder = Some((claim.id, now + claim.ttl()));
@@ -117,7 +117,7 @@ impl Place for ToyPlace {
         Poll::Pending // no notification: core's timer makes the next request
     }
 
-    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, _: Leave, _may_have_left: bool) -> Request<'_, Left> {
         let now = self.claim.runtime.clock().now();
         let mut rows = self.toy.rows();
         let row = rows.entry(self.claim.want().name.clone()).or_default();

@@ -182,7 +182,7 @@ impl Entry {
     }
 
     /// Makes `to` the token of this claim's grant, so that each later grant of the resource has a greater one. Quorums use it. No
-    /// two grants get the same token. A claim that votes [again](crate::Vote::again) may get a smaller token than it has, if it
+    /// two grants get the same token. A claim that [regains](crate::Vote::regains) a vote may get a smaller token than it has, if it
     /// holds the resource alone; the resource's greatest token stays.
     ///
     /// # Errors
@@ -454,7 +454,7 @@ impl Entry {
         }
         if self.life.waits_here() {
             self.life.turn.iter().for_each(|turn| turn.blocked());
-            return Reply::ready(Ok(Attempt::Blocked { again: None }));
+            return Reply::ready(Ok(Attempt::Blocked { next_attempt: None }));
         }
         if self.life.kept.is_some() {
             return Reply::coming(async move {
@@ -609,7 +609,7 @@ impl Place for Entry {
         self.poll_wait(cx)
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         match how {
             Leave::Detach => Request::drops(async move { self.detach().await.map(|()| Found::There.into()) }),
             Leave::Withdraw | Leave::Release => match self.remove(how) {

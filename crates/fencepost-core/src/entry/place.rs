@@ -38,8 +38,8 @@ pub trait Place: Send {
     /// the answer of a request and this call is not lost. Not called while a request is under way.
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Removes the claim from the engine, granted or not, or detaches its grant. `again`: an earlier request to withdraw or
-    /// release it may have taken effect, or may still arrive; a request to detach is never repeated with it. Not called for a claim that asks
+    /// Removes the claim from the engine, granted or not, or detaches its grant. `may_have_left`: an earlier request to
+    /// withdraw or release it may have taken effect, or may still arrive. This is `false` for a request to detach. Not called for a claim that asks
     /// for a grant of its own and was never asked for. A claim that attaches may be asked to leave first.
     ///
     /// The first poll sends, unless a request of this claim is under way that this one must not overtake. That poll may happen in a `Drop`,
@@ -48,7 +48,7 @@ pub trait Place: Send {
     /// # Errors
     /// Without an [effect](Error::effect) nothing was removed. Otherwise the claim may have been removed: that decides whether a later
     /// request that finds nothing reports "released" or "lost".
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left>;
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left>;
 
     /// Returns what keeps the claim alive while it waits, or while it `holds`. `None`: nothing has to.
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>>;

@@ -87,10 +87,10 @@ impl Place for Scripted {
         Poll::Pending
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let script = Arc::clone(&self.script);
         let work = async move {
-            let Expected::Left(answer) = script.next(Asked::Leave(how, again)) else {
+            let Expected::Left(answer) = script.next(Asked::Leave(how, may_have_left)) else {
                 panic!("a request to ask")
             };
             answer.await.expect("it is answered")
@@ -265,8 +265,8 @@ impl Place for FailingDisk {
         Poll::Pending
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        self.0.asked.lock().push(Asked::Leave(how, again));
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        self.0.asked.lock().push(Asked::Leave(how, may_have_left));
         Request::ready(Ok(Found::Valid.into()))
     }
 
@@ -288,7 +288,7 @@ fn a_claim_leaves_an_engine_that_said_on_the_spot_that_it_may_be_there() {
 
 #[test]
 fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
-    for (error, again, removed) in
+    for (error, may_have_left, removed) in
         [(refused().unknown(), true, Removed::Released), (refused(), false, Removed::Nothing)]
     {
         let mut stage = Stage::granted(true);
@@ -296,7 +296,7 @@ fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
         assert!(now(stage.entry.release()).is_err());
         stage.script.left().send(Ok(Found::Missing.into())).unwrap();
         assert_eq!(now(stage.entry.release()).unwrap(), removed);
-        let asked = [Asked::Leave(Leave::Release, false), Asked::Leave(Leave::Release, again)];
+        let asked = [Asked::Leave(Leave::Release, false), Asked::Leave(Leave::Release, may_have_left)];
         assert_eq!(stage.script.asked(), asked);
         drop(stage.entry);
         assert!(stage.script.asked().is_empty(), "nothing is left to give up");
@@ -307,7 +307,7 @@ fn a_release_whose_reply_was_lost_is_told_from_one_that_was_never_sent() {
 fn a_grant_is_converted_and_keeps_its_last_token() {
     for keeps in [true, false] {
         let mut stage = Stage::granted(keeps);
-        stage.script.attempt().send(Ok(Attempt::Blocked { again: None })).unwrap();
+        stage.script.attempt().send(Ok(Attempt::Blocked { next_attempt: None })).unwrap();
         assert!(matches!(now(stage.entry.upgrade(true)), Ok(Attempt::Blocked { .. })));
         stage.script.attempt().send(granted(5)).unwrap();
         assert!(matches!(now(stage.entry.upgrade(true)), Ok(Attempt::Granted(_))));

@@ -62,7 +62,7 @@ impl Place for MemoryPlace {
         self.memory.with_queue(&claim.want().name, |queue| queue.poll_news(number, claim, cx))
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         // A grant that the claim may not take up is not its to remove, although it has the claim's id.
         if self.attaches && self.number.is_none() && self.take_up() == Attempt::Gone {
             return Request::ready(Ok(Found::Missing.into()));

@@ -200,7 +200,7 @@ impl MemoryQueue {
         if claim.waits {
             self.waiters.insert(number, MemoryWaiter::new(claim, change.now));
         }
-        Ok(Attempt::Blocked { again: None })
+        Ok(Attempt::Blocked { next_attempt: None })
     }
 
     /// A later request of the claim that arrived as `number`.
@@ -211,7 +211,7 @@ impl MemoryQueue {
             return Attempt::Granted(self.grant(number, &waiter.claim, change.now, change.rules));
         }
         if self.waiters.contains_key(&number) {
-            return Attempt::Blocked { again: None };
+            return Attempt::Blocked { next_attempt: None };
         }
         self.holder(number).map_or(Attempt::Gone, |grant| Attempt::Granted(grant.token))
     }
@@ -232,7 +232,7 @@ impl MemoryQueue {
             let voter = voter.or_insert_with(|| MemoryVoter { waiter: new(), until, hinted: false });
             (voter.until, voter.hinted) = (until, false);
         }
-        Attempt::Blocked { again: None }
+        Attempt::Blocked { next_attempt: None }
     }
 
     /// Takes up the detached grant of this id. Returns its number and its token.
@@ -327,7 +327,7 @@ impl MemoryQueue {
         }
         if holders > 1 && !planted!(change.rules.planted, UpgradeBesideReaders) {
             grant.marked = join;
-            return Ok(Attempt::Blocked { again: None });
+            return Ok(Attempt::Blocked { next_attempt: None });
         }
         (grant.mode, grant.marked) = (Mode::Exclusive, false);
         grant.token = change.rules.draw(claim, holders);
@@ -349,9 +349,9 @@ impl MemoryQueue {
         to: Token,
         change: &Change,
     ) -> Result<Attempt> {
-        let votes_again_alone = self.holders.len() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.again);
+        let regains_alone = self.holders.len() == 1 && claim.vote.as_ref().is_some_and(|vote| vote.regains);
         if let Some(grant) = self.holder(number)
-            && (grant.token == to || change.rules.take_token(to).is_some() || votes_again_alone)
+            && (grant.token == to || change.rules.take_token(to).is_some() || regains_alone)
         {
             grant.token = to;
             return Ok(Attempt::Granted(to));

@@ -170,16 +170,16 @@ impl Shared {
         let now = clock.now();
         // A few at a time: who locks or releases waits for no more than that.
         let mut claims = claims.into_iter();
-        let mut again = Vec::with_capacity(FEW);
+        let mut rescheduled = Vec::with_capacity(FEW);
         while claims.len() > 0 {
             for claim in claims.by_ref().take(FEW) {
                 match due_after(&claim, trouble.as_ref(), start, now) {
-                    Some(due) => again.push((due, Renewal { claim, session: Arc::clone(&session) })),
+                    Some(due) => rescheduled.push((due, Renewal { claim, session: Arc::clone(&session) })),
                     None => drop(self.renewals().instead.remove(&claim.id)),
                 }
             }
             let mut renewals = self.renewals();
-            for (due, renewal) in again.drain(..) {
+            for (due, renewal) in rescheduled.drain(..) {
                 // Forgotten meanwhile: its guard is being released.
                 if renewal.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
                     let renewal = renewals.instead.remove(&renewal.claim.id).unwrap_or(renewal);

@@ -46,8 +46,8 @@ impl Place for TestPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
-        self.ask_entry(move |entry| entry.leave(how, again))
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        self.ask_entry(move |entry| entry.leave(how, may_have_left))
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

@@ -72,6 +72,6 @@ pub enum State {
 pub(crate) trait GrantObserver: Send + Sync {
     /// The validity ended.
     fn lost(&self, why: Loss, detail: Option<Arc<str>>);
-    /// A renewal was not confirmed, and `again`: nor was the one before it.
-    fn renewal_failed(&self, why: &str, again: bool);
+    /// A renewal was not confirmed. `repeatedly`: nor was the one before it.
+    fn renewal_failed(&self, why: &str, repeatedly: bool);
 }

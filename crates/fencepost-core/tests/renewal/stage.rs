@@ -143,9 +143,9 @@ impl Place for EnginePlace {
         Some(Arc::new(self.engine.clone()))
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         if how == Leave::Detach {
-            return self.entry.leave(how, again);
+            return self.entry.leave(how, may_have_left);
         }
         self.engine.removals.fetch_add(1, Ordering::Relaxed);
         let answer = self.engine.releases.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
@@ -154,9 +154,9 @@ impl Place for EnginePlace {
             Answer::Refuses => Request::ready(Err(Error::new(ErrorKind::Denied, "the engine refuses"))),
             Answer::After(time) => Request::drops(async move {
                 self.engine.clock.sleep_until(self.engine.clock.now() + time).await;
-                self.entry.leave(Leave::Withdraw, again).await
+                self.entry.leave(Leave::Withdraw, may_have_left).await
             }),
-            _ => self.entry.leave(Leave::Withdraw, again),
+            _ => self.entry.leave(Leave::Withdraw, may_have_left),
         }
     }
 

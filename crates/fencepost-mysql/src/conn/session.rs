@@ -77,7 +77,7 @@ impl Session for MysqlSession {
         &'a self,
         claim: &'a Claim,
         key: &'a Key,
-        _again: bool,
+        _reused: bool,
     ) -> fencepost_sql::Answer<'a, Option<Token>> {
         Box::pin(async move {
             if self.statements.draw.is_none() {

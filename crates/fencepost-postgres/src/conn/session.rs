@@ -134,9 +134,9 @@ impl PostgresSession {
 impl Session for PostgresSession {
     type Keys = i64;
 
-    fn try_lock<'a>(&'a self, claim: &'a Claim, key: &'a i64, again: bool) -> Answer<'a, Option<Token>> {
+    fn try_lock<'a>(&'a self, claim: &'a Claim, key: &'a i64, reused: bool) -> Answer<'a, Option<Token>> {
         let statement = match claim.want().mode {
-            Mode::Shared if again => Sql::TrySharedAgain,
+            Mode::Shared if reused => Sql::TrySharedAgain,
             Mode::Shared => Sql::TryShared,
             Mode::Exclusive | Mode::Permits { .. } => Sql::TryLock,
         };

@@ -1,6 +1,6 @@
 //! One node's part of a claim: an ordered queue of one request at a time.
 
-mod again;
+mod regain;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,8 +87,8 @@ struct Seat {
     order: u64,
     /// It takes up a detached grant.
     attached: bool,
-    /// The claim holds already, see [`Vote::again`].
-    again: bool,
+    /// The claim holds already, see [`Vote::regains`].
+    regains: bool,
 }
 
 impl NodeClaim {
@@ -101,15 +101,15 @@ impl NodeClaim {
         attached: bool,
     ) -> NodeClaim {
         let (number, nodes) = (number as u32, nodes as u32);
-        NodeClaim::of(node, Seat { number, nodes, generation: 0, order, attached, again: false }, outer)
+        NodeClaim::of(node, Seat { number, nodes, generation: 0, order, attached, regains: false }, outer)
     }
 
     fn of(node: &Arc<Node>, seat: Seat, outer: &Claim) -> NodeClaim {
-        let Seat { number, nodes, generation, order, attached, again } = seat;
+        let Seat { number, nodes, generation, order, attached, regains } = seat;
         let mut claim = outer.part(number + nodes * generation);
         // A claim that is held already needs no place in the queue.
-        claim.waits = outer.waits && !again;
-        claim.vote = Some(Box::new(Vote::new(order, 0).again(again)));
+        claim.waits = outer.waits && !regains;
+        claim.vote = Some(Box::new(Vote::new(order, 0).regains(regains)));
         let claim = Arc::new(claim);
         let how = if attached { How::Attach } else { How::Enter };
         // The seat says when it leaves, because a claim that was undone at a node needs no request.
@@ -141,16 +141,16 @@ impl NodeClaim {
         true
     }
 
-    fn anew(&self, outer: &Claim, attached: bool, again: bool) -> NodeClaim {
+    fn anew(&self, outer: &Claim, attached: bool, regains: bool) -> NodeClaim {
         let (number, nodes, generation) = (self.number, self.nodes, self.generation + 1);
-        let seat = Seat { number, nodes, generation, order: self.vote().order, attached, again };
+        let seat = Seat { number, nodes, generation, order: self.vote().order, attached, regains };
         NodeClaim::of(&self.node, seat, outer)
     }
 
     /// Takes a grant back that was detached here, so that it is released.
     pub(crate) fn take_up(&mut self, outer: &Claim) {
         let NodeClaim { number, nodes, generation, .. } = *self;
-        let seat = Seat { number, nodes, generation, order: self.vote().order, attached: true, again: false };
+        let seat = Seat { number, nodes, generation, order: self.vote().order, attached: true, regains: false };
         *self = NodeClaim::of(&self.node, seat, outer);
     }
 
@@ -280,8 +280,8 @@ impl NodeClaim {
                 self.standing = NodeState::Won(grant);
                 None
             }
-            Answer::Attempt(Ok(Attempt::Blocked { again, .. })) => {
-                self.standing = NodeState::Refused(again);
+            Answer::Attempt(Ok(Attempt::Blocked { next_attempt, .. })) => {
+                self.standing = NodeState::Refused(next_attempt);
                 None
             }
             Answer::Attempt(Ok(Attempt::Gone)) => {

@@ -70,10 +70,10 @@ impl Place for NodePlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         match self.node.check() {
             Err(error) if how != Leave::Detach => Request::ready(Err(error)),
-            _ => self.entry.leave(how, again),
+            _ => self.entry.leave(how, may_have_left),
         }
     }
 

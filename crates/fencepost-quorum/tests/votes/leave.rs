@@ -97,7 +97,7 @@ fn a_refused_claim_that_does_not_wait_is_withdrawn_where_it_may_be_known() {
         claim.waits = false;
         let mut entry = votes.entry(claim, How::Enter);
         votes.say([Say::Refuse(1), Say::Refuse(1), answer]);
-        assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { again: None, .. })));
+        assert!(matches!(now(entry.attempt()), Ok(Attempt::Blocked { next_attempt: None, .. })));
         let vote = Asked::Vote(votes.wall());
         assert_eq!(votes.asked(), [vec![vote], vec![vote], [vec![vote], last].concat()]);
         assert_eq!(now(entry.withdraw()).unwrap(), Removed::Nothing);

@@ -152,7 +152,7 @@ impl Place for ScriptedPlace {
             let sent = self.claim.runtime.clock().now();
             let proposal = vote.proposal.load(std::sync::atomic::Ordering::SeqCst);
             let asked = if self.attached { Asked::Attach } else { Asked::Vote(proposal) };
-            let mut again = None;
+            let mut next_attempt = None;
             match self.node.answer(asked).await {
                 Say::Grant(token) => {
                     self.claim.confirm(sent, self.claim.ttl());
@@ -161,10 +161,10 @@ impl Place for ScriptedPlace {
                 Say::Gone => return Ok(Attempt::Gone),
                 Say::Fail(error) => return Err(error),
                 Say::Refuse(rival) => vote.rival.store(rival, std::sync::atomic::Ordering::SeqCst),
-                Say::RefuseUntil(moment) => again = Some(moment),
+                Say::RefuseUntil(moment) => next_attempt = Some(moment),
                 other => panic!("{other:?} answers no {asked:?}"),
             }
-            Ok(Attempt::Blocked { again })
+            Ok(Attempt::Blocked { next_attempt })
         })
     }
 
@@ -172,7 +172,7 @@ impl Place for ScriptedPlace {
         if *self.node.hints.lock().unwrap() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         match how {
             Leave::Withdraw => Request::drops(self.remove(Asked::Withdraw)),
             Leave::Release if self.attached => Request::drops(self.remove(Asked::ReleaseLease)),

@@ -15,8 +15,8 @@ const OLDER: u64 = 1;
 
 /// The pause until the claim asks again.
 fn pause(votes: &Votes, attempt: Result<Attempt>) -> Duration {
-    let Ok(Attempt::Blocked { again: Some(again), .. }) = attempt else { panic!("{attempt:?}") };
-    again.since(votes.clock.now())
+    let Ok(Attempt::Blocked { next_attempt: Some(next), .. }) = attempt else { panic!("{attempt:?}") };
+    next.since(votes.clock.now())
 }
 
 /// How many requests each node got.

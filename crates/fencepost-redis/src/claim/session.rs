@@ -250,9 +250,9 @@ impl Part<'_> {
         }
         // With none of the oldest waiting any more, or not all that should, the others are to be asked about at once.
         let at_once = gone || first.is_none() && !self.oldest.is_empty();
-        let pause = match renewed.again {
+        let pause = match renewed.next_look {
             _ if at_once => Duration::ZERO,
-            Some(again) => (again + Duration::from_millis(20)).min(BEAT),
+            Some(look) => (look + Duration::from_millis(20)).min(BEAT),
             None => BEAT,
         };
         client.tracked.anchored(self.name, (first, gone), sent, sent + pause);

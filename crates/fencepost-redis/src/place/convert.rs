@@ -32,9 +32,9 @@ impl RedisPlace {
                 self.token = Some(token);
                 Attempt::Granted(token)
             }
-            Converted::Beside { again } => {
-                let pause = again.map_or(BEAT, |again| (again + Duration::from_millis(20)).min(BEAT));
-                Attempt::Blocked { again: Some(self.now() + pause) }
+            Converted::Beside { next_look } => {
+                let pause = next_look.map_or(BEAT, |look| (look + Duration::from_millis(20)).min(BEAT));
+                Attempt::Blocked { next_attempt: Some(self.now() + pause) }
             }
             Converted::Conflict => {
                 return Err(Error::upgrade_conflict(self.claim.want().name.clone()).on(ENGINE));

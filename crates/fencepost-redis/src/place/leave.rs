@@ -11,7 +11,7 @@ use crate::script::queue::LEAVE;
 
 impl RedisPlace {
     /// Sends the request to leave with the first poll.
-    pub(super) async fn depart(&mut self, again: bool) -> Result<Left> {
+    pub(super) async fn depart(&mut self, may_have_left: bool) -> Result<Left> {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.leave(tracked);
         }
@@ -21,7 +21,7 @@ impl RedisPlace {
         let earlier = std::mem::replace(&mut self.leaves, true);
         let lane = if earlier && unanswered.is_none() { Lane::Renewer } else { Lane::Caller };
         let (key, slot) = self.client.key(&self.claim.want().name);
-        let mut repeated = again;
+        let mut repeated = may_have_left;
         let mut call = self.departure(&key, slot, false);
         if let Some(tracked) = &unanswered {
             call = call.leaving(tracked, self.departure(&key, slot, true).command);

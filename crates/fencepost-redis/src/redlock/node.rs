@@ -144,14 +144,14 @@ impl Place for Unreached {
         self.entry.as_mut().map_or(Poll::Pending, |entry| entry.poll_news(cx))
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         // A lease was granted to another client, so it may be at the node although this one has sent nothing there.
         let may_be_there = how == Leave::Detach || self.how == How::Attach;
         if self.entry().is_none() && !may_be_there {
             return Request::ready(Ok(Found::Nothing.into()));
         }
         // Dropped here nothing was sent, or the node's own request was.
-        Request::drops(async move { self.reached().await?.leave(how, again).await })
+        Request::drops(async move { self.reached().await?.leave(how, may_have_left).await })
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {

@@ -54,13 +54,13 @@ pub(crate) enum Entered {
     },
     /// No grant up to token `last` is this claim's any more.
     Waits {
-        again: Option<Duration>,
+        next_look: Option<Duration>,
         number: u64,
         last: Token,
     },
     Busy {
         /// When another look is worth it; at once if a call has left work.
-        again: Option<Duration>,
+        next_look: Option<Duration>,
     },
     Gone,
     /// A node of a quorum that may have lost data.
@@ -72,12 +72,12 @@ impl Entered {
         let reply = ScriptReply::read(value)?;
         Ok(match (reply.status, &*reply.numbers) {
             (b"HELD", [token]) => Entered::Holds { token: Token::new(*token as u64) },
-            (b"WAIT", [again, number, last]) => Entered::Waits {
-                again: pause(*again),
+            (b"WAIT", [next_look, number, last]) => Entered::Waits {
+                next_look: pause(*next_look),
                 number: *number as u64,
                 last: Token::new(*last as u64),
             },
-            (b"BUSY", [again]) => Entered::Busy { again: pause(*again) },
+            (b"BUSY", [next_look]) => Entered::Busy { next_look: pause(*next_look) },
             (b"GONE", []) => Entered::Gone,
             (b"DENY", [limit]) => return Err(Error::over_limit(count(*limit)).on(ENGINE)),
             (b"AWAY", [ms]) => Entered::Away(pause(*ms).unwrap_or_default()),
@@ -100,9 +100,9 @@ pub(crate) fn stays_out(left: Duration) -> Error {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Converted {
     Exclusive(Token),
-    /// Others hold the lock, too. `again`: when another look is worth it.
+    /// Others hold the lock, too. `next_look`: when another look is worth it.
     Beside {
-        again: Option<Duration>,
+        next_look: Option<Duration>,
     },
     /// Another holder is marked.
     Conflict,
@@ -118,7 +118,7 @@ impl Converted {
         let reply = ScriptReply::read(value)?;
         Ok(match (reply.status, &*reply.numbers) {
             (b"HELD", [token]) => Converted::Exclusive(Token::new(*token as u64)),
-            (b"WAIT" | b"BUSY", [again]) => Converted::Beside { again: pause(*again) },
+            (b"WAIT" | b"BUSY", [next_look]) => Converted::Beside { next_look: pause(*next_look) },
             (b"ELSE", []) => Converted::Conflict,
             (b"DONE", [more]) => Converted::Shared { more: *more == 1 },
             (b"GONE", []) => Converted::Gone,
@@ -165,7 +165,7 @@ pub(crate) enum Standing {
 /// The reply of `renew` for one lock.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Renewed {
-    pub(crate) again: Option<Duration>,
+    pub(crate) next_look: Option<Duration>,
     pub(crate) claims: Vec<Standing>,
 }
 
@@ -176,7 +176,7 @@ impl Renewed {
         let mut rest = &reply.numbers[..];
         let mut read = Vec::with_capacity(locks.len());
         for lock in locks {
-            let Some((again, after)) = rest.split_first() else { return Err(reply.nonsense()) };
+            let Some((next_look, after)) = rest.split_first() else { return Err(reply.nonsense()) };
             let Some((claims, after)) = after.split_at_checked(2 * lock.claims.len()) else {
                 return Err(reply.nonsense());
             };
@@ -187,7 +187,7 @@ impl Renewed {
                 4 => Standing::Evicted,
                 _ => Standing::Gone,
             });
-            read.push(Renewed { again: pause(*again), claims: claims.collect() });
+            read.push(Renewed { next_look: pause(*next_look), claims: claims.collect() });
             rest = after;
         }
         Ok(read)

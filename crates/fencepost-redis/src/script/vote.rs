@@ -32,7 +32,7 @@ impl Setting {
         claim: &Claim,
         ttl: Duration,
         vote: &Vote,
-        again: bool,
+        was_refused: bool,
         run: Option<&str>,
     ) -> Cmd {
         VOTE.command(&[key], |command| {
@@ -40,7 +40,7 @@ impl Setting {
             command.arg(vote.proposal.load(Ordering::Relaxed)).arg(millis(self.max_ttl));
             command
                 .arg(if claim.waits { made(vote) } else { 0 })
-                .arg(flag(again))
+                .arg(flag(was_refused))
                 .arg(run.unwrap_or_default());
         })
     }
@@ -81,10 +81,10 @@ impl Setting {
     }
 
     /// See `raise` in lua/quorum.lua.
-    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token, again: bool) -> Cmd {
+    pub(crate) fn raise(&self, key: &[u8], id: ClaimId, to: Token, regains: bool) -> Cmd {
         RAISE.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes()).arg(to.get()).arg(self.retention());
-            command.arg(flag(again));
+            command.arg(flag(regains));
         })
     }
 

@@ -69,16 +69,16 @@ impl Place for CutOffPlace {
         self.entry.poll_news(cx)
     }
 
-    fn leave(&mut self, how: Leave, again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let line = Arc::clone(&self.line);
         if how != Leave::Detach {
             return match line.is_away.load(SeqCst) {
                 true => Request::ready(lost()),
-                false => self.entry.leave(how, again),
+                false => self.entry.leave(how, may_have_left),
             };
         }
         Request::drops(async move {
-            self.entry.leave(how, again).await?;
+            self.entry.leave(how, may_have_left).await?;
             // This one knows no answer. The claim's id names the grant.
             self.entry = Arc::clone(&self.memory).entry(Arc::clone(&self.claim), How::Attach);
             line.is_away.store(true, SeqCst);

@@ -76,7 +76,7 @@ pub(super) async fn try_lock<S: Server>(
     loop {
         let connection = locks.connections.holding(claim.ttl()).await?;
         let sent = claim.runtime.clock().now();
-        match connection.try_lock(claim, keys, key_use.again).await {
+        match connection.try_lock(claim, keys, key_use.reused).await {
             Ok(None) => return Ok(None),
             Ok(Some(token)) => {
                 key_use.grant(Arc::clone(&connection.ended));

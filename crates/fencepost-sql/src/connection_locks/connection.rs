@@ -208,9 +208,9 @@ impl<S: Server> Connection<S> {
         &self,
         claim: &Claim,
         keys: &<S::Session as Session>::Keys,
-        again: bool,
+        reused: bool,
     ) -> Result<Option<Token>, Failure> {
-        self.send(|session| session.try_lock(claim, keys, again)).await
+        self.send(|session| session.try_lock(claim, keys, reused)).await
     }
 
     /// Releases a lock.

@@ -62,7 +62,7 @@ impl KeysInUse {
                 names.remove(&want.name);
             }
         }
-        let again = match (names.get(&want.name), want.mode) {
+        let reused = match (names.get(&want.name), want.mode) {
             (None, _) => false,
             (Some(InUse { how: How::Shared, .. }), Mode::Shared) => true,
             (Some(used), _) if used.claims.values().all(|claim| claim.ended.is_none()) => {
@@ -74,7 +74,7 @@ impl KeysInUse {
         let how = if want.mode == Mode::Shared { How::Shared } else { How::Exclusive };
         let used = names.entry(want.name.clone()).or_insert_with(|| InUse { how, claims: HashMap::new() });
         used.claims.insert(*last, Use::default());
-        Ok(KeyUse { keys: self.clone(), number: *last, name: want.name.clone(), again })
+        Ok(KeyUse { keys: self.clone(), number: *last, name: want.name.clone(), reused })
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) struct KeyUse {
     number: u64,
     name: Name,
     /// Another claim used it already.
-    pub(super) again: bool,
+    pub(super) reused: bool,
 }
 
 impl KeyUse {
@@ -99,7 +99,7 @@ impl KeyUse {
                 }
                 is_shared
             }
-            _ => self.again,
+            _ => self.reused,
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
         let mut first = used.take(&want(Mode::Shared)).ok().unwrap();
         let mut second = used.take(&want(Mode::Shared)).ok().unwrap();
         second.grant(Arc::default());
-        assert!(!first.again && first.is_shared(), "another claim came later");
+        assert!(!first.reused && first.is_shared(), "another claim came later");
         drop(second);
         assert!(!first.is_shared());
         // Nobody shares the name while its lock is released.
@@ -157,7 +157,7 @@ mod tests {
         assert!(used.take(&want(Mode::Exclusive)).is_err());
         ended.store(true, SeqCst);
         let mut next = used.take(&want(Mode::Exclusive)).ok().unwrap();
-        assert!(!next.again);
+        assert!(!next.reused);
         next.grant(Arc::default());
         drop(lost);
         assert!(used.take(&want(Mode::Exclusive)).is_err(), "the drop of the lost one frees no other");

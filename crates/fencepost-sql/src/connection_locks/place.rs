@@ -95,7 +95,7 @@ impl<S: Server> LockClaim<S> {
                     return self.answer().await;
                 }
                 if !self.claim.waits || self.claim.is_leaving() {
-                    return Ok(Attempt::Blocked { again: None });
+                    return Ok(Attempt::Blocked { next_attempt: None });
                 }
             }
             self.locks.listed.note(&self.claim, None);
@@ -104,7 +104,7 @@ impl<S: Server> LockClaim<S> {
         if let Phase::Waiting(wait) = self.phase() {
             wait.queued(&self.claim).await;
             match wait.take() {
-                None => return Ok(Attempt::Blocked { again: None }),
+                None => return Ok(Attempt::Blocked { next_attempt: None }),
                 Some(Err(failure)) => {
                     self.set(Phase::Away);
                     return Err(failure.into());
@@ -166,7 +166,7 @@ impl<S: Server> Place for LockPlace<S> {
         }
     }
 
-    fn leave(&mut self, _: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, _: Leave, _may_have_left: bool) -> Request<'_, Left> {
         let LockClaim { locks, claim, .. } = &*self.0;
         match self.0.phase() {
             Phase::Away | Phase::Gone => Request::ready(Ok(Found::Missing.into())),

@@ -78,12 +78,12 @@ pub trait Session: Send + Sync + 'static {
     /// The server's keys of a name.
     type Keys: Clone + Send + Sync + 'static;
 
-    /// Takes a lock if it is free, and draws its token. `again`: another claim shares the name on this connection.
+    /// Takes a lock if it is free, and draws its token. `reused`: another claim has the name on this connection already.
     fn try_lock<'a>(
         &'a self,
         claim: &'a Claim,
         keys: &'a Self::Keys,
-        again: bool,
+        reused: bool,
     ) -> Answer<'a, Option<Token>>;
 
     /// Waits in the server's queue for a lock.

@@ -32,9 +32,9 @@ impl SqlitePlace {
                 Ok(Attempt::Granted(Token::new(token)))
             }
             Upgraded::Blocked { others } => {
-                let again = if join { self.watch(&others) } else { None };
+                let watched = if join { self.watch(&others) } else { None };
                 let recheck = self.client.runtime.clock().now() + RECHECK;
-                Ok(Attempt::Blocked { again: Some(again.map_or(recheck, |again| again.min(recheck))) })
+                Ok(Attempt::Blocked { next_attempt: Some(watched.map_or(recheck, |look| look.min(recheck))) })
             }
             Upgraded::Conflict => Err(Error::upgrade_conflict(claim.want().name.clone()).on(ENGINE).into()),
             Upgraded::Gone => Ok(Attempt::Gone),

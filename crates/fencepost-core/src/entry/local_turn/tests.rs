@@ -88,7 +88,7 @@ fn claims_that_hold_together_are_sent_together() {
     assert!(!late.pass(), "that is the limit");
     readers[0].hear(&Ok(Attempt::Granted(crate::token::Token::new(1))));
     assert!(!late.pass(), "the others have no answer yet");
-    readers[1].hear(&Ok(Attempt::Blocked { again: None }));
+    readers[1].hear(&Ok(Attempt::Blocked { next_attempt: None }));
     drop(readers);
     assert!(late.pass());
 }

@@ -114,8 +114,8 @@ local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0
 -- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua.
 -- Reply: HELD token: holds.
---        WAIT again number token: waits. `again`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
---        BUSY again: left nothing behind. GONE: has left, was evicted, or its lease is over.
+--        WAIT look number token: waits. `look`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
+--        BUSY look: left nothing behind. GONE: has left, was evicted, or its lease is over.
 --        DENY limit: asks for more permits than the limit of the lock.
 function requests.enter()
   local key = KEYS[1]
@@ -281,9 +281,9 @@ end
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in lock.lua.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the conversion; 4 "1" for exclusive, else for shared; 5 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
--- Reply: HELD token: holds exclusively. WAIT again: is marked, and others hold the lock. BUSY again: the same without a mark.
+-- Reply: HELD token: holds exclusively. WAIT again: is marked, and others hold the lock. BUSY look: the same without a mark.
 --        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later conversion came first.
---        `again`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
+--        `look`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
 function requests.convert()
   local key, number = KEYS[1], tonumber(ARGV[3])
   local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[2])

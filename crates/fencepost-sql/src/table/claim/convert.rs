@@ -10,7 +10,7 @@ use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
 use crate::table::claim::line::{Conversion, Line, LinePlace};
 use crate::table::claim::record::owner;
-use crate::table::claim::request::{look_again, token};
+use crate::table::claim::request::{next_look_at, token};
 use crate::table::client::TableClient;
 
 /// The outcome of an upgrade.
@@ -21,7 +21,7 @@ pub(crate) enum Upgraded {
     Blocked {
         /// The claim's row, which messages name.
         row: i64,
-        again: Moment,
+        next_look: Moment,
     },
     /// Another holder is marked.
     Conflict,
@@ -71,8 +71,8 @@ async fn try_upgrade(
                         if join { Conversion::Marked } else { Conversion::Shared { token: mine.token } },
                     );
                 }
-                let again = look_again(client, claim, &others, others.len(), listens);
-                Upgraded::Blocked { row: mine.row, again }
+                let next_look = next_look_at(client, claim, &others, others.len(), listens);
+                Upgraded::Blocked { row: mine.row, next_look }
             }
         }
     };

@@ -154,7 +154,7 @@ impl Asker {
                 self.set_row(ClaimRow::Gone);
                 expired(token)
             }
-            Outcome::Blocked { again, .. } => Attempt::Blocked { again: Some(again) },
+            Outcome::Blocked { next_look, .. } => Attempt::Blocked { next_attempt: Some(next_look) },
             Outcome::Gone => Attempt::Gone,
             Outcome::Over(limit) => return Err(Error::over_limit(limit).on(self.client.engine)),
         })
@@ -198,9 +198,9 @@ impl Asker {
         self.forget_mark();
         Ok(match upgraded.map_err(|failure| self.error(failure))? {
             Upgraded::Exclusive(token) => Attempt::Granted(token),
-            Upgraded::Blocked { row, again } => {
+            Upgraded::Blocked { row, next_look } => {
                 self.set_row(ClaimRow::Marked(row));
-                Attempt::Blocked { again: Some(again) }
+                Attempt::Blocked { next_attempt: Some(next_look) }
             }
             Upgraded::Conflict => {
                 return Err(Error::upgrade_conflict(self.claim().want().name.clone()).on(self.client.engine));
@@ -244,7 +244,7 @@ impl Place for TablePlace {
         self.asker.waiter.poll_woken(cx)
     }
 
-    fn leave(&mut self, how: Leave, _again: bool) -> Request<'_, Left> {
+    fn leave(&mut self, how: Leave, _may_have_left: bool) -> Request<'_, Left> {
         let asker = self.asker.clone();
         match how {
             Leave::Detach => Request::kept(asker.detach()),

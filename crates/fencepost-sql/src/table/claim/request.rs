@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
     Blocked {
         /// Its row in the queue. `None`: it does not wait.
         row: Option<i64>,
-        again: Moment,
+        next_look: Moment,
     },
     Gone,
     /// It asks for more permits than this stored limit, so it can never be granted and does not wait.
@@ -116,8 +116,8 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
     if winners(&line).any(|place| place.key == at) {
         return Ok(None);
     }
-    let again = look_again(client, claim, &places, at, listens);
-    Ok(Some(Outcome::Blocked { row: Some(mine.row), again }))
+    let next_look = next_look_at(client, claim, &places, at, listens);
+    Ok(Some(Outcome::Blocked { row: Some(mine.row), next_look }))
 }
 
 /// Asks in a transaction: returns the grant, makes it, or adds a waiter if the claim joins. Repeats it after a conflict.
@@ -177,19 +177,19 @@ async fn try_in_line(
     }
     let before = line.places.iter().position(|place| *place.owner == *id);
     let ahead = before.unwrap_or(line.places.len());
-    let again = look_again(client, claim, &line.places, ahead, listens);
+    let next_look = next_look_at(client, claim, &line.places, ahead, listens);
     let joins = claim.waits && mine.is_none();
     if joins {
         line.insert(client, new_row(client, claim, session.id), 0);
     }
     let joined = line.commit(client, transaction, joins).await?;
     let row = joined.or(mine.map(|mine| mine.row));
-    Ok(Outcome::Blocked { row, again })
+    Ok(Outcome::Blocked { row, next_look })
 }
 
 /// Returns when a waiter looks again without a message. `ahead`: how many places are before it in the line. A holder that has passed it
 /// stands behind it.
-pub(super) fn look_again(
+pub(super) fn next_look_at(
     client: &TableClient,
     claim: &Claim,
     places: &[LinePlace],

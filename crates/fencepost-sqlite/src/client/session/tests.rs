@@ -136,14 +136,14 @@ fn a_waiter_looks_once_more_after_it_has_begun_to_watch_a_process() {
     let folder = testing::folder();
     let (holder, stage) = (Stage::new(&folder), Stage::new(&folder));
     let held = holder.ask(1, "a");
-    let again = |attempt: Attempt| match attempt {
-        Attempt::Blocked { again, .. } => again,
+    let next_attempt = |attempt: Attempt| match attempt {
+        Attempt::Blocked { next_attempt, .. } => next_attempt,
         other => panic!("{other:?}"),
     };
     let soon = stage.clock.now() + Duration::from_millis(5);
     let (_claim, mut entry, first) = stage.ask(2, "a");
-    assert_eq!(again(first), Some(soon));
-    let second = again(now(entry.attempt()).unwrap());
-    assert!(second.is_none_or(|again| again > soon), "{second:?}");
+    assert_eq!(next_attempt(first), Some(soon));
+    let second = next_attempt(now(entry.attempt()).unwrap());
+    assert!(second.is_none_or(|next| next > soon), "{second:?}");
     drop(held);
 }

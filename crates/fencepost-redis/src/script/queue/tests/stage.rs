@@ -335,7 +335,7 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
     let answer = match &acts[0].1 {
         Act::Enter { .. } | Act::Vote { .. } => {
             let entered = Entered::read(value).map_err(|error| format!("{error}: {value:?}"))?;
-            more = matches!(entered, Entered::Waits { again: Some(Duration::ZERO), .. });
+            more = matches!(entered, Entered::Waits { next_look: Some(Duration::ZERO), .. });
             Answer::Entered(entered)
         }
         Act::Leave { .. } | Act::TakeBack { .. } => {
@@ -353,7 +353,7 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
                 })
                 .collect();
             let renewed = Renewed::read(value, &locks).map_err(|error| format!("{error}: {value:?}"))?;
-            more = renewed.iter().any(|lock| lock.again == Some(Duration::ZERO));
+            more = renewed.iter().any(|lock| lock.next_look == Some(Duration::ZERO));
             return Ok((renewed.into_iter().map(|lock| Answer::Kept(lock.claims)).collect(), more));
         }
         Act::Take { .. } => Answer::Taken(reply.numbers.first().map(|token| *token as u64)),

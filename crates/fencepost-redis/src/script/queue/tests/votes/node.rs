@@ -152,12 +152,12 @@ impl Node {
                             self.refused[lock].take(&entry(who, since));
                         }
                     }
-                    (Entered::Busy { again }, None) => {
+                    (Entered::Busy { next_look }, None) => {
                         let holders = after.claims.values().filter(|at| at.holds()).map(|at| at.deadline);
                         let least = holders.min().ok_or("nobody is in the way")?;
                         // A refused claim is told to ask again when the first lease ends.
                         let last = u128::from(least.saturating_sub(around.now)).div_ceil(1_000);
-                        if again.is_none_or(|again| again.is_zero() || again.as_millis() > last) {
+                        if next_look.is_none_or(|look| look.is_zero() || look.as_millis() > last) {
                             return Err(format!("it should ask again within {last} ms"));
                         }
                         if since > 0 {

@@ -19,9 +19,9 @@ impl NodeClaim {
 
     /// Asks for that vote, under an id that the node has not heard of: what it knows of an earlier one is withdrawn. `token`: that
     /// of the whole claim.
-    pub(in super::super) fn ask_again(&mut self, outer: &Claim, token: Token) {
+    pub(in super::super) fn ask_to_regain(&mut self, outer: &Claim, token: Token) {
         let fresh = !matches!(self.standing, NodeState::Won(_) | NodeState::Gone);
-        if !(self.vote().again && fresh) {
+        if !(self.vote().regains && fresh) {
             if self.claim.validity.ended() == Some(Loss::Deleted) {
                 self.standing = NodeState::Gone;
             }
