@@ -81,7 +81,7 @@ impl Single<'_> {
                         return Err(error);
                     }
                     if ask == Ask::Grant {
-                        owned.keep();
+                        owned.schedule_renewal();
                     }
                     if let Some(tell) = &self.on_behalf.queued {
                         tell();
@@ -160,7 +160,7 @@ impl Single<'_> {
         let clock = self.client.runtime.clock();
         let claim = Arc::clone(owned.claim());
         // Only a claim that is renewed can miss a renewal.
-        let mut watch = (claim.kept.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
+        let mut watch = (claim.scheduled.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
         // Made before the check, so that a close between the two is not missed.
         let mut closing = pin!(self.client.closing.notified());
         if self.client.check_open().is_err() {

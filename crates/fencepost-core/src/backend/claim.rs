@@ -85,8 +85,8 @@ pub struct Claim {
     longest_ttl: AtomicU64,
     /// The mode in which it holds since an upgrade or a downgrade.
     converted: AtomicU8,
-    /// Under which moment the renewer has it; see there.
-    pub(crate) kept: AtomicU64,
+    /// The moment for which the renewer has scheduled its renewal. Zero: the renewer does not have the claim.
+    pub(crate) scheduled: AtomicU64,
     /// The guards of one holder that share its grant.
     pub(crate) entered: AtomicU32,
 }
@@ -120,7 +120,7 @@ impl Claim {
             ttl: AtomicU64::new(nanos(ttl)),
             longest_ttl: AtomicU64::new(nanos(ttl)),
             converted: AtomicU8::new(AS_WANTED),
-            kept: AtomicU64::new(0),
+            scheduled: AtomicU64::new(0),
             entered: AtomicU32::new(0),
         }
     }

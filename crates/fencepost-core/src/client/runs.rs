@@ -28,7 +28,7 @@ impl ClientShared {
         match self.run_store().filter(|_| claim.history.is_some()) {
             Some(store) => {
                 let claims = Arc::new(Claims(Arc::clone(&self.backend)));
-                entry.keeping_runs(claims, store, &self.warned_of_runs)
+                entry.recording_runs(claims, store, &self.warned_of_runs)
             }
             None => entry,
         }

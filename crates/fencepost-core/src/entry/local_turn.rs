@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 
 /// A claim that waits here learns within a third of that time that the engine fails.
 pub(crate) const REACH: Duration = Duration::from_secs(30);
-/// At most `IDLE` names that nobody claims are kept.
+/// How many names that nobody claims stay in the table at most, because a name is often claimed again.
 const IDLE: usize = 64;
 
 /// The queues of one engine, for all clients of the process.

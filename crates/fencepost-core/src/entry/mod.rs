@@ -40,7 +40,7 @@ use crate::token::Token;
 /// One claim at an engine, from its first request to its end. An engine writes the [`Place`] below it.
 ///
 /// The entry knows what its place need not: whether the claim was asked for, waits, holds or has left; which request is under way although
-/// its caller has gone away; and what a request to leave removed if the reply to an earlier one was lost. It keeps the claim's
+/// its caller has gone away; and what a request to leave removed if the reply to an earlier one was lost. It records the claim's
 /// [run](crate::Run) where the client asks for that.
 ///
 /// An entry is a place itself, for a layer that passes on what it is asked, or changes a part of that.
@@ -52,7 +52,7 @@ use crate::token::Token;
 pub struct Entry {
     place: Box<dyn Place>,
     life: Life,
-    /// `None`: no run is kept of it.
+    /// Records the claim's run. `None`: no run of it is recorded.
     run: Option<Box<EntryRun>>,
 }
 
@@ -273,7 +273,7 @@ struct Life {
     leave_requests: LeaveRequests,
     /// The request that outlives its caller. There is at most one.
     kept: Option<Kept>,
-    /// The claim's turn among those of its process, if the engine's queue is kept short. `None`: it does not wait there.
+    /// The claim's turn in the queue of its process, for an engine that has such a queue. `None`: it does not wait there.
     turn: Option<Box<LocalTurn>>,
     /// How it leaves when the entry is dropped. `None`: it stays.
     on_drop: Option<Leave>,

@@ -147,7 +147,7 @@ pub enum How {
 /// How a claim leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// The claim is not wanted any more, waiting or holding. No run of it is kept.
+    /// The claim is not wanted any more, waiting or holding. No run of it is recorded.
     Withdraw,
     /// Its work is done, or its guard was dropped.
     Release,

@@ -1,4 +1,4 @@
-//! The two calls by which an entry keeps the run of its claim: after a grant, and around its end.
+//! The two calls by which an entry records the run of its claim: after a grant, and around its end.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,9 +14,9 @@ use crate::error::Result;
 use crate::token::Token;
 
 impl Entry {
-    /// Keeps the claim's [run](crate::Run) in `store`. `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be
+    /// Records the claim's [run](crate::Run) in `store`. `operator` tells who holds the lock. `warned`: somebody was told that runs cannot be
     /// recorded.
-    pub(crate) fn keeping_runs(
+    pub(crate) fn recording_runs(
         mut self,
         operator: Arc<dyn Operator>,
         store: Arc<dyn RecordStore>,

@@ -124,9 +124,9 @@ impl Guard {
         renewal.claim.set_ttl(ttl);
         let clock = self.owned.client.runtime.clock();
         let until = self.valid_until();
-        let kept = clock.within(until, renewal.session.renew(std::slice::from_ref(&renewal.claim))).await;
+        let renewed = clock.within(until, renewal.session.renew(std::slice::from_ref(&renewal.claim))).await;
         self.ensure_held()?;
-        let failed = match kept {
+        let failed = match renewed {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error),
             None => Some(Error::no_answer().unknown()),
@@ -135,7 +135,7 @@ impl Guard {
             renewal.claim.set_ttl(before);
             return Err(error.of(self.name().clone()).on(self.owned.client.engine()));
         }
-        self.owned.keep();
+        self.owned.schedule_renewal();
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl Guard {
             owned.clean_up();
             return lost(&owned, why);
         }
-        if owned.keep_for_least() {
+        if owned.hold_for_least() {
             return Ok(());
         }
         let until = (now + owned.client.release_timeout).min(owned.claim.validity.until());

@@ -136,8 +136,8 @@ impl Owned {
         lent.put(self.entry.get_mut().take(), &self.claim);
     }
 
-    /// Keeps the grant for its least time, in the background, instead of ending it now. Returns whether it does.
-    pub(super) fn keep_for_least(&mut self) -> bool {
+    /// Holds the grant for its least time, in the background, instead of ending it now. Returns whether it does.
+    pub(super) fn hold_for_least(&mut self) -> bool {
         let Some(least) = self.limits.as_ref().map(|limits| limits.least) else { return false };
         let clock = self.client.runtime.clock();
         if clock.now() >= least || !self.granted || self.client.check_open().is_err() {
@@ -149,11 +149,11 @@ impl Owned {
         self.drop_limits();
         let entry = self.slot().take();
         self.claim.validity.give_back();
-        let mut kept = Owned::new(&self.client, Arc::clone(&self.claim), entry, true);
-        (kept.holding, kept.undoing, kept.lent) =
+        let mut held = Owned::new(&self.client, Arc::clone(&self.claim), entry, true);
+        (held.holding, held.undoing, held.lent) =
             (self.holding.take(), self.undoing.take(), self.lent.take());
         // The client's close drops it sooner.
-        self.client.deadlines.add(least, Box::new(move || drop(kept)));
+        self.client.deadlines.add(least, Box::new(move || drop(held)));
         true
     }
 
@@ -180,13 +180,13 @@ impl Owned {
         self.claim.validity.state(self.client.runtime.clock().now())
     }
 
-    /// Renews what keeps the entry alive, from now on.
-    pub(crate) fn keep(&mut self) {
+    /// Has the renewer keep the entry alive from now on, queued or holding.
+    pub(crate) fn schedule_renewal(&mut self) {
         if self.granted && !self.claim.renewed {
-            // Its place in the queue was renewed, the lease is not.
+            // It was renewed while it was queued. Its lease is not renewed.
             self.client.renewer.forget(&self.claim);
         } else if let Some(renewal) = self.slot().as_ref().and_then(|entry| entry.renewal()) {
-            self.client.renewer.keep(renewal);
+            self.client.renewer.schedule(renewal);
         }
         self.lend();
     }
@@ -210,7 +210,7 @@ impl Owned {
         let (client, validity) = (&self.client, &self.claim.validity);
         self.holding =
             Holding::begin(client.engine(), &self.claim.want().name, token, client.runtime.clock(), validity);
-        self.keep();
+        self.schedule_renewal();
     }
 
     /// From now on its grant has this token.
@@ -218,7 +218,7 @@ impl Owned {
         if let Some(holding) = &self.holding {
             holding.set_token(token);
         }
-        self.keep();
+        self.schedule_renewal();
     }
 
     /// It is to leave nothing behind, not even a run that the engine keeps.
@@ -281,7 +281,7 @@ impl Owned {
             std::mem::forget((entry, self.limits.take(), self.undoing.take()));
             return false;
         }
-        if self.keep_for_least() {
+        if self.hold_for_least() {
             return false;
         }
         self.drop_limits();

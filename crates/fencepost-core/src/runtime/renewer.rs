@@ -1,4 +1,4 @@
-//! Renewal of everything a client holds, and of its places in the queue.
+//! The renewal of all claims of a client, holding and queued.
 
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::time::{DueKey, DueQueue, Moment};
 use crate::validity::RenewalFailure;
 
-/// `Claim::kept` while a round is under way for it.
+/// The value of `Claim::scheduled` while a round is under way for the claim.
 const IN_FLIGHT: u64 = u64::MAX;
 /// A round also renews claims that are due within this time, or within a tenth of their lease if that is shorter.
 const SLACK: Duration = Duration::from_secs(1);
@@ -66,15 +66,15 @@ impl Renewer {
         renewer
     }
 
-    /// Renews this renewal from now on, until it is forgotten or over.
-    pub(crate) fn keep(&self, renewal: Renewal) {
+    /// Renews the claim from now on, until it is forgotten or has ended.
+    pub(crate) fn schedule(&self, renewal: Renewal) {
         let due = renewal.claim.validity.due();
         if due == Moment::NEVER {
             return;
         }
         let mut renewals = self.0.renewals();
         renewals.remove(&renewal.claim);
-        if renewal.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+        if renewal.claim.scheduled.load(Ordering::Relaxed) == IN_FLIGHT {
             renewals.instead.insert(renewal.claim.id, renewal);
         } else {
             renewals.insert(due, renewal);
@@ -83,13 +83,13 @@ impl Renewer {
 
     /// Renews this claim no more.
     pub(crate) fn forget(&self, claim: &Claim) {
-        if claim.kept.load(Ordering::Relaxed) == 0 {
+        if claim.scheduled.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut renewals = self.0.renewals();
         let forgotten = (renewals.remove(claim), renewals.instead.remove(&claim.id));
         // A round under way finds the zero and does not put it back.
-        claim.kept.store(0, Ordering::Relaxed);
+        claim.scheduled.store(0, Ordering::Relaxed);
         drop(renewals);
         drop(forgotten);
     }
@@ -97,12 +97,12 @@ impl Renewer {
 
 impl Renewals {
     fn insert(&mut self, due: Moment, renewal: Renewal) {
-        renewal.claim.kept.store(due.as_nanos(), Ordering::Relaxed);
+        renewal.claim.scheduled.store(due.as_nanos(), Ordering::Relaxed);
         self.due.insert(key(due, &renewal.claim), renewal);
     }
 
     fn remove(&mut self, claim: &Claim) -> Option<Renewal> {
-        match claim.kept.load(Ordering::Relaxed) {
+        match claim.scheduled.load(Ordering::Relaxed) {
             0 | IN_FLIGHT => None,
             due => self.due.remove(key(Moment::from_nanos(due), claim)),
         }
@@ -114,7 +114,7 @@ impl Renewals {
         let mut taken = Vec::with_capacity(near.len());
         for (key, renewal) in near {
             if key.0 <= now + (renewal.claim.ttl() / 10).min(SLACK) {
-                renewal.claim.kept.store(IN_FLIGHT, Ordering::Relaxed);
+                renewal.claim.scheduled.store(IN_FLIGHT, Ordering::Relaxed);
                 taken.push(renewal);
             } else {
                 self.due.insert(key, renewal);
@@ -145,7 +145,7 @@ impl Shared {
     async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
         let clock = self.runtime.clock();
         let start = clock.now();
-        // After the last of these lives there is nothing left to renew. Places in the queue have none: they get 5 s.
+        // Once the last of these leases has expired there is nothing left to renew. Queued claims have no lease yet, so they get 5 s.
         let bound = claims
             .iter()
             .filter(|claim| claim.validity.is_confirmed())
@@ -181,7 +181,7 @@ impl Shared {
             let mut renewals = self.renewals();
             for (due, renewal) in rescheduled.drain(..) {
                 // Forgotten meanwhile: its guard is being released.
-                if renewal.claim.kept.load(Ordering::Relaxed) == IN_FLIGHT {
+                if renewal.claim.scheduled.load(Ordering::Relaxed) == IN_FLIGHT {
                     let renewal = renewals.instead.remove(&renewal.claim.id).unwrap_or(renewal);
                     renewals.insert(due, renewal);
                 }
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// When the claim is to be renewed next, after a round that began at `start`; `None`: it is over.
+/// Returns when the claim is to be renewed next, after a round that began at `start`. `None`: it has ended.
 fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now: Moment) -> Option<Moment> {
     let validity = &claim.validity;
     if validity.ended().is_some() {
@@ -215,7 +215,7 @@ fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now
     if confirmed && due > now + (claim.ttl() / 10).min(SLACK) {
         return Some(due);
     }
-    // A place in the queue whose answer says "ask again at once" is asked about at once, or nearly.
+    // A queued claim whose renewal is due at once gets it after a short pause.
     if trouble.is_none() && (due > now || !confirmed) {
         return Some(due.max(now + AT_ONCE));
     }

@@ -12,7 +12,7 @@ use crate::claim::waiters::{Pushed, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::script::answer::{Renewed, Standing};
-use crate::script::queue::{BATCH, BEAT, Kept, RENEW, Setting};
+use crate::script::queue::{BATCH, BEAT, LockToRenew, RENEW, Setting};
 use crate::script::record;
 
 /// Renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
@@ -181,7 +181,7 @@ impl RedisClient {
     }
 
     async fn ask_together(self: &Arc<Self>, parts: &[Part<'_>], sent: Moment) -> Result<(), CallError> {
-        let locks: Vec<Kept> = parts.iter().map(Part::kept).collect();
+        let locks: Vec<LockToRenew> = parts.iter().map(Part::to_renew).collect();
         let call = Call::new(&RENEW, parts[0].slot, self.setting.renew(&locks));
         // Dropped here, the leases are renewed or not; the next renewal finds out.
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
@@ -207,10 +207,10 @@ fn lasts(error: &Error) -> bool {
 }
 
 impl Part<'_> {
-    fn kept(&self) -> Kept {
+    fn to_renew(&self) -> LockToRenew {
         let held = self.held.iter().map(|(claim, ttl)| (claim.id, *ttl));
         let oldest = self.oldest.iter().map(|tracked| (tracked.claim.id, tracked.claim.ttl()));
-        Kept { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
+        LockToRenew { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
     }
 
     /// Passes the answer on to the claims. `copies`: so many replicas have it.

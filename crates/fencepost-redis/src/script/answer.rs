@@ -6,7 +6,7 @@ use fencepost_core::{Error, ErrorKind, Removed, Token};
 use redis::Value;
 
 use crate::error::ENGINE;
-use crate::script::queue::Kept;
+use crate::script::queue::LockToRenew;
 
 /// The reply of a script: a status of four letters, then numbers as doubles.
 pub(crate) struct ScriptReply<'a> {
@@ -171,7 +171,7 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     /// One for each of `locks`.
-    pub(crate) fn read(value: &Value, locks: &[Kept]) -> Result<Vec<Renewed>, Error> {
+    pub(crate) fn read(value: &Value, locks: &[LockToRenew]) -> Result<Vec<Renewed>, Error> {
         let reply = ScriptReply::read(value)?;
         let mut rest = &reply.numbers[..];
         let mut read = Vec::with_capacity(locks.len());

@@ -110,16 +110,16 @@ impl Setting {
     }
 
     /// See `renew` in lua/queue.lua.
-    pub(crate) fn renew(&self, locks: &[Kept]) -> Cmd {
+    pub(crate) fn renew(&self, locks: &[LockToRenew]) -> Cmd {
         self.renew_for(self.process.as_bytes(), locks)
     }
 
     /// Goes on where a call for this lock had more to do. There is more to do as long as the reply's number is 0.
     pub(crate) fn go_on(&self, key: &[u8]) -> Cmd {
-        self.renew_for(NOBODY, &[Kept { key: key.to_vec(), waits: true, claims: Vec::new() }])
+        self.renew_for(NOBODY, &[LockToRenew { key: key.to_vec(), waits: true, claims: Vec::new() }])
     }
 
-    fn renew_for(&self, process: &[u8], locks: &[Kept]) -> Cmd {
+    fn renew_for(&self, process: &[u8], locks: &[LockToRenew]) -> Cmd {
         let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
         RENEW.command(&keys, |command| {
             command.arg(process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
@@ -170,8 +170,8 @@ pub(crate) enum ConvertTo {
     Shared { token: Token },
 }
 
-/// One lock in a round of renewal.
-pub(crate) struct Kept {
+/// A lock of which a round renews some claims, and the client's positions in its queue.
+pub(crate) struct LockToRenew {
     pub(crate) key: Vec<u8>,
     /// Does the client wait there?
     pub(crate) waits: bool,

@@ -106,16 +106,16 @@ impl Stage {
     }
 
     /// A claim that is granted now, and is renewed.
-    fn kept(&self, ttl: Duration) -> Arc<Claim> {
+    fn scheduled(&self, ttl: Duration) -> Arc<Claim> {
         let claim = self.claim(ttl);
         assert!(claim.confirm(self.clock.now(), ttl));
-        self.keep(&claim);
+        self.schedule(&claim);
         claim
     }
 
-    fn keep(&self, claim: &Arc<Claim>) {
+    fn schedule(&self, claim: &Arc<Claim>) {
         let session: Arc<dyn Session> = Arc::clone(&self.engine) as Arc<dyn Session>;
-        self.renewer.keep(Renewal { claim: Arc::clone(claim), session });
+        self.renewer.schedule(Renewal { claim: Arc::clone(claim), session });
         self.tasks.settle();
     }
 
@@ -139,12 +139,12 @@ fn ids(claims: &[&Arc<Claim>]) -> Vec<ClaimId> {
 fn a_claim_that_is_forgotten_is_renewed_no_more_wherever_it_stands() {
     for forgotten in 0..3 {
         let stage = Stage::new();
-        let claims = [stage.kept(TTL), stage.kept(TTL), stage.kept(TTL)];
+        let claims = [stage.scheduled(TTL), stage.scheduled(TTL), stage.scheduled(TTL)];
         stage.renewer.forget(&claims[forgotten]);
         let left: Vec<_> = (0..3).filter(|n| *n != forgotten).map(|n| &claims[n]).collect();
         assert_eq!(stage.pass(TTL / 3), ids(&left), "{forgotten}");
-        let kept = stage.renewer.0.renewals().due.len();
-        assert_eq!(kept, 2, "{forgotten}");
+        let scheduled = stage.renewer.0.renewals().due.len();
+        assert_eq!(scheduled, 2, "{forgotten}");
     }
 }
 
@@ -152,11 +152,11 @@ fn a_claim_that_is_forgotten_is_renewed_no_more_wherever_it_stands() {
 fn a_claim_that_is_kept_twice_is_renewed_once() {
     for other in [false, true] {
         let stage = Stage::new();
-        let claim = stage.kept(TTL);
+        let claim = stage.scheduled(TTL);
         let mut all = vec![Arc::clone(&claim)];
-        all.extend(other.then(|| stage.kept(TTL)));
+        all.extend(other.then(|| stage.scheduled(TTL)));
         claim.confirm(stage.clock.now(), TTL * 2);
-        stage.keep(&claim);
+        stage.schedule(&claim);
         assert_eq!(stage.pass(TTL / 3), ids(&all[1..].iter().collect::<Vec<_>>()), "{other}");
         stage.renewer.forget(all.last().unwrap());
         if other {
@@ -169,9 +169,9 @@ fn a_claim_that_is_kept_twice_is_renewed_once() {
 fn a_short_lease_that_is_not_nearly_due_is_renewed_in_its_own_time() {
     for (behind, along) in [(200, true), (500, false)] {
         let stage = Stage::new();
-        let first = stage.kept(millis(3_000));
+        let first = stage.scheduled(millis(3_000));
         stage.clock.advance_to(stage.clock.now() + millis(behind));
-        let second = stage.kept(millis(3_000));
+        let second = stage.scheduled(millis(3_000));
         let asked = stage.pass(millis(1_000 - behind));
         assert_eq!(asked, if along { ids(&[&first, &second]) } else { ids(&[&first]) }, "{behind} ms behind");
     }

@@ -83,7 +83,7 @@ pub(super) enum Answer {
     Entered(Entered),
     /// The entry that was removed.
     Left(Option<Removed>),
-    Kept(Vec<Standing>),
+    Renewed(Vec<Standing>),
     Taken(Option<u64>),
     Tended,
     Evicted(bool),
@@ -264,7 +264,7 @@ impl<'a> Model<'a> {
                 }
                 Answer::Left(what)
             }
-            Act::Keep { claims, .. } if !before.present => Answer::Kept(vec![Standing::Gone; claims.len()]),
+            Act::Keep { claims, .. } if !before.present => Answer::Renewed(vec![Standing::Gone; claims.len()]),
             Act::Keep { process, waits, claims, ttl } => {
                 self.asked.extend(claims);
                 if *waits && self.line.iter().any(|at| at.process == *process) {
@@ -275,7 +275,7 @@ impl<'a> Model<'a> {
                 } else {
                     self.settle_as(after)
                 }
-                Answer::Kept(claims.iter().map(|id| self.kept(*id, *ttl, after)).collect())
+                Answer::Renewed(claims.iter().map(|id| self.renewed(*id, *ttl, after)).collect())
             }
             Act::Take { id, mode, process, ours, ttl } => {
                 self.settle_as(after);
@@ -312,7 +312,7 @@ impl<'a> Model<'a> {
         what
     }
 
-    fn kept(&mut self, id: Id, ttl: u64, after: &Seen) -> Standing {
+    fn renewed(&mut self, id: Id, ttl: u64, after: &Seen) -> Standing {
         if let Some(at) = self.waiter(id)
             && (!self.line[at].fading || after.claims.contains_key(&id))
         {

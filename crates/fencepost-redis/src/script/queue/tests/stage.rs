@@ -12,7 +12,7 @@ use super::history::{LOCKS, PROCESSES};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
-use crate::script::queue::{ENTER, Kept, Setting};
+use crate::script::queue::{ENTER, LockToRenew, Setting};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -297,7 +297,7 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
         }
         Act::Freed => setting.freed(&key(*lock)),
         Act::Leave { id, tombstone } => setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone),
-        Act::Keep { .. } => setting.renew(&kept(setting, acts)),
+        Act::Keep { .. } => setting.renew(&to_renew(setting, acts)),
         Act::Take { id, mode, ours, ttl, .. } => {
             setting.take_up(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
         }
@@ -319,13 +319,13 @@ fn vote(since: u64, wish: u64) -> Vote {
     Vote::new(since << 12, wish)
 }
 
-fn kept(setting: &Setting, acts: &[(usize, Act)]) -> Vec<Kept> {
-    let kept = acts.iter().filter_map(|(lock, act)| {
+fn to_renew(setting: &Setting, acts: &[(usize, Act)]) -> Vec<LockToRenew> {
+    let locks = acts.iter().filter_map(|(lock, act)| {
         let Act::Keep { waits, claims, ttl, .. } = act else { return None };
         let claims = claims.iter().map(|id| (ClaimId::from_u128(*id), Duration::from_micros(*ttl)));
-        Some(Kept { key: setting.key(name(*lock).as_str()), waits: *waits, claims: claims.collect() })
+        Some(LockToRenew { key: setting.key(name(*lock).as_str()), waits: *waits, claims: claims.collect() })
     });
-    kept.collect()
+    locks.collect()
 }
 
 /// The answers for each lock, and whether there is more to do.
@@ -344,17 +344,17 @@ fn answers(acts: &[(usize, Act)], value: &Value) -> Result<(Vec<Answer>, bool), 
             Answer::Left(left.what)
         }
         Act::Keep { .. } => {
-            let locks: Vec<Kept> = acts
+            let locks: Vec<LockToRenew> = acts
                 .iter()
                 .filter_map(|(_, act)| {
                     let Act::Keep { claims, .. } = act else { return None };
                     let claims = claims.iter().map(|id| (ClaimId::from_u128(*id), Duration::ZERO)).collect();
-                    Some(Kept { key: Vec::new(), waits: false, claims })
+                    Some(LockToRenew { key: Vec::new(), waits: false, claims })
                 })
                 .collect();
             let renewed = Renewed::read(value, &locks).map_err(|error| format!("{error}: {value:?}"))?;
             more = renewed.iter().any(|lock| lock.next_look == Some(Duration::ZERO));
-            return Ok((renewed.into_iter().map(|lock| Answer::Kept(lock.claims)).collect(), more));
+            return Ok((renewed.into_iter().map(|lock| Answer::Renewed(lock.claims)).collect(), more));
         }
         Act::Take { .. } => Answer::Taken(reply.numbers.first().map(|token| *token as u64)),
         Act::Tend => {
