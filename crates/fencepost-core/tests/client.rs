@@ -128,7 +128,7 @@ async fn a_fixed_lease_ends_and_the_next_one_gets_in() {
     let next = mutex.lock().wait(secs(20)).await.unwrap();
     assert_eq!(guard.state(), State::Lost(Loss::Expired));
     let error = guard.ensure_held().unwrap_err();
-    assert!(error.is_lost() && error.to_string().contains("its fixed lease of 250ms is over"), "{error}");
+    assert!(error.is_lost() && error.to_string().contains("its fixed lease of 250ms has expired"), "{error}");
     assert_eq!(guard.lost().await, Loss::Expired);
     assert!(guard.release().await.unwrap_err().is_lost());
     next.ensure_held().unwrap();

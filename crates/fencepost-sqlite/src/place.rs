@@ -141,11 +141,11 @@ impl SqlitePlace {
                 }
                 Ok(Attempt::Blocked { next_attempt })
             }
-            Outcome::Gone | Outcome::Over(_) => {
+            Outcome::Gone | Outcome::AboveLimit(_) => {
                 self.seq = None;
                 client.watch.forget(&client.runtime, request.id);
                 match outcome {
-                    Outcome::Over(limit) => Err(Error::over_limit(limit).into()),
+                    Outcome::AboveLimit(limit) => Err(Error::over_limit(limit).into()),
                     _ => Ok(Attempt::Gone),
                 }
             }

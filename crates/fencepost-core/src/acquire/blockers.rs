@@ -38,8 +38,8 @@ impl Single<'_> {
 }
 
 impl Single<'_> {
-    /// Returns the error of a waiting time that is over, with the holders.
-    pub(crate) fn over(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
+    /// Makes the error of a waiting time that has ended. It names the holders.
+    pub(crate) fn timeout_error(&self, holders: Vec<ClaimInfo>, failure: Option<Error>) -> Error {
         // The rest of a longer wait is no round number.
         let wait = Duration::from_millis(self.wait.unwrap_or_default().as_micros().div_ceil(1_000) as u64);
         let failed = || match self.wait {

@@ -102,15 +102,15 @@ impl Single<'_> {
                     return Ok(Outcome::Busy);
                 }
                 Waited::Gone => {}
-                Waited::Over { holders, failure } => {
-                    return Ok(Outcome::Timeout(self.over(holders, failure)));
+                Waited::TimedOut { holders, failure } => {
+                    return Ok(Outcome::Timeout(self.timeout_error(holders, failure)));
                 }
             }
             if self.on_behalf.id.is_some() {
                 return Err(claim.gone());
             }
             if self.wait.is_some() && client.runtime.clock().now() >= deadline {
-                return Ok(Outcome::Timeout(self.over(Vec::new(), None)));
+                return Ok(Outcome::Timeout(self.timeout_error(Vec::new(), None)));
             }
         }
     }

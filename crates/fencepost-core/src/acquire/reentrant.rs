@@ -140,7 +140,7 @@ impl Single<'_> {
             return Ok(Ok(turn));
         }
         self.client.check_open()?;
-        Ok(Err(Outcome::Timeout(self.over(Vec::new(), None))))
+        Ok(Err(Outcome::Timeout(self.timeout_error(Vec::new(), None))))
     }
 
     /// Adds the name and the engine to an error.

@@ -124,7 +124,7 @@ impl Single<'_> {
             }
             let failing = outage.last.is_some();
             let blockers = blockers.get_or_insert_with(|| self.find_blockers(deadline));
-            self.rest(owned, next_attempt.min(deadline), failing, blockers, &mut overdue).await;
+            self.sleep_until_news(owned, next_attempt.min(deadline), failing, blockers, &mut overdue).await;
             self.client.check_open()?;
         }
     }
@@ -149,7 +149,7 @@ impl Single<'_> {
 
     /// Sleeps until the engine hints at an answer, the time has come, the client closes, or the claim's place has not been renewed for
     /// too long.
-    async fn rest(
+    async fn sleep_until_news(
         &self,
         owned: &mut Owned,
         next_attempt: Moment,
@@ -212,7 +212,7 @@ impl Single<'_> {
     ) -> Waited {
         let failure = outage.last.or_else(|| unrenewed_error(&owned.claim().validity));
         if failure.is_some() {
-            return Waited::Over { holders: Vec::new(), failure };
+            return Waited::TimedOut { holders: Vec::new(), failure };
         }
         let mut blockers = blockers.unwrap_or_else(|| self.find_blockers(Moment::ZERO));
         if let MaybeDone::Future(_) = blockers {
@@ -225,9 +225,9 @@ impl Single<'_> {
         }
         match Pin::new(&mut blockers).take_output() {
             Some(Err(error)) if error.is_unreachable() => {
-                Waited::Over { holders: Vec::new(), failure: Some(error) }
+                Waited::TimedOut { holders: Vec::new(), failure: Some(error) }
             }
-            found => Waited::Over { holders: found.and_then(Result::ok).unwrap_or_default(), failure: None },
+            found => Waited::TimedOut { holders: found.and_then(Result::ok).unwrap_or_default(), failure: None },
         }
     }
 }
@@ -253,5 +253,5 @@ pub(crate) enum Waited {
     Granted(Token),
     Busy,
     Gone,
-    Over { holders: Vec<ClaimInfo>, failure: Option<Error> },
+    TimedOut { holders: Vec<ClaimInfo>, failure: Option<Error> },
 }

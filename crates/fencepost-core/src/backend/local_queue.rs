@@ -38,8 +38,8 @@ impl LocalQueue {
         static SHARED: OnceLock<Mutex<HashMap<String, Weak<Queues>>>> = OnceLock::new();
         let mut shared = SHARED.get_or_init(Mutex::default).lock();
         shared.retain(|_, queues| queues.strong_count() > 0);
-        let known = shared.get(engine).and_then(Weak::upgrade);
-        let queues = known.unwrap_or_else(|| {
+        let existing = shared.get(engine).and_then(Weak::upgrade);
+        let queues = existing.unwrap_or_else(|| {
             let queues = Arc::new(Queues::new(most));
             shared.insert(engine.to_owned(), Arc::downgrade(&queues));
             queues

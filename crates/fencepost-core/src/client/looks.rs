@@ -59,7 +59,7 @@ impl Looks<'_> {
             if !error.is_transient() || now >= since + self.client.outage || now >= self.until {
                 return Err(error.on(self.client.engine()));
             }
-            rest(self.client, (now + self.interval).min(self.until)).await?;
+            sleep_until(self.client, (now + self.interval).min(self.until)).await?;
         }
     }
 
@@ -76,7 +76,7 @@ impl Looks<'_> {
         if now >= self.until {
             return Ok(false);
         }
-        rest(self.client, (now + self.interval).min(self.until)).await.map(|()| true)
+        sleep_until(self.client, (now + self.interval).min(self.until)).await.map(|()| true)
     }
 
     /// Returns how much of the waiting time is left.
@@ -89,7 +89,7 @@ impl Looks<'_> {
 ///
 /// # Errors
 /// [`is_closed`](Error::is_closed) as soon as the client is closed.
-async fn rest(client: &ClientShared, until: Moment) -> Result<()> {
+async fn sleep_until(client: &ClientShared, until: Moment) -> Result<()> {
     // From here on a close is told, also one that comes before it is first waited for.
     let closing = client.closing.notified();
     client.check_open()?;

@@ -50,7 +50,7 @@ impl Entry {
                 }
                 backoff.sleep(&clock).await;
                 if clock.is_stopped() {
-                    // The client has stopped with it, and pauses end at once then, so this loop would not rest.
+                    // The client has stopped with it, and pauses end at once then, so this loop would run without a pause.
                     break;
                 }
             }
@@ -65,7 +65,7 @@ impl Entry {
 
     pub(super) fn let_go(&mut self) {
         (self.life.kept, self.life.on_drop, self.run) = (None, None, None);
-        if !self.life.is_over() {
+        if !self.life.is_absent() {
             self.place.abandon(self.life.asking);
             self.life.abandon();
         }
@@ -89,7 +89,7 @@ impl Drop for Entry {
             std::mem::forget((place, self.life.kept.take(), self.life.turn.take(), self.run.take(), claim));
             return;
         }
-        if self.life.is_over() && self.run.as_ref().is_none_or(|run| run.is_closed()) {
+        if self.life.is_absent() && self.run.as_ref().is_none_or(|run| run.is_closed()) {
             return;
         }
         let Some(how) = self.life.on_drop else {

@@ -326,7 +326,7 @@ impl Life {
     }
 
     /// Returns whether nothing of the claim is at the engine.
-    fn is_over(&self) -> bool {
+    fn is_absent(&self) -> bool {
         matches!(self.step, Step::New | Step::Left(_))
     }
 
@@ -339,7 +339,7 @@ impl Life {
     }
 
     /// Returns the answer that needs no request. A grant that is not valid any more keeps its step, so that the claim is still asked to leave.
-    fn known(&self) -> Option<Attempt> {
+    fn local_answer(&self) -> Option<Attempt> {
         if let Some(token) = self.held() {
             return Some(Attempt::Granted(token));
         }
@@ -449,8 +449,8 @@ impl Life {
 /// What is asked of the place.
 impl Entry {
     fn ask_for_grant(&mut self) -> Reply<'_, Result<Attempt>> {
-        if let Some(known) = self.life.known() {
-            return Reply::ready(Ok(known));
+        if let Some(answer) = self.life.local_answer() {
+            return Reply::ready(Ok(answer));
         }
         if self.life.waits_here() {
             self.life.turn.iter().for_each(|turn| turn.blocked());

@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(5);
 const SWEEP_EVERY: u64 = 100;
 
 /// A record as it was last read or written.
-struct Known {
+struct ReadRecord {
     runs: Runs,
     /// For how long the engine keeps it from then on.
     keep: Duration,
@@ -35,7 +35,7 @@ struct Known {
 pub(super) struct Notes {
     store: Arc<dyn RecordStore>,
     claim: Arc<Claim>,
-    known: Option<Known>,
+    last_read: Option<ReadRecord>,
     /// A write had no answer, and may take effect later. The next one makes that impossible, because it changes the version.
     unanswered: bool,
     /// When the claim learned of its grant.
@@ -52,7 +52,7 @@ impl Notes {
         Notes {
             store,
             claim,
-            known: None,
+            last_read: None,
             unanswered: false,
             granted: None,
             since: None,
@@ -69,10 +69,10 @@ impl Notes {
     /// Returns the runs and the engine's time.
     async fn read(&mut self) -> Result<(Runs, u64)> {
         let clock = self.claim.runtime.clock();
-        if self.known.as_ref().is_none_or(|known| clock.now().since(known.at) > FRESH) {
+        if self.last_read.as_ref().is_none_or(|last| clock.now().since(last.at) > FRESH) {
             let stored = self.store.read(RecordKind::Run, &self.claim.want().name).await?;
             let record = stored.record.unwrap_or_default();
-            self.known = Some(Known {
+            self.last_read = Some(ReadRecord {
                 runs: Runs::of_record(&record)?,
                 keep: record.keep,
                 version: stored.version,
@@ -80,30 +80,30 @@ impl Notes {
                 at: clock.now(),
             });
         }
-        let Some(known) = &self.known else { unreachable!("it was read") };
-        let passed = u64::try_from(clock.now().since(known.at).as_micros()).unwrap_or(u64::MAX);
-        Ok((known.runs.clone(), known.now_micros.saturating_add(passed)))
+        let Some(last) = &self.last_read else { unreachable!("it was read") };
+        let passed = u64::try_from(clock.now().since(last.at).as_micros()).unwrap_or(u64::MAX);
+        Ok((last.runs.clone(), last.now_micros.saturating_add(passed)))
     }
 
-    /// Writes `runs`, unless they are the known ones. Returns `false` if another write came first.
+    /// Writes `runs`, unless they are those that were read last. Returns `false` if another write came first.
     async fn write(&mut self, runs: Runs, now: u64) -> Result<bool> {
-        let Some(known) = self.known.take() else { return Ok(false) };
-        if !self.unanswered && known.runs == runs {
-            self.known = Some(known);
+        let Some(last) = self.last_read.take() else { return Ok(false) };
+        if !self.unanswered && last.runs == runs {
+            self.last_read = Some(last);
             return Ok(true);
         }
         let at = self.claim.runtime.clock().now();
-        let keep = self.claim.history.unwrap_or_default().max(known.keep.saturating_sub(at.since(known.at)));
+        let keep = self.claim.history.unwrap_or_default().max(last.keep.saturating_sub(at.since(last.at)));
         self.unanswered = true;
         let (name, record) = (&self.claim.want().name, runs.to_record(keep));
-        let written = self.store.write(RecordKind::Run, name, Some(&record), known.version).await?;
+        let written = self.store.write(RecordKind::Run, name, Some(&record), last.version).await?;
         // With another version an earlier write can take effect no more.
         self.unanswered = false;
-        self.known = written.map(|version| Known { runs, keep, version, now_micros: now, at });
+        self.last_read = written.map(|version| ReadRecord { runs, keep, version, now_micros: now, at });
         if let Some(version) = written {
             self.sweep_sometimes(version);
         }
-        Ok(self.known.is_some())
+        Ok(self.last_read.is_some())
     }
 
     /// Deletes expired records after some of the writes. A program that runs one command may not live until its own record expires.

@@ -34,7 +34,7 @@ pub(crate) struct EntryRun {
     /// Whether the beginning of the run was noted, or the note was given up.
     begun: bool,
     /// Whether the end of the run was noted, or the note was given up.
-    over: bool,
+    end_noted: bool,
     /// Whether it was noted how the grant ended, or the note was given up.
     closed: bool,
 }
@@ -49,7 +49,7 @@ impl EntryRun {
     ) -> EntryRun {
         let notes = Notes::new(store, Arc::clone(&claim));
         let warned = Arc::clone(warned);
-        EntryRun { operator, claim, notes, warned, token: None, begun: false, over: false, closed: false }
+        EntryRun { operator, claim, notes, warned, token: None, begun: false, end_noted: false, closed: false }
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -144,7 +144,7 @@ impl EntryRun {
     /// Notes how the run ends. Returns the token of a run that is noted.
     pub(super) async fn end(&mut self, how: Leave) -> Result<Option<Token>> {
         let noted = self.token.filter(|_| self.begun || self.notes.is_noted());
-        if let Some(token) = noted.filter(|_| !self.over) {
+        if let Some(token) = noted.filter(|_| !self.end_noted) {
             let note = if how == Leave::Release { Note::End(token) } else { Note::Cancel(token) };
             if let Err(error) = self.note(note).await {
                 // Without the note another host would run the work again. Its lease ends at last.
@@ -153,7 +153,7 @@ impl EntryRun {
                 }
                 self.warn(&error);
             }
-            self.over = true;
+            self.end_noted = true;
         }
         Ok(noted)
     }

@@ -189,8 +189,8 @@ impl Guard {
                 return Ok(true);
             }
             Waited::Busy => return Ok(false),
-            Waited::Over { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
-            Waited::Over { holders, failure } => return Err(request.over(holders, failure)),
+            Waited::TimedOut { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
+            Waited::TimedOut { holders, failure } => return Err(request.timeout_error(holders, failure)),
             Waited::Gone => undo.guard(),
         };
         Err(guard.find_loss(first).await)
@@ -208,7 +208,7 @@ impl Guard {
         self.ensure_held().err().unwrap_or_else(gone)
     }
 
-    /// Makes the error of a waiting time that is over.
+    /// Makes the error of a waiting time that has ended.
     fn still_shared(&self, wait: Option<Duration>, mut holders: Vec<ClaimInfo>) -> Error {
         holders.retain(|claim| claim.token != Some(self.token()));
         let wait = wait.unwrap_or_default();

@@ -52,8 +52,8 @@ impl Turns {
     ) -> Result<Turn, Failure> {
         let turn = {
             let mut turns = self.0.names.lock();
-            let known = turns.get(name).and_then(Weak::upgrade);
-            known.unwrap_or_else(|| {
+            let existing = turns.get(name).and_then(Weak::upgrade);
+            existing.unwrap_or_else(|| {
                 let turn = Arc::new(Semaphore::new(1));
                 turns.insert(name.clone(), Arc::downgrade(&turn));
                 turn

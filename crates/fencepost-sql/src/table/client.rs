@@ -98,7 +98,7 @@ impl TableClient {
     pub(crate) async fn session(&self, ttl: Duration) -> Result<Arc<SessionRow>, Failure> {
         let mut opened = 0;
         loop {
-            if let Some(session) = self.known(ttl) {
+            if let Some(session) = self.joinable(ttl) {
                 if session.age() < ttl / JOIN_FRESH_PART || session.renew().await? {
                     return Ok(session);
                 }
@@ -120,7 +120,7 @@ impl TableClient {
         }
     }
 
-    fn known(&self, ttl: Duration) -> Option<Arc<SessionRow>> {
+    fn joinable(&self, ttl: Duration) -> Option<Arc<SessionRow>> {
         let mut sessions = self.sessions.lock();
         let session = sessions.get(&ttl).filter(|session| session.has_time()).cloned();
         if session.is_none() {
@@ -132,7 +132,7 @@ impl TableClient {
     }
 
     async fn open(self: Arc<TableClient>, ttl: Duration) -> Result<(), Failure> {
-        if self.known(ttl).is_some() {
+        if self.joinable(ttl).is_some() {
             return Ok(());
         }
         // The client's number is random, so the numbers of its sessions differ from those of other clients.
@@ -167,7 +167,7 @@ impl TableClient {
     /// way: what it makes belongs to the old session.
     pub(crate) fn retire(&self, session: &SessionRow) {
         let mut sessions = self.sessions.lock();
-        if sessions.get(&session.ttl).is_some_and(|known| known.id == session.id) {
+        if sessions.get(&session.ttl).is_some_and(|joined| joined.id == session.id) {
             let removed = sessions.remove(&session.ttl);
             drop(sessions);
             drop(removed);

@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
     },
     Gone,
     /// It asks for more permits than this limit.
-    Over(u32),
+    AboveLimit(u32),
 }
 
 /// Asks for the resource, joining the line if it must wait. Also says whose turn it is, if somebody was found dead or passed, and

@@ -2,15 +2,15 @@
 -- Modes.
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 -- States of a claim. HANDED: was handed the lock, and has not confirmed it. EVICTED: cannot renew its lease, and counts as a holder until
--- that is over. TOMBSTONE: has left; its record stays, so that a late request does not bring the claim back.
+-- that has expired. TOMBSTONE: has left; its record stays, so that a late request does not bring the claim back.
 local WAITS, HANDED, HOLDS, EVICTED, TOMBSTONE = 1, 2, 3, 4, 5
 -- LIVE: for how many µs a process counts as alive after its last request. A claim stays HANDED no longer than that.
 -- A tombstone lasts between one and two TOMB, in µs; a lock has at most TOMBS of them.
 local LIVE, TOMB, TOMBS = 1900000, 60000000, 1000
 -- One call clears away at most MOST dead claims, admits five times as many, reads about SCAN fields in search of the dead, and passes over
--- at most OVER claims in the queue. A process that no message reaches costs a PUBLISH, so it counts as UNREACHED of those; its other
+-- at most MOST_PASSED claims in the queue. A process that no message reaches costs a PUBLISH, so it counts as UNREACHED of those; its other
 -- claims count as one each.
-local MOST, SCAN, OVER, UNREACHED = 100, 1000, 10000, 50
+local MOST, SCAN, MOST_PASSED, UNREACHED = 100, 1000, 10000, 50
 -- Formats, see lock.lua. FORM: of a summary. OWNER_LENGTH: of an OWNER. TERMS_START: where the terms of a CLAIM begin.
 local FORM, SUMMARY, OWNER, OWNER_LENGTH, SCANNED = 1, '>BBI4I4dddddddI4I4', '>c16c16', 32, '>d'
 local SENDER, REQUEST, REFUSED = '>dc16BB', '>Bddc16BB', '>dc16'

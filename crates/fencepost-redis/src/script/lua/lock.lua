@@ -198,7 +198,7 @@ local function clear_dead(lock, back)
   for i = 1, #fields, 2 do
     local field, kind = fields[i], string.byte(fields[i])
     local claim = kind == KIND_CLAIM and unpack_claim(fields[i + 1])
-    -- A tombstone that has a number was cleared away before, or is not over.
+    -- A tombstone that has a number was cleared away before, or has not ended.
     local numbered = claim and claim.state == TOMBSTONE and claim.number > 0
     if claim and claim.shortened then
       local _, id = struct.unpack(CLAIM_FIELD, field)

@@ -21,10 +21,10 @@ end
 local function limit(lock, claim)
   if lock.limit == nil then
     -- In a cluster the two keys may be in different slots.
-    local kept = not lock.cluster and redis.pcall('HGET', string.sub(lock.inbox, 1, -2) .. '\1permits:' .. lock.key, 'limit')
+    local stored = not lock.cluster and redis.pcall('HGET', string.sub(lock.inbox, 1, -2) .. '\1permits:' .. lock.key, 'limit')
     lock.limit = 0
-    if kept then
-      lock.limit = type(kept) == 'string' and string.find(kept, '^%d+$') and tonumber(kept) or -1
+    if stored then
+      lock.limit = type(stored) == 'string' and string.find(stored, '^%d+$') and tonumber(stored) or -1
       if lock.limit < 1 or lock.limit > 4294967295 then lock.limit = -1 end
     end
   end
@@ -87,7 +87,7 @@ local function walk(lock)
         end
       end
       number, lock.more = number + 1, removed >= MOST or admitted >= MOST * 5
-      stop = stop or lock.more or passed >= OVER
+      stop = stop or lock.more or passed >= MOST_PASSED
       if stop then break end
     end
     batch = math.min(batch * 8, 96)
@@ -115,7 +115,7 @@ local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua.
 -- Reply: HELD token: holds.
 --        WAIT look number token: waits. `look`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
---        BUSY look: left nothing behind. GONE: has left, was evicted, or its lease is over.
+--        BUSY look: left nothing behind. GONE: has left, was evicted, or its lease has expired.
 --        DENY limit: asks for more permits than the limit of the lock.
 function requests.enter()
   local key = KEYS[1]
@@ -125,7 +125,7 @@ function requests.enter()
   local own_field, process_field = 'c' .. id, 'p' .. process
   local record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
   local claim = record and unpack_claim(record)
-  local waits, known = claim and claim.state == WAITS, claim
+  local waits, stored = claim and claim.state == WAITS, claim
   if waits then
     lock.asked[id] = true
     hear(lock, process, alive)
@@ -142,7 +142,7 @@ function requests.enter()
   if claim and claim.state == WAITS then
     return 'WAIT' .. struct.pack('>ddd', next_look(lock), claim.number, lock.token)
   elseif claim then
-    -- One whose lease is over is still there if no scan has found it yet.
+    -- A claim whose lease has expired is still there if no scan has found it yet.
     if not holds(claim) then return 'GONE' end
     -- The deadline of a claim that was HANDED the lock is no lease.
     if waits or claim.state == HANDED then claim.deadline = 0 end
@@ -177,7 +177,7 @@ function requests.enter()
   end
   -- Saved even if the lease does not change: the client waits until replicas have this write.
   confirm(lock, id, claim, lease)
-  save(lock, known)
+  save(lock, stored)
   return 'HELD' .. struct.pack('>d', claim.token)
 end
 
@@ -199,7 +199,7 @@ end
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 "1" to leave a tombstone, because a request of this claim may still be
 -- on its way; 4 at a node of a quorum only: what the node wrote down when it refused the claim, see REFUSED in lock.lua, or empty: it did
 -- not, or `-`: an eviction has freed the lock, so the refused are told.
--- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease was over.
+-- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease had expired.
 --        `more` is 1: renew has work to do. `full` is 1: there is no room for a tombstone, call this again later.
 function requests.leave()
   local key, tombstone, refusal, status, full = KEYS[1], ARGV[3] == '1', ARGV[4], 'NONE', 0
@@ -227,8 +227,8 @@ function requests.leave()
   if claim or tombstone or written or lock.waiting > 0 then
     hand_over(lock)
     -- The key of an idle lock stays for its last token alone.
-    local rest = math.floor(math.max(now, lock.token) / 1000) + retention
-    if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > rest + retention then lock.expires, lock.moved = rest, true end
+    local idle_until = math.floor(math.max(now, lock.token) / 1000) + retention
+    if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > idle_until + retention then lock.expires, lock.moved = idle_until, true end
     save(lock, true)
   end
   -- If the refused claim is not in the sorted set any more, tell_refused has told it to ask. It leaves instead, so others are told.
@@ -363,7 +363,7 @@ function requests.take_up()
 end
 
 -- Evicts the holder of the grant with a given token, and tells its process.
--- KEYS[1] the lock. ARGV: 2 the token; 3 "1" to free the lock at once, else when the lease is over; 4 inbox prefix; 5 "1" in a cluster;
+-- KEYS[1] the lock. ARGV: 2 the token; 3 "1" to free the lock at once, else when the lease has expired; 4 inbox prefix; 5 "1" in a cluster;
 -- 6 who evicts and why; 7 where the scan for that grant goes on, at first 0.
 -- Reply: DONE. NONE: no grant has that token. MORE cursor: call again with that.
 function requests.evict()

@@ -9,7 +9,7 @@ local function run_of_server()
   return run
 end
 
--- A node of a quorum that restarted or lost its data may have forgotten a grant, and grants nothing until the longest lease is over. Its
+-- A node of a quorum that restarted or lost its data may have forgotten a grant, and grants nothing until the longest lease has expired. Its
 -- marker (`redlock:` and the prefix of all keys) has the run of the server that is known to have all its data, until when it stays out,
 -- and the longest lease; `max_ttl` is the one that the client knows. Returns until when it stays out. A lock that was granted in this run
 -- needs no look at the marker, unless a client knows of another longest lease.
@@ -18,18 +18,18 @@ end
 local function stay_out(prefix, max_ttl, named_run)
   local marker, named = 'redlock:' .. prefix, string.match(named_run, '^%x+')
   local marked_run, marked_until, marked_longest = unpack(redis.call('HMGET', marker, 'run', 'until', 'ttl'))
-  local out_until, known = tonumber(marked_until or '0'), tonumber(marked_longest or '0')
-  local longest = math.max(max_ttl, known)
+  local out_until, noted = tonumber(marked_until or '0'), tonumber(marked_longest or '0')
+  local longest = math.max(max_ttl, noted)
   if not named or named ~= marked_run then named = run_of_server() end
   if named ~= marked_run then
     out_until = now + longest * 1000
-  elseif longest > known and out_until > 0 then
+  elseif longest > noted and out_until > 0 then
     -- A grant that was forgotten may last as long as that.
-    out_until = out_until + (longest - known) * 1000
+    out_until = out_until + (longest - noted) * 1000
   end
   -- A clock that was set back keeps the node out no longer than a restart does.
   local bounded = math.min(out_until, now + longest * 1000)
-  if named ~= marked_run or longest > known or bounded < out_until then
+  if named ~= marked_run or longest > noted or bounded < out_until then
     redis.call('HSET', marker, 'run', named, 'until', string.format('%.0f', bounded), 'ttl', longest)
   end
   return bounded
@@ -68,7 +68,7 @@ end
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua; 3 the token that the quorum proposes, or 0; 4 the longest lease in ms;
 -- 5 when the claim was made in µs, or 0: it does not wait; 6 "1": this node has refused it before; 7 the run of the server, `/` and the
 -- longest lease, or nothing, see stay_out.
--- Reply: HELD token: holds. BUSY look: does not hold. GONE: has left, was evicted, or its lease is over. AWAY ms: this node stays out for so
+-- Reply: HELD token: holds. BUSY look: does not hold. GONE: has left, was evicted, or its lease has expired. AWAY ms: this node stays out for so
 -- long. `look`: ms until another look is worth it, or -1.
 function requests.vote()
   local key, named_run, made = KEYS[1], ARGV[7], tonumber(ARGV[5])
@@ -81,11 +81,11 @@ function requests.vote()
     if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
   end
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
-  local known = read_claim(lock, id)
-  local claim = known
-  if known then
-    -- One whose lease is over is still there if no scan has found it yet.
-    if known.state ~= HOLDS or known.deadline <= now then return 'GONE' end
+  local stored = read_claim(lock, id)
+  local claim = stored
+  if stored then
+    -- A claim whose lease has expired is still there if no scan has found it yet.
+    if stored.state ~= HOLDS or stored.deadline <= now then return 'GONE' end
   elseif lock.waiting == 0 and fits(lock, { mode = mode, permits = permits, of = of }) then
     -- A proposal that is far from the server's clock does not count.
     local proposal = tonumber(ARGV[3])
@@ -105,7 +105,7 @@ function requests.vote()
   if named_run ~= '' and last_run ~= named_run then set(lock, 'e', named_run) end
   -- Saved even if the lease does not change: the client waits until replicas have this write.
   confirm(lock, id, claim, lease)
-  save(lock, known)
+  save(lock, stored)
   if ARGV[6] == '1' then redis.call('ZREM', refused, refusal) end
   return 'HELD' .. struct.pack('>d', claim.token)
 end

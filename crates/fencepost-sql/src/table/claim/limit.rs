@@ -55,9 +55,9 @@ impl Line {
         for place in &mut self.places {
             place.judge(limit);
         }
-        let over = |place: &&LinePlace| !place.holds() && !place.mode.is_possible();
-        let over: Vec<LinePlace> = self.places.iter().filter(over).cloned().collect();
-        for place in over {
+        let too_large = |place: &&LinePlace| !place.holds() && !place.mode.is_possible();
+        let too_large: Vec<LinePlace> = self.places.iter().filter(too_large).cloned().collect();
+        for place in too_large {
             self.wake(client, &place);
             self.remove(client, &place.owner);
         }

@@ -188,16 +188,16 @@ impl Line {
     /// A claim without a place is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
     /// Returns the token of `me` if it holds now.
     pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
-        let known = me.and_then(|(owner, ..)| self.places.iter().position(|place| &*place.owner == owner));
+        let own = me.and_then(|(owner, ..)| self.places.iter().position(|place| &*place.owner == owner));
         let mut line: Vec<_> = self
             .places
             .iter()
             .enumerate()
             .map(|(key, place)| Claimant { key, mode: place.mode, holds: place.holds() })
             .collect();
-        let mine = known.unwrap_or(self.places.len());
+        let mine = own.unwrap_or(self.places.len());
         let mut passes = false;
-        if let (Some((_, mode, unfair)), None) = (me, known) {
+        if let (Some((_, mode, unfair)), None) = (me, own) {
             let mode = mode.limited(self.limit);
             passes = unfair && admit_barging(&line, &mine, mode);
             line.push(Claimant { key: mine, mode, holds: false });
@@ -213,12 +213,12 @@ impl Line {
             place.token = token;
             let place = place.clone();
             self.writes.push(with(&client.statements.grant, vec![place.row.into(), token.into()]));
-            if known != Some(key) {
+            if own != Some(key) {
                 self.wake(client, &place);
             }
         }
         self.tell_upgrader(client);
-        known.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
+        own.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
     }
 
     /// Tells the process of a marked holder that it is the only one.

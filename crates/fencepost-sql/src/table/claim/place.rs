@@ -129,7 +129,7 @@ impl Asker {
                 ClaimRow::Queued(row)
             }
             Outcome::Blocked { row: None, .. } => ClaimRow::Unknown,
-            Outcome::Gone | Outcome::Over(_) => ClaimRow::Gone,
+            Outcome::Gone | Outcome::AboveLimit(_) => ClaimRow::Gone,
         });
     }
 
@@ -156,7 +156,7 @@ impl Asker {
             }
             Outcome::Blocked { next_look, .. } => Attempt::Blocked { next_attempt: Some(next_look) },
             Outcome::Gone => Attempt::Gone,
-            Outcome::Over(limit) => return Err(Error::over_limit(limit).on(self.client.engine)),
+            Outcome::AboveLimit(limit) => return Err(Error::over_limit(limit).on(self.client.engine)),
         })
     }
 

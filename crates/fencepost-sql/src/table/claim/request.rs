@@ -47,7 +47,7 @@ pub(crate) enum Outcome {
     },
     Gone,
     /// It asks for more permits than this stored limit, so it can never be granted and does not wait.
-    Over(u32),
+    AboveLimit(u32),
 }
 
 /// Asks for the lock. An exclusive claim without a known row tries `acquire` first.
@@ -155,7 +155,7 @@ async fn try_in_line(
         // The dead may have been removed.
         line.admit(client, None);
         line.commit(client, transaction, false).await?;
-        return Ok(Outcome::Over(limit));
+        return Ok(Outcome::AboveLimit(limit));
     }
     let granted = match &mine {
         Some(mine) if mine.holds() => {

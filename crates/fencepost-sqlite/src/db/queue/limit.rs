@@ -26,7 +26,7 @@ impl Scan<'_> {
         if let Some(own) = &self.own {
             rows::delete(db, self.resource, own.seq, &request.id)?;
         }
-        Ok(Outcome::Over(self.limit.flatten().unwrap_or_default()))
+        Ok(Outcome::AboveLimit(self.limit.flatten().unwrap_or_default()))
     }
 }
 
