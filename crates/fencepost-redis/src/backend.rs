@@ -50,11 +50,11 @@ pub(crate) async fn connect(
     runtime: Runtime,
     node: Option<Duration>,
 ) -> Result<Arc<RedisClient>> {
-    let process = format!("{:016x}", runtime.client());
+    let client = format!("{:016x}", runtime.client());
     let inbox = format!("{}@", config.prefix());
     let mut setting = Setting {
         prefix: config.prefix().into(),
-        process,
+        client,
         inbox,
         retention: config.retention(),
         cluster: false,

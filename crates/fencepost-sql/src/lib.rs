@@ -9,9 +9,9 @@
 //! - An exclusive claim takes the row by one statement if the row has no owner and is not contended. One statement releases it while
 //!   it is not contended. Contended: the queue has rows for this name, of waiters or of holders.
 //! - Extending and detaching a claim are single statements. Other changes of a lock are transactions that lock the row of the name first.
-//! - A process has a row for each length of a lease: its session. Claims refer to it, and one statement renews all of them.
+//! - A client has a row for each length of a lease: its session. Claims refer to it, and one statement renews all of them.
 //! - A claim whose row has `expires` is dead after that time. Any other claim is dead once its session's row is gone.
-//! - The session of a dead process is removed under its row's lock. So a renewal comes before the removal, or finds nothing.
+//! - The session of a dead client is removed under its row's lock. So a renewal comes before the removal, or finds nothing.
 //! - Times are those of the database's clock. A client's own deadline counts from before its renewal was sent.
 
 mod client_name;

@@ -78,7 +78,7 @@ pub struct Names {
     pub lock: String,
     /// Waiters, and holders beside which others may hold or wait.
     pub queue: String,
-    /// One row for each process and length of a lease.
+    /// One row for each client and length of a lease.
     pub session: String,
     /// Each claim with its true expiry.
     pub view: String,

@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     token     BIGINT NOT NULL COMMENT 'the last fencing token of the lock; it grows with each grant',
     owner     VARBINARY(32) COMMENT 'the id of the only holder, a secret; NULL: there is none',
     mode      BIGINT NOT NULL DEFAULT 0 COMMENT '0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of',
-    session   BIGINT COMMENT 'the row of the process that renews; NULL: a detached lease',
+    session   BIGINT COMMENT 'the row of the client that renews; NULL: a detached lease',
     expires   DATETIME(6) COMMENT 'a lease of its own; NULL: that of its session',
     ttl       BIGINT NOT NULL DEFAULT 0 COMMENT 'length of the lease in microseconds',
     fixed     BIGINT NOT NULL DEFAULT 0 COMMENT '1: the lease is not renewed',
@@ -93,10 +93,10 @@ CREATE TABLE IF NOT EXISTS {queue} (
     KEY by_name (name, owner) -- not unique: the check would lock gaps between rows, and claims could not go on
 ) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks: holders in common, and waiters';
 
--- A row for each process and length of a lease. Its renewal renews all locks of the process.
+-- A row for each client and length of a lease. Its renewal renews all locks of the client.
 CREATE TABLE IF NOT EXISTS {session} (
     id        BIGINT NOT NULL PRIMARY KEY,
-    client    VARCHAR(255) NOT NULL COMMENT 'a name for the process',
+    client    VARCHAR(255) NOT NULL COMMENT 'a name for the client',
     host      VARCHAR(255) NOT NULL,
     process   BIGINT NOT NULL,
     ttl       BIGINT NOT NULL COMMENT 'length of the lease in microseconds',
@@ -105,7 +105,7 @@ CREATE TABLE IF NOT EXISTS {session} (
     evicted   TEXT COMMENT 'the last of them: by whom and why',
     created   DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
     modified  DATETIME(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)
-) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks: processes';
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT = 'fencepost locks: clients';
 
 INSERT INTO {lock} (name, token) VALUES ('', 0) ON DUPLICATE KEY UPDATE token = token;
 

@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS {lock} (
     token     bigint NOT NULL,                  -- the last fencing token of the lock; it grows with each grant
     owner     text,                             -- the id of the only holder's claim, a secret; NULL: there is none
     mode      bigint NOT NULL DEFAULT 0,        -- 0 exclusive, 1 shared, 2 shared until it is exclusive, else permits: n * 2^32 + of
-    session   bigint,                           -- the row of the process that renews; NULL: a detached lease
+    session   bigint,                           -- the row of the client that renews; NULL: a detached lease
     expires   timestamptz,                      -- a lease of its own; NULL: that of its session
     ttl       bigint NOT NULL DEFAULT 0,        -- length of the lease in microseconds
     fixed     bigint NOT NULL DEFAULT 0,        -- 1: the lease is not renewed
@@ -83,10 +83,10 @@ CREATE TABLE IF NOT EXISTS {queue} (
     UNIQUE (name, owner)
 );
 
--- A row for each process and length of a lease. Its renewal renews all locks of the process.
+-- A row for each client and length of a lease. Its renewal renews all locks of the client.
 CREATE TABLE IF NOT EXISTS {session} (
     id        bigint PRIMARY KEY,
-    client    text NOT NULL,                    -- the channel of messages to the process
+    client    text NOT NULL,                    -- the channel of messages to the client
     host      text NOT NULL,
     process   bigint NOT NULL,
     ttl       bigint NOT NULL,                  -- length of the lease in microseconds

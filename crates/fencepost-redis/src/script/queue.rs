@@ -16,15 +16,15 @@ pub(crate) static TAKE_UP: Script = Script::new(&LOCKS, "take_up");
 pub(crate) static EVICT: Script = Script::new(&LOCKS, "evict");
 pub(crate) static READ: Script = Script::new(&LOCKS, "read");
 
-/// How long a process is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
+/// How long a client is taken for alive after its last word, and how long a grant that it was handed lives unconfirmed.
 pub(crate) const LIVE: Duration = Duration::from_millis(1_900);
-/// How often a process says that it still waits.
+/// How often a client says that it still waits.
 pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// How many locks one call renews at most: the server does nothing else meanwhile, for some 15 µs each.
 pub(crate) const BATCH: usize = 250;
-/// How many of its oldest claims a process asks after where it waits.
+/// How many of its oldest claims a client asks after where it waits.
 pub(crate) const OLDEST: usize = 16;
-/// Stands for nobody where a process is named.
+/// Stands for nobody where a client is named.
 pub(crate) const NOBODY: &[u8; 16] = b"0000000000000000";
 
 /// The parameters that all calls of a client share.
@@ -32,7 +32,7 @@ pub(crate) struct Setting {
     /// The prefix of all keys.
     pub(crate) prefix: Box<str>,
     /// The client in the line, 16 hex digits.
-    pub(crate) process: String,
+    pub(crate) client: String,
     /// The prefix of all clients' channels.
     pub(crate) inbox: String,
     /// How long the last token of an idle lock is kept.
@@ -50,7 +50,7 @@ impl Setting {
 
     /// The channel of this client.
     pub(crate) fn channel(&self) -> String {
-        format!("{}{}", self.inbox, self.process)
+        format!("{}{}", self.inbox, self.client)
     }
 
     fn cluster(&self) -> &'static str {
@@ -80,7 +80,7 @@ impl Setting {
 
     /// Returns the part of a claim's record that never changes.
     pub(crate) fn terms<'a>(&'a self, claim: &'a Claim) -> Terms<'a> {
-        Terms::of(claim, &self.process)
+        Terms::of(claim, &self.client)
     }
 
     /// See `enter` in lua/queue.lua.
@@ -111,7 +111,7 @@ impl Setting {
 
     /// See `renew` in lua/queue.lua.
     pub(crate) fn renew(&self, locks: &[LockToRenew]) -> Cmd {
-        self.renew_for(self.process.as_bytes(), locks)
+        self.renew_for(self.client.as_bytes(), locks)
     }
 
     /// Goes on where a call for this lock had more to do. There is more to do as long as the reply's number is 0.
@@ -119,10 +119,10 @@ impl Setting {
         self.renew_for(NOBODY, &[LockToRenew { key: key.to_vec(), waits: true, claims: Vec::new() }])
     }
 
-    fn renew_for(&self, process: &[u8], locks: &[LockToRenew]) -> Cmd {
+    fn renew_for(&self, client: &[u8], locks: &[LockToRenew]) -> Cmd {
         let keys: Vec<&[u8]> = locks.iter().map(|lock| &*lock.key).collect();
         RENEW.command(&keys, |command| {
-            command.arg(process).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
+            command.arg(client).arg(self.retention()).arg(&self.inbox).arg(self.cluster());
             for lock in locks {
                 command.arg(flag(lock.waits)).arg(lock.claims.len());
                 for (id, ttl) in &lock.claims {
@@ -147,7 +147,7 @@ impl Setting {
     pub(crate) fn take_up(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
         TAKE_UP.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
-            command.arg(if ours { self.process.as_bytes() } else { NOBODY });
+            command.arg(if ours { self.client.as_bytes() } else { NOBODY });
             let (mode, n, of) = mode_numbers(mode);
             command.arg(micros(ttl)).arg(self.retention()).arg(mode).arg(n).arg(of);
         })

@@ -10,21 +10,21 @@ use redis::{Cmd, Value};
 use crate::script::Pieces;
 use crate::script::queue::{NOBODY, mode_bytes};
 
-/// The part of a claim's field that never changes: mode, permits, process and [record](Claim::record).
+/// The part of a claim's field that never changes: mode, permits, client and [record](Claim::record).
 pub(crate) struct Terms<'a> {
     mode: [u8; 9],
-    process: &'a str,
+    client: &'a str,
     record: &'a str,
 }
 
 impl<'a> Terms<'a> {
-    pub(crate) fn of(claim: &'a Claim, process: &'a str) -> Terms<'a> {
-        Terms { mode: mode_bytes(claim.want().mode), process, record: claim.record() }
+    pub(crate) fn of(claim: &'a Claim, client: &'a str) -> Terms<'a> {
+        Terms { mode: mode_bytes(claim.want().mode), client, record: claim.record() }
     }
 
     /// As the end of an argument of a command, behind `first`.
     pub(crate) fn put(&self, command: &mut Cmd, first: &[u8]) {
-        command.arg(Pieces(&[first, &self.mode, self.process.as_bytes(), self.record.as_bytes()]));
+        command.arg(Pieces(&[first, &self.mode, self.client.as_bytes(), self.record.as_bytes()]));
     }
 }
 
@@ -68,7 +68,7 @@ struct Field {
     since: u64,
     mode: Mode,
     detached: bool,
-    process: [u8; 16],
+    client: [u8; 16],
     record: Vec<u8>,
 }
 
@@ -85,10 +85,10 @@ impl Field {
             (2, _, _) => Mode::Shared,
             (_, n, of) => Mode::Permits { n, of },
         };
-        let process: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
+        let client: [u8; 16] = reader.bytes(16)?.try_into().ok()?;
         let record = text(reader.0).to_vec();
-        let detached = process == *NOBODY;
-        Some(Field { state, deadline, lease, number, token, since, mode, detached, process, record })
+        let detached = client == *NOBODY;
+        Some(Field { state, deadline, lease, number, token, since, mode, detached, client, record })
     }
 
     /// As a node of a quorum writes down who was refused: see lua/lock.lua.
@@ -140,7 +140,7 @@ pub(crate) fn info(name: &Name, fields: &[(Vec<u8>, Vec<u8>)], now: u64, in_part
         }
     }
     records.retain(|record| match record.state {
-        1 => alive.contains(&record.process[..]),
+        1 => alive.contains(&record.client[..]),
         _ => record.holds() && record.deadline > now,
     });
     records

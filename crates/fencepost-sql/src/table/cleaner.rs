@@ -1,4 +1,4 @@
-//! Removes rows that nobody needs any more: sessions and claims of dead processes, and locks that nobody has used for long.
+//! Removes rows that nobody needs any more: sessions and claims of dead clients, and locks that nobody has used for long.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const AT_ONCE: u64 = 64;
 /// How often a client cleans from then on.
 const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
-/// How long the session of a dead process stays after its lease.
+/// How long the session of a dead client stays after its lease.
 const KEEP_SESSION: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a name stays after its last use.
@@ -75,7 +75,7 @@ async fn clean(client: &TableClient) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the claims of dead processes for a name that nobody asks for any more. A claim that is still there is granted if it is its turn.
+/// Removes the claims of dead clients for a name that nobody asks for any more. A claim that is still there is granted if it is its turn.
 async fn remove_dead(client: &TableClient, name: &Arc<str>) -> Result<(), Failure> {
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, name).await?;

@@ -1,4 +1,4 @@
-//! Sessions: a row of the process that one statement renews, with all claims that refer to it. The renewal also reads the rows of the
+//! Sessions: a row of the client that one statement renews, with all claims that refer to it. The renewal also reads the rows of the
 //! claims: an operator may have deleted one by hand.
 
 use std::collections::HashMap;

@@ -1,15 +1,15 @@
 -- The layout of a lock in Redis: one hash. Its fields:
 --   s      the summary. SUMMARY: its form, exclusive holders, shared ones, ones of permits, permits held, earliest deadline or 0, time last
 --          seen, last token, expiry of the key, first and next number of the queue, claims in it, tombstones. OWNER follows if it
---          counts an exclusive holder: the id and the process of that. While a scan for the dead is under way, SCANNED, the earliest deadline that it
+--          counts an exclusive holder: the id and the client of that. While a scan for the dead is under way, SCANNED, the earliest deadline that it
 --          has found, and its cursor follow. A lock without holders, claims in the queue and tombstones has no other fields but e.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the queue or of the tombstone; then its terms.
 --          If the claim is evicted, a zero byte follows its text, and then who evicted it and why.
---   w<n>   number n in the queue. PLACE: id, process.     p<process>  that has claims in the queue. PROCESS: until when it
+--   w<n>   number n in the queue. PLACE: id, client.     p<client>  that has claims in the queue. CLIENT: until when it
 --          counts as alive, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
 --   e      only at a node of a quorum: the run of the server in which it gave its last vote, `/` and the longest lease, see stay_out.
---   u      of a marked holder: its id, and the channel of its process.
+--   u      of a marked holder: its id, and the channel of its client.
 -- Another key, only at a node of a quorum: `redlock:` and the lock's key, a sorted set of the claims that it has refused, the oldest
 -- first. REFUSED: when the claim was made, id; then its terms.
 -- Upgrades: a conversion makes a holder exclusive or shared, see `convert`. A downgrade takes the next number, and an upgrade that of the
@@ -17,11 +17,11 @@
 -- A shared holder that waits to be the only one is marked. Its mode is EXCLUSIVE meanwhile, and the summary counts one exclusive holder
 -- beside shared ones: then the lock admits nobody. `of` in the terms of an exclusive or shared holder is twice the number of its last
 -- conversion, and 1 more if it is marked.
--- TERMS: mode, permits, out of how many, process; then the claim's text, which is JSON of core and has no zero byte.
+-- TERMS: mode, permits, out of how many, client; then the claim's text, which is JSON of core and has no zero byte.
 -- SENDER: retention, id, "in a cluster", length of the prefix of all keys.
 -- REQUEST: `joins`, which is 1 if it joins the queue, and 2 more if it passes claims that wait; lease; then sender and terms.
--- Times are µs of the server's clock; retention and expiry are ms. A process has 16 hex digits.
--- A process has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
+-- Times are µs of the server's clock; retention and expiry are ms. A client has 16 hex digits.
+-- A client has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
 
 -- The functions that answer the requests: ARGV[1] names one of them.
 local requests = {}
@@ -32,11 +32,11 @@ local written, budget = false, SCAN
 
 -- Reads a claim, and cuts its deadline to one length from now. `shortened`: the stored one was later, because the clock was set back.
 local function unpack_claim(record)
-  local state, stored, token, since, lease, number, mode, permits, of, process = struct.unpack(CLAIM, record)
+  local state, stored, token, since, lease, number, mode, permits, of, client = struct.unpack(CLAIM, record)
   local length = state == HANDED and LIVE or state == TOMBSTONE and 2 * TOMB or lease
   local deadline = state == WAITS and 0 or math.min(stored, now + length)
   return { state = state, deadline = deadline, token = token, since = since, lease = lease, number = number, mode = mode,
-    permits = permits, of = of, process = process, terms = string.sub(record, TERMS_START), shortened = stored > deadline }
+    permits = permits, of = of, client = client, terms = string.sub(record, TERMS_START), shortened = stored > deadline }
 end
 
 local function read_claim(lock, id)
@@ -44,15 +44,15 @@ local function read_claim(lock, id)
   return record and unpack_claim(record)
 end
 
--- Replaces the fixed part of a claim's terms; `process` only if it is given.
-local function set_terms(claim, mode, permits, of, process)
+-- Replaces the fixed part of a claim's terms; `client` only if it is given.
+local function set_terms(claim, mode, permits, of, client)
   local _, _, _, old, text = struct.unpack(TERMS, claim.terms)
-  claim.terms = struct.pack(TERMS, mode, permits, of, process or old) .. string.sub(claim.terms, text)
+  claim.terms = struct.pack(TERMS, mode, permits, of, client or old) .. string.sub(claim.terms, text)
 end
 
-local function unpack_process(field)
+local function unpack_client(field)
   local alive, claims = 0, 0
-  if field then alive, claims = struct.unpack(PROCESS, field) end
+  if field then alive, claims = struct.unpack(CLIENT, field) end
   return { alive = math.min(alive, now + LIVE), claims = claims, changed = false, unreached = false }
 end
 
@@ -120,7 +120,7 @@ end
 -- Counts a holder.
 local function count(lock, id, claim)
   lock.holders, lock.permits, lock.mode = lock.holders + 1, lock.permits + claim.permits, claim.mode
-  if claim.mode == EXCLUSIVE then lock.owner = struct.pack(OWNER, id, claim.process) end
+  if claim.mode == EXCLUSIVE then lock.owner = struct.pack(OWNER, id, claim.client) end
 end
 
 -- Counts that a claim holds no more. Beside a marked holder the lock's mode stays EXCLUSIVE while shared ones leave.
@@ -213,9 +213,9 @@ local function clear_dead(lock, back)
       elseif lock.found == 0 or claim.deadline < lock.found then
         lock.found = claim.deadline
       end
-    elseif kind == KIND_PROCESS then
-      local alive, claims = struct.unpack(PROCESS, fields[i + 1])
-      if alive > now + LIVE then set(lock, field, struct.pack(PROCESS, now + LIVE, claims)) end
+    elseif kind == KIND_CLIENT then
+      local alive, claims = struct.unpack(CLIENT, fields[i + 1])
+      if alive > now + LIVE then set(lock, field, struct.pack(CLIENT, now + LIVE, claims)) end
     end
     if #lock.sets > 200 then
       touch(lock)
@@ -236,10 +236,10 @@ end
 
 -- Reads the summary of the lock at `key`, and clears away what has ended. That is saved at once, before the rest of the request: a summary
 -- that counts a claim which is gone would keep the lock held for good. All holders have the same mode, unless one is `marked`. `alone`:
--- that one has become the only holder. `processes`: those that are known, by name; `asked`: the ids of the claims whose states the reply
+-- that one has become the only holder. `clients`: those that are known, by name; `asked`: the ids of the claims whose states the reply
 -- tells, which need no message. `all_served`, `more`: see hand_over.
 local function open(key, inbox, cluster, retention)
-  local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, processes = {}, asked = {},
+  local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, clients = {}, asked = {},
     holders = 0, mode = PERMITS, permits = 0, earliest = 0, seen = 0, token = 0, expires = 0, first = 1, next = 1, waiting = 0,
     tombstones = 0, owner = '', moved = false, marked = false, alone = false, all_served = true, more = false }
   local summary = redis.call('HGET', key, 's')

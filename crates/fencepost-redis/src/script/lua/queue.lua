@@ -1,18 +1,18 @@
 -- The queue, and the requests of all claims.
 
--- Frees a place in the queue, and counts one claim less for its process.
-local function leave_place(lock, field, name, process)
-  process.claims, process.changed = process.claims - 1, true
+-- Frees a place in the queue, and counts one claim less for its client.
+local function leave_place(lock, field, name, client)
+  client.claims, client.changed = client.claims - 1, true
   del(lock, field)
-  if process.claims <= 0 then del(lock, 'p' .. name) end
+  if client.claims <= 0 then del(lock, 'p' .. name) end
 end
 
--- A process that waits here has sent a request. `stored`: its field.
+-- A client that waits here has sent a request. `stored`: its field.
 local function hear(lock, name, stored)
   touch(lock)
-  local process = unpack_process(stored)
-  process.alive, process.changed = now + LIVE, true
-  lock.processes[name] = process
+  local client = unpack_client(stored)
+  client.alive, client.changed = now + LIVE, true
+  lock.clients[name] = client
   expire(lock, now + LIVE)
 end
 
@@ -31,57 +31,57 @@ local function limit(lock, claim)
   if lock.limit ~= 0 then claim.of = lock.limit end
 end
 
--- Hands the lock to a claim in the queue. Its process gets a message, unless this call's reply tells it. Returns false if no message reaches
--- the process.
-local function hand(lock, id, name, process, claim)
+-- Hands the lock to a claim in the queue. Its client gets a message, unless this call's reply tells it. Returns false if no message reaches
+-- the client.
+local function hand(lock, id, name, client, claim)
   if not written then touch(lock) end
   local token = math.max(lock.token + 1, now)
   -- An error, of a user who may not publish, must not end the script half-way: then the claim asks by itself within a second.
   local reached = lock.asked[id] or redis.pcall('PUBLISH', lock.inbox .. name, 'G' .. id .. struct.pack('>d', token))
   if reached == 0 and not lock.cluster then return false end
-  claim.state, claim.deadline, claim.token, claim.since = HANDED, process.alive, token, now
+  claim.state, claim.deadline, claim.token, claim.since = HANDED, client.alive, token, now
   count(lock, id, claim)
   set_holder(lock, id, claim)
   lock.token, lock.waiting = token, lock.waiting - 1
   return true
 end
 
--- Walks the queue from its front, removes the claims of dead processes, and hands the lock to the claims that fit, up to the first that does
--- not. The claims of a process that no message reaches keep their places and are passed over: within LIVE it sends a request, or it is dead.
--- A server of a cluster counts only its own subscribers, so there every process counts as reached. The queue is read as it is stored.
+-- Walks the queue from its front, removes the claims of dead clients, and hands the lock to the claims that fit, up to the first that does
+-- not. The claims of a client that no message reaches keep their places and are passed over: within LIVE it sends a request, or it is dead.
+-- A server of a cluster counts only its own subscribers, so there every client counts as reached. The queue is read as it is stored.
 local function walk(lock)
   local number, batch, first_left, admitted, removed, passed, stop = lock.first, 1, nil, 0, 0, 0, false
   while number < lock.next and not stop do
     local fields = {}
     for i = 1, math.min(batch, lock.next - number) do fields[i] = 'w' .. number + i - 1 end
     for i, place in ipairs(redis.call('HMGET', lock.key, unpack(fields))) do
-      local id, name, process
+      local id, name, client
       if place then
         id, name = struct.unpack(PLACE, place)
-        process = lock.processes[name]
+        client = lock.clients[name]
       end
-      if process and process.unreached then
+      if client and client.unreached then
         passed, first_left = passed + 1, first_left or number
       elseif place then
         local record, stored = unpack(redis.call('HMGET', lock.key, 'c' .. id, 'p' .. name))
-        process = process or unpack_process(stored)
-        lock.processes[name] = process
-        local claim = process.alive > now and unpack_claim(record)
+        client = client or unpack_client(stored)
+        lock.clients[name] = client
+        local claim = client.alive > now and unpack_claim(record)
         if claim and claim.mode == PERMITS then limit(lock, claim) end
         -- A claim for more permits than the limit would block the queue for good. It finds that it is gone, and enters again.
         if not claim or claim.of >= 0 and claim.permits > claim.of then
-          leave_place(lock, fields[i], name, process)
+          leave_place(lock, fields[i], name, client)
           del(lock, 'c' .. id)
           lock.waiting, removed = lock.waiting - 1, removed + 1
         elseif not fits(lock, claim) then
           stop, first_left = true, first_left or number
         else
-          leave_place(lock, fields[i], name, process)
-          if hand(lock, id, name, process, claim) then
+          leave_place(lock, fields[i], name, client)
+          if hand(lock, id, name, client, claim) then
             admitted, stop = admitted + 1, claim.mode == EXCLUSIVE
           else
             set(lock, fields[i], place)
-            process.unreached, process.claims = true, process.claims + 1
+            client.unreached, client.claims = true, client.claims + 1
             passed, first_left = passed + UNREACHED, first_left or number
           end
         end
@@ -100,18 +100,18 @@ end
 local function hand_over(lock)
   lock.all_served, lock.more = lock.waiting == 0, false
   if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then walk(lock) end
-  for name, process in pairs(lock.processes) do
-    if process.changed and process.claims > 0 then
-      set(lock, 'p' .. name, struct.pack(PROCESS, process.alive, process.claims))
+  for name, client in pairs(lock.clients) do
+    if client.changed and client.claims > 0 then
+      set(lock, 'p' .. name, struct.pack(CLIENT, client.alive, client.claims))
     end
   end
-  lock.processes = {}
+  lock.clients = {}
 end
 
 -- Whether renew has work to do, as a number of a reply.
 local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0 and 1 or 0 end
 
--- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the process counts as alive.
+-- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the client counts as alive.
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua.
 -- Reply: HELD token: holds.
 --        WAIT look number token: waits. `look`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
@@ -120,21 +120,21 @@ local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0
 function requests.enter()
   local key = KEYS[1]
   local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
-  local mode, permits, of, process = struct.unpack(TERMS, ARGV[2], terms)
+  local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
-  local own_field, process_field = 'c' .. id, 'p' .. process
-  local record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
+  local own_field, client_field = 'c' .. id, 'p' .. client
+  local record, alive = unpack(redis.call('HMGET', key, own_field, client_field))
   local claim = record and unpack_claim(record)
   local waits, stored = claim and claim.state == WAITS, claim
   if waits then
     lock.asked[id] = true
-    hear(lock, process, alive)
+    hear(lock, client, alive)
   end
   if waits or not claim then
     hand_over(lock)
     if written or #lock.dels > 0 then
       save(lock)
-      record, alive = unpack(redis.call('HMGET', key, own_field, process_field))
+      record, alive = unpack(redis.call('HMGET', key, own_field, client_field))
       claim = record and unpack_claim(record)
     end
   end
@@ -148,7 +148,7 @@ function requests.enter()
     if waits or claim.state == HANDED then claim.deadline = 0 end
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
-      process = process, terms = string.sub(ARGV[2], terms) }
+      client = client, terms = string.sub(ARGV[2], terms) }
     if mode == PERMITS then
       limit(lock, claim)
       if claim.of >= 0 and permits > claim.of then return 'DENY' .. struct.pack('>d', claim.of) end
@@ -159,16 +159,16 @@ function requests.enter()
       count(lock, id, claim)
     elseif joins % 2 == 1 then
       claim.state, claim.number = WAITS, lock.next
-      set(lock, 'w' .. lock.next, struct.pack(PLACE, id, process))
-      set(lock, process_field, struct.pack(PROCESS, now + LIVE, unpack_process(alive).claims + 1))
+      set(lock, 'w' .. lock.next, struct.pack(PLACE, id, client))
+      set(lock, client_field, struct.pack(CLIENT, now + LIVE, unpack_client(alive).claims + 1))
       set_claim(lock, id, claim)
       lock.next, lock.waiting = lock.next + 1, lock.waiting + 1
       expire(lock, now + LIVE)
       save(lock)
       if lock.waiting == 1 and lock.mode == EXCLUSIVE then
         -- The holder is told that others want the lock now.
-        local owner, its_process = struct.unpack(OWNER, lock.owner)
-        redis.pcall('PUBLISH', lock.inbox .. its_process, 'L' .. owner)
+        local owner, its_client = struct.unpack(OWNER, lock.owner)
+        redis.pcall('PUBLISH', lock.inbox .. its_client, 'L' .. owner)
       end
       return 'WAIT' .. struct.pack('>ddd', next_look(lock), claim.number, lock.token)
     else
@@ -215,9 +215,9 @@ function requests.leave()
   end
   if claim and claim.state == WAITS then
     status, lock.waiting = 'LEFT', lock.waiting - 1
-    local process = unpack_process(redis.call('HGET', key, 'p' .. claim.process))
-    leave_place(lock, 'w' .. claim.number, claim.process, process)
-    lock.processes[claim.process] = process
+    local client = unpack_client(redis.call('HGET', key, 'p' .. claim.client))
+    leave_place(lock, 'w' .. claim.number, claim.client, client)
+    lock.clients[claim.client] = client
     -- The hand-over reads the queue as it is stored.
     touch(lock)
   elseif claim then
@@ -236,8 +236,8 @@ function requests.leave()
   return status .. struct.pack('>dd', unfinished(lock), full)
 end
 
--- Renews the leases and the places in the queue of one process, for many locks of one slot. Goes on where another call had more to do.
--- KEYS the locks. ARGV: 2 the process; 3 retention in ms; 4 inbox prefix; 5 "1" in a cluster; then for each lock "1" if the process waits
+-- Renews the leases and the places in the queue of one client, for many locks of one slot. Goes on where another call had more to do.
+-- KEYS the locks. ARGV: 2 the client; 3 retention in ms; 4 inbox prefix; 5 "1" in a cluster; then for each lock "1" if the client waits
 -- there, the number of claims, and for each claim its id and its lease in µs. Of the claims that wait the client names its oldest: the lock
 -- goes to these first, so none that was handed it is missed.
 -- Reply: DONE, for each lock ms until another look is worth it or -1, and behind it for each claim its state and a token:
@@ -319,7 +319,7 @@ function requests.convert()
   if lock.holders == 1 then
     lock.token = math.max(lock.token + 1, now)
     claim.token = lock.token
-    lock.marked, lock.mode, lock.owner = false, EXCLUSIVE, struct.pack(OWNER, id, claim.process)
+    lock.marked, lock.mode, lock.owner = false, EXCLUSIVE, struct.pack(OWNER, id, claim.client)
     if marked then del(lock, 'u') end
     become(EXCLUSIVE, 0)
     expire(lock, claim.deadline)
@@ -328,8 +328,8 @@ function requests.convert()
   end
   if ARGV[5] == '1' then
     if not lock.marked or not marked then
-      lock.marked, lock.mode, lock.owner = true, EXCLUSIVE, struct.pack(OWNER, id, claim.process)
-      set(lock, 'u', id .. lock.inbox .. claim.process)
+      lock.marked, lock.mode, lock.owner = true, EXCLUSIVE, struct.pack(OWNER, id, claim.client)
+      set(lock, 'u', id .. lock.inbox .. claim.client)
       become(EXCLUSIVE, 1)
       save(lock)
     end
@@ -346,23 +346,23 @@ function requests.convert()
 end
 
 -- Takes up a grant by its id: extends its lease, and says whose it is from now on. Detaching gives it to nobody.
--- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the process, or NOBODY; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
+-- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the client, or NOBODY; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
 -- many. Reply: HELD token, or GONE.
 function requests.take_up()
-  local id, process, lease, mode, permits, of = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  local id, client, lease, mode, permits, of = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   local lock = open(KEYS[1], nil, false, tonumber(ARGV[5]))
   local claim = read_claim(lock, id)
   if not holds(claim) or claim.mode ~= mode or is_marked(claim) then return 'GONE' end
   if mode == PERMITS and (claim.permits ~= permits or claim.of ~= of) then return 'GONE' end
-  set_terms(claim, mode, permits, of, process)
-  if mode == EXCLUSIVE then lock.owner = struct.pack(OWNER, id, process) end
+  set_terms(claim, mode, permits, of, client)
+  if mode == EXCLUSIVE then lock.owner = struct.pack(OWNER, id, client) end
   if claim.state == HANDED then claim.deadline = 0 end
   confirm(lock, id, claim, lease)
   save(lock, true)
   return 'HELD' .. struct.pack('>d', claim.token)
 end
 
--- Evicts the holder of the grant with a given token, and tells its process.
+-- Evicts the holder of the grant with a given token, and tells its client.
 -- KEYS[1] the lock. ARGV: 2 the token; 3 "1" to free the lock at once, else when the lease has expired; 4 inbox prefix; 5 "1" in a cluster;
 -- 6 who evicts and why; 7 where the scan for that grant goes on, at first 0.
 -- Reply: DONE. NONE: no grant has that token. MORE cursor: call again with that.
@@ -389,7 +389,7 @@ function requests.evict()
       end
       touch(lock)
       -- Behind the id: the length of the text, and who evicted the claim and why.
-      redis.pcall('PUBLISH', lock.inbox .. claim.process, 'E' .. id .. 'N' .. struct.pack('>I2', #by) .. by)
+      redis.pcall('PUBLISH', lock.inbox .. claim.client, 'E' .. id .. 'N' .. struct.pack('>I2', #by) .. by)
       hand_over(lock)
       save(lock)
       return 'DONE'

@@ -36,8 +36,8 @@ local function stay_out(prefix, max_ttl, named_run)
 end
 
 -- Tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
--- claim that is refused again is added again. A claim whose process no message reaches is passed over. `lock` counts those who are told as
--- holders, and must not be saved after this. A process that is stopped still takes messages and asks for nothing, so
+-- claim that is refused again is added again. A claim whose client no message reaches is passed over. `lock` counts those who are told as
+-- holders, and must not be saved after this. A client that is stopped still takes messages and asks for nothing, so
 -- one more is told to ask a little later.
 local function tell_refused(lock)
   local refused, at = 'redlock:' .. lock.key, 0
@@ -45,11 +45,11 @@ local function tell_refused(lock)
     local entry = (lock.holders == 0 or lock.mode ~= EXCLUSIVE) and at < 16 and redis.call('ZRANGE', refused, at, at)[1]
     if not entry then break end
     local _, told, terms = struct.unpack(REFUSED, entry)
-    local mode, permits, of, process = struct.unpack(TERMS, entry, terms)
-    local asks = { mode = mode, permits = permits, of = of, process = process }
+    local mode, permits, of, client = struct.unpack(TERMS, entry, terms)
+    local asks = { mode = mode, permits = permits, of = of, client = client }
     if fits(lock, asks) then
       redis.call('ZREM', refused, entry)
-      local reached = redis.pcall('PUBLISH', lock.inbox .. process, 'H' .. told)
+      local reached = redis.pcall('PUBLISH', lock.inbox .. client, 'H' .. told)
       if type(reached) == 'number' and reached > 0 then count(lock, told, asks) end
     else
       at = at + 1
@@ -58,8 +58,8 @@ local function tell_refused(lock)
   local spare = redis.call('ZRANGE', refused, 0, 0)[1]
   if spare then
     local _, told, terms = struct.unpack(REFUSED, spare)
-    local _, _, _, process = struct.unpack(TERMS, spare, terms)
-    redis.pcall('PUBLISH', lock.inbox .. process, 'S' .. told)
+    local _, _, _, client = struct.unpack(TERMS, spare, terms)
+    redis.pcall('PUBLISH', lock.inbox .. client, 'S' .. told)
   end
 end
 
@@ -73,7 +73,7 @@ end
 function requests.vote()
   local key, named_run, made = KEYS[1], ARGV[7], tonumber(ARGV[5])
   local _, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
-  local mode, permits, of, process = struct.unpack(TERMS, ARGV[2], terms)
+  local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
   local refused, refusal = 'redlock:' .. key, struct.pack(REFUSED, made, id) .. string.sub(ARGV[2], terms)
   local summary, last_run = unpack(redis.call('HMGET', key, 's', 'e'))
   if not summary or last_run ~= named_run then
@@ -92,7 +92,7 @@ function requests.vote()
     if proposal <= lock.token or math.abs(proposal - now) > 1000000 then proposal = math.max(lock.token + 1, now) end
     lock.token = proposal
     claim = { state = HOLDS, deadline = 0, token = lock.token, since = now, lease = lease, number = 0, mode = mode, permits = permits,
-      of = of, process = process, terms = string.sub(ARGV[2], terms) }
+      of = of, client = client, terms = string.sub(ARGV[2], terms) }
     count(lock, id, claim)
   else
     if made > 0 then
@@ -136,15 +136,15 @@ function requests.vouch()
 end
 
 -- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field e in lock.lua. ARGV: 2 inbox prefix.
--- Reply: a list: LIST, now in µs, then for each key a list of the refused whose processes are there, see REFUSED in lock.lua.
+-- Reply: a list: LIST, now in µs, then for each key a list of the refused whose clients are there, see REFUSED in lock.lua.
 function requests.refused()
   local list = { 'LIST', now }
   for i, key in ipairs(KEYS) do
     local there = {}
     for _, entry in ipairs(redis.call('ZRANGE', key, 0, -1)) do
       local _, _, terms = struct.unpack(REFUSED, entry)
-      local _, _, _, process = struct.unpack(TERMS, entry, terms)
-      local _, subscribers = unpack(redis.call('PUBSUB', 'NUMSUB', ARGV[2] .. process))
+      local _, _, _, client = struct.unpack(TERMS, entry, terms)
+      local _, subscribers = unpack(redis.call('PUBSUB', 'NUMSUB', ARGV[2] .. client))
       if subscribers > 0 then there[#there + 1] = entry end
     end
     list[i + 2] = there

@@ -97,14 +97,14 @@ fn found<S: Story>(bugs: &[(&str, &str)]) {
 /// Operators are shown what stands there.
 fn shown(info: &Info, seen: &Seen, now: u64) -> Result<(), String> {
     let living = seen.claims.iter().filter(|(_, at)| match at.state {
-        State::Waits => seen.alive.get(&at.process).is_some_and(|until| *until > now),
+        State::Waits => seen.alive.get(&at.client).is_some_and(|until| *until > now),
         State::Tombstone => false,
         _ => at.deadline > now,
     });
     let mut living: Vec<_> = living.collect();
     living.sort_by_key(|(_, at)| (!at.holds(), if at.holds() { at.token } else { at.number }));
     let expected = living.into_iter().map(|(id, at)| {
-        let nobody = at.process.as_bytes() == super::NOBODY;
+        let nobody = at.client.as_bytes() == super::NOBODY;
         let token = at.holds().then_some(at.token);
         (format!("{id:x}"), at.mode, token, at.state == State::Evicted, nobody)
     });
@@ -173,17 +173,17 @@ fn bugs_in_the_scripts_are_found() {
 #[test]
 fn behind_many_dead_the_living_come_to_their_turn() {
     needs!(REDIS);
-    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let new = |client, mode| New { client, lock: 0, mode, join: true };
     let lease = 60_000_000;
     let ops = vec![
         Op::Enter { slot: 0, new: new(2, Mode::Exclusive), ttl: lease, again: false },
         Op::Crowd { new: new(1, Mode::Exclusive), count: 130 },
         Op::Crowd { new: new(0, Mode::Shared), count: 5 },
         Op::Advance { micros: 1_500_000 },
-        Op::Keep { process: 0, ttl: lease },
+        Op::Keep { client: 0, ttl: lease },
         Op::Advance { micros: 1_000_000 },
         Op::Leave { slot: 0, tombstone: false },
-        Op::Keep { process: 0, ttl: lease },
+        Op::Keep { client: 0, ttl: lease },
     ];
     for cluster in [false, true] {
         let history = History { cluster, orderly: true, ops: ops.clone() };
@@ -195,7 +195,7 @@ fn behind_many_dead_the_living_come_to_their_turn() {
 #[test]
 fn behind_many_dead_holders_the_living_come_to_their_turn() {
     needs!(REDIS);
-    let new = |process, mode| New { process, lock: 0, mode, join: true };
+    let new = |client, mode| New { client, lock: 0, mode, join: true };
     let enter = |slot, new| Op::Enter { slot, new, ttl: 60_000_000, again: false };
     for last in [Op::Tend { lock: 0 }, Op::Leave { slot: 1, tombstone: false }] {
         let ops = vec![
@@ -204,7 +204,7 @@ fn behind_many_dead_holders_the_living_come_to_their_turn() {
             enter(1, new(0, Mode::Exclusive)),
             Op::Advance { micros: 3_500_000 },
             // Its word keeps the places; the crowd's lease of four seconds ends half a second later.
-            Op::Keep { process: 0, ttl: 60_000_000 },
+            Op::Keep { client: 0, ttl: 60_000_000 },
             Op::Advance { micros: 1_000_000 },
             last,
         ];
@@ -236,7 +236,7 @@ fn tombstones_are_cleared_away_by_the_hundred_and_have_a_limit() {
     assert!(!after.full && count(&after.seen[0]) == 1, "there is room again");
 }
 
-/// Three processes of a thousand waiters each are killed within the 1.9 s in which they count as alive.
+/// Three clients of a thousand waiters each are killed within the 1.9 s in which they count as alive.
 #[test]
 fn thousands_of_waiters_that_no_message_reaches_do_not_delay_those_behind() {
     needs!(REDIS);
@@ -247,8 +247,8 @@ fn thousands_of_waiters_that_no_message_reaches_do_not_delay_those_behind() {
     stage.wait_in_line(9_002..=9_002, 2);
     stage.reach(1, false);
     let after = stage.call(&[(0, Act::Leave { id: 1, tombstone: false })], 0).unwrap();
-    let [(process, Told::Granted(9_002, _))] = &after.told[..] else { panic!("{:?}", after.told) };
-    assert_eq!(*process, stage::process(2));
+    let [(client, Told::Granted(9_002, _))] = &after.told[..] else { panic!("{:?}", after.told) };
+    assert_eq!(*client, stage::client_name(2));
 }
 
 /// The scripts read it after they have written: an error would leave the lock half-changed.
@@ -257,7 +257,7 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
     needs!(REDIS);
     let mut stage = Stage::open("");
     let enter = |id, mode| {
-        let who = Who { id, process: stage::process(0), mode, join: true, unfair: false };
+        let who = Who { id, client: stage::client_name(0), mode, join: true, unfair: false };
         (0, Act::Enter { who, ttl: 60_000_000 })
     };
     let permit = Mode::Permits { n: 1, of: 2 };
@@ -279,8 +279,8 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
             assert_eq!(holds(&after, 4), cluster, "a cluster has no limits");
             let after = stage.call(&[enter(6, permit)], 0).unwrap();
             assert_eq!((holds(&after, 6), after.seen[0].claims.len()), (cluster, 2));
-            let (process, claims) = (stage::process(0), vec![4]);
-            let renew = Act::Keep { process, waits: !cluster, claims, ttl: 60_000_000 };
+            let (client, claims) = (stage::client_name(0), vec![4]);
+            let renew = Act::Keep { client, waits: !cluster, claims, ttl: 60_000_000 };
             assert_eq!(holds(&stage.call(&[(0, renew)], 0).unwrap(), 4), cluster);
             stage.query::<()>(redis::pipe().cmd("DEL").arg(kept).ignore());
             let after = stage.call(&[(0, Act::Tend)], 0).unwrap();
@@ -293,13 +293,13 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
 #[test]
 fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
     needs!(REDIS);
-    let new = |process| New { process, lock: 0, mode: Mode::Exclusive, join: true };
+    let new = |client| New { client, lock: 0, mode: Mode::Exclusive, join: true };
     let ttl = 30_000_000;
     let ops = vec![
         Op::Enter { slot: 0, new: new(0), ttl, again: false },
         Op::Enter { slot: 1, new: new(2), ttl, again: false },
         Op::Advance { micros: 1_000_000 },
-        Op::Keep { process: 2, ttl },
+        Op::Keep { client: 2, ttl },
         Op::SetBack { micros: 900_000 },
         Op::Enter { slot: 2, new: new(0), ttl, again: false },
     ];
@@ -309,8 +309,8 @@ fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {
 #[test]
 fn a_request_to_leave_that_comes_again_hands_the_lock_on() {
     needs!(REDIS);
-    let enter = |slot, process, mode, ttl| {
-        let new = New { process, lock: 0, mode, join: true };
+    let enter = |slot, client, mode, ttl| {
+        let new = New { client, lock: 0, mode, join: true };
         Op::Enter { slot, new, ttl, again: false }
     };
     let ops = vec![
@@ -320,7 +320,7 @@ fn a_request_to_leave_that_comes_again_hands_the_lock_on() {
         enter(4, 2, Mode::Exclusive, 60_000_000),
         Op::Advance { micros: 500_000 },
         // Clears the dead holder away, and does not wait itself.
-        Op::KeepSome { process: 1, slots: vec![6, 8], waits: false, ttl: 60_000_000 },
+        Op::KeepSome { client: 1, slots: vec![6, 8], waits: false, ttl: 60_000_000 },
         Op::Leave { slot: 8, tombstone: true },
     ];
     play(&mut Stage::open(""), &History { cluster: false, orderly: true, ops }).unwrap();

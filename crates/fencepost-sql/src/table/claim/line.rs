@@ -184,7 +184,7 @@ impl Line {
         self.token
     }
 
-    /// Grants the lock to all whose turn it is, and tells their processes. `me`: the claim that asks, its mode, and whether it is unfair.
+    /// Grants the lock to all whose turn it is, and tells their clients. `me`: the claim that asks, its mode, and whether it is unfair.
     /// A claim without a place is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
     /// Returns the token of `me` if it holds now.
     pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
@@ -221,7 +221,7 @@ impl Line {
         own.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
     }
 
-    /// Tells the process of a marked holder that it is the only one.
+    /// Tells the client of a marked holder that it is the only one.
     fn tell_upgrader(&mut self, client: &TableClient) {
         let mut holders = self.places.iter().filter(|place| place.holds());
         if let (Some(place), None) = (holders.next(), holders.next())
@@ -269,7 +269,7 @@ impl Line {
         Some(token)
     }
 
-    /// Tells the process of a claim to ask again.
+    /// Tells the client of a claim to ask again.
     pub(super) fn wake(&mut self, client: &TableClient, place: &LinePlace) {
         if let Some(channel) = &place.channel {
             self.tell(client, channel, &format!("grant {}", place.row));
@@ -285,7 +285,7 @@ impl Line {
         }
     }
 
-    /// Tells the process of a place that it was evicted.
+    /// Tells the client of a claim that it was evicted.
     pub(crate) fn tell_evicted(&mut self, client: &TableClient, place: &LinePlace, reason: &str) {
         let Some(session) = place.session else { return };
         self.writes.push(with(&client.statements.count_eviction, vec![session.into(), reason.into()]));

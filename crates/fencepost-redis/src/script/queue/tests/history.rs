@@ -1,4 +1,4 @@
-//! Random histories of a few processes at two locks.
+//! Random histories of a few clients at two locks.
 
 use fencepost_core::Mode;
 use proptest::bool::weighted;
@@ -11,8 +11,8 @@ use super::Story;
 use super::play::play;
 use super::stage::Stage;
 
-/// How many processes, locks and claims at a time there are.
-pub(super) const PROCESSES: usize = 3;
+/// How many clients, locks and claims at a time there are.
+pub(super) const CLIENTS: usize = 3;
 pub(super) const LOCKS: usize = 2;
 pub(super) const SLOTS: usize = 9;
 
@@ -30,21 +30,21 @@ pub(super) enum Op {
         slot: usize,
         tombstone: bool,
     },
-    /// A process renews all it has, as it does each second.
+    /// A client renews all it has, as it does each second.
     Keep {
-        process: usize,
+        client: usize,
         ttl: u64,
     },
     /// One that asks about these only.
     KeepSome {
-        process: usize,
+        client: usize,
         slots: Vec<usize>,
         waits: bool,
         ttl: u64,
     },
     Take {
         slot: usize,
-        process: usize,
+        client: usize,
         ours: bool,
         ttl: u64,
     },
@@ -59,7 +59,7 @@ pub(super) enum Op {
     Replay {
         back: usize,
     },
-    /// Many claims of one process.
+    /// Many claims of one client.
     Crowd {
         new: New,
         count: usize,
@@ -70,12 +70,12 @@ pub(super) enum Op {
     SetBack {
         micros: u64,
     },
-    /// No message reaches the process any more: it was killed, or its connection broke.
+    /// No message reaches the client any more: it was killed, or its connection broke.
     Mute {
-        process: usize,
+        client: usize,
     },
     Hear {
-        process: usize,
+        client: usize,
     },
     /// The key is deleted by somebody else, or evicted.
     Lose {
@@ -85,7 +85,7 @@ pub(super) enum Op {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct New {
-    pub(super) process: usize,
+    pub(super) client: usize,
     pub(super) lock: usize,
     pub(super) mode: Mode,
     pub(super) join: bool,
@@ -123,12 +123,12 @@ fn op(steps_back: bool, crowds: bool, modes: [u8; LOCKS]) -> impl Strategy<Value
         again,
     });
     let leave = (slot(), weighted(0.15)).prop_map(|(slot, tombstone)| Op::Leave { slot, tombstone });
-    let keep = (process(), ttl()).prop_map(|(process, ttl)| Op::Keep { process, ttl });
-    let keep_some = (process(), vec(slot(), 0..4), any::<bool>(), ttl())
-        .prop_map(|(process, slots, waits, ttl)| Op::KeepSome { process, slots, waits, ttl });
-    let take = (slot(), process(), any::<bool>(), ttl()).prop_map(|(slot, process, ours, ttl)| Op::Take {
+    let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
+    let keep_some = (client_number(), vec(slot(), 0..4), any::<bool>(), ttl())
+        .prop_map(|(client, slots, waits, ttl)| Op::KeepSome { client, slots, waits, ttl });
+    let take = (slot(), client_number(), any::<bool>(), ttl()).prop_map(|(slot, client, ours, ttl)| Op::Take {
         slot,
-        process,
+        client,
         ours,
         ttl,
     });
@@ -143,8 +143,8 @@ fn op(steps_back: bool, crowds: bool, modes: [u8; LOCKS]) -> impl Strategy<Value
         (30, evict.boxed()),
         (70, (0..30_usize).prop_map(|back| Op::Replay { back }).boxed()),
         (110, advance().prop_map(|micros| Op::Advance { micros }).boxed()),
-        (15, process().prop_map(|process| Op::Mute { process }).boxed()),
-        (20, process().prop_map(|process| Op::Hear { process }).boxed()),
+        (15, client_number().prop_map(|client| Op::Mute { client }).boxed()),
+        (20, client_number().prop_map(|client| Op::Hear { client }).boxed()),
         (5, lock().prop_map(|lock| Op::Lose { lock }).boxed()),
     ];
     if steps_back {
@@ -161,8 +161,8 @@ pub(super) fn modes() -> impl Strategy<Value = [u8; LOCKS]> {
     [0..5_u8, 0..5_u8]
 }
 
-pub(super) fn process() -> impl Strategy<Value = usize> {
-    0..PROCESSES
+pub(super) fn client_number() -> impl Strategy<Value = usize> {
+    0..CLIENTS
 }
 
 pub(super) fn lock() -> impl Strategy<Value = usize> {
@@ -177,7 +177,7 @@ pub(super) fn ttl() -> impl Strategy<Value = u64> {
     select(&[100_000, 1_500_000, 4_000_000, 30_000_000, 60_000_000][..])
 }
 
-/// Mostly less than what lets a process die, sometimes beyond every lease, seldom beyond the key's expiry.
+/// Mostly less than what lets a client die, sometimes beyond every lease, seldom beyond the key's expiry.
 pub(super) fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
         20 => 0..5_000_u64,
@@ -196,14 +196,14 @@ pub(super) fn set_back() -> impl Strategy<Value = u64> {
 pub(super) fn new(modes: [u8; LOCKS]) -> impl Strategy<Value = New> {
     let permits =
         select(&[2, 3, 3, 3, 7][..]).prop_flat_map(|of| (1..=of).prop_map(move |n| Mode::Permits { n, of }));
-    (process(), lock(), 0..10_u8, permits, weighted(0.85)).prop_map(
-        move |(process, lock, kind, permits, join)| {
+    (client_number(), lock(), 0..10_u8, permits, weighted(0.85)).prop_map(
+        move |(client, lock, kind, permits, join)| {
             let mode = match (modes[lock], kind) {
                 (0, _) | (1, 0..2) | (3.., 0..3) => Mode::Exclusive,
                 (1, _) | (3.., 3..6) => Mode::Shared,
                 _ => permits,
             };
-            New { process, lock, mode, join }
+            New { client, lock, mode, join }
         },
     )
 }

@@ -29,7 +29,7 @@ pub(super) struct Record {
     pub(super) number: u64,
     pub(super) token: u64,
     pub(super) mode: Mode,
-    pub(super) process: String,
+    pub(super) client: String,
 }
 
 impl Record {
@@ -44,7 +44,7 @@ pub(super) struct Seen {
     pub(super) present: bool,
     /// All there are, dead ones that nobody has cleared away yet too.
     pub(super) claims: BTreeMap<Id, Record>,
-    /// Until when the processes that have places in the queue are taken for alive.
+    /// Until when the clients that have places in the queue are taken for alive.
     pub(super) alive: BTreeMap<String, u64>,
     /// The last token.
     pub(super) last: u64,
@@ -112,7 +112,7 @@ impl Seen {
         }
         let summary = summary.ok_or("there is no summary")?;
         let mut holders = seen.claims.iter().filter(|(_, at)| at.holds() && at.mode == Mode::Exclusive);
-        let holder = holders.next().map(|(id, at)| (*id, at.process.clone()));
+        let holder = holders.next().map(|(id, at)| (*id, at.client.clone()));
         if owner != holder {
             return Err(format!("the summary names {owner:x?}, and {holder:x?} holds"));
         }
@@ -124,15 +124,15 @@ impl Seen {
             return Err(format!("the summary says {found:?}, a scan {scanned:?}"));
         }
         let waiters: BTreeMap<_, _> =
-            seen.waiters().map(|(id, at)| (at.number, (id, at.process.clone()))).collect();
+            seen.waiters().map(|(id, at)| (at.number, (id, at.client.clone()))).collect();
         if places != waiters {
             return Err(format!("the line is {places:?}, those who wait {waiters:?}"));
         }
         seen.stones(&stones, numbers)?;
         let mut line = BTreeMap::new();
-        seen.waiters().for_each(|(_, at)| *line.entry(at.process.clone()).or_insert(0) += 1);
+        seen.waiters().for_each(|(_, at)| *line.entry(at.client.clone()).or_insert(0) += 1);
         if counts != line {
-            return Err(format!("processes count {counts:?} places, and have {line:?}"));
+            return Err(format!("clients count {counts:?} places, and have {line:?}"));
         }
         if summary.expires != seen.expires {
             return Err(format!("the summary expires at {}, the key at {}", summary.expires, seen.expires));
@@ -320,8 +320,8 @@ fn record(bytes: &mut Bytes<'_>) -> Option<Record> {
         (2, ..) => Mode::Shared,
         (_, n, of) => Mode::Permits { n, of },
     };
-    let process = text(&bytes.take::<16>()?);
-    Some(Record { state, deadline, length, number, token, mode, process })
+    let client = text(&bytes.take::<16>()?);
+    Some(Record { state, deadline, length, number, token, mode, client })
 }
 
 fn id(bytes: &[u8]) -> Option<Id> {

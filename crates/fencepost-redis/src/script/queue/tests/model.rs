@@ -9,7 +9,7 @@ use super::layout::{Id, Record, Seen, State, Told};
 use crate::script::answer::{Entered, Standing};
 use crate::script::queue::{LIVE, NOBODY};
 
-/// The time in µs for which a process counts as alive after its last request.
+/// The time in µs for which a client counts as alive after its last request.
 pub(super) const ALIVE: u64 = LIVE.as_micros() as u64;
 /// A tombstone lasts so long at least, and twice as long at most.
 const TOMB: u64 = 60_000_000;
@@ -18,7 +18,7 @@ const TOMB: u64 = 60_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Who {
     pub(super) id: Id,
-    pub(super) process: String,
+    pub(super) client: String,
     pub(super) mode: Mode,
     pub(super) join: bool,
     pub(super) unfair: bool,
@@ -58,7 +58,7 @@ pub(super) enum Act {
         tombstone: bool,
     },
     Keep {
-        process: String,
+        client: String,
         waits: bool,
         claims: Vec<Id>,
         ttl: u64,
@@ -66,7 +66,7 @@ pub(super) enum Act {
     Take {
         id: Id,
         mode: Mode,
-        process: String,
+        client: String,
         ours: bool,
         ttl: u64,
     },
@@ -94,7 +94,7 @@ pub(super) enum Answer {
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) now: u64,
-    /// The processes that a message reaches.
+    /// The clients that a message reaches.
     pub(super) reached: BTreeSet<String>,
     pub(super) cluster: bool,
 }
@@ -106,7 +106,7 @@ struct Held {
     /// None: to be given.
     token: Option<u64>,
     mode: Mode,
-    process: String,
+    client: String,
 }
 
 struct Waiter {
@@ -114,8 +114,8 @@ struct Waiter {
     /// None: to be given.
     number: Option<u64>,
     mode: Mode,
-    process: String,
-    /// Its process was dead: it may be cleared away.
+    client: String,
+    /// Its client was dead: it may be cleared away.
     fading: bool,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Model<'a> {
     /// The dead holders are gone, and nothing outlives now plus its length.
     fn of(before: &Seen, world: &'a World) -> Model<'a> {
         let now = world.now;
-        let alive = before.alive.iter().map(|(process, until)| (process.clone(), (*until).min(now + ALIVE)));
+        let alive = before.alive.iter().map(|(client, until)| (client.clone(), (*until).min(now + ALIVE)));
         let alive = alive.collect();
         let mut model = Model {
             world,
@@ -168,7 +168,7 @@ impl<'a> Model<'a> {
         let tombstones = || before.claims.values().filter(|at| at.state == State::Tombstone && at.number > 0);
         // Tombstones are cleared away in the order of their numbers. After the clock was set back, the ends are in another order.
         let first = tombstones().filter(|at| at.deadline.min(now + 2 * TOMB) > now).map(|at| at.number).min();
-        for (id, Record { state, deadline, length, number, token, mode, process }) in before.claims.clone() {
+        for (id, Record { state, deadline, length, number, token, mode, client }) in before.claims.clone() {
             let until = match state {
                 State::Handed => deadline.min(now + ALIVE),
                 State::Tombstone => deadline.min(now + 2 * TOMB),
@@ -176,8 +176,8 @@ impl<'a> Model<'a> {
             };
             match state {
                 State::Waits => {
-                    let fading = model.is_dead(&process);
-                    model.line.push(Waiter { id, number: Some(number), mode, process, fading });
+                    let fading = model.is_dead(&client);
+                    model.line.push(Waiter { id, number: Some(number), mode, client, fading });
                 }
                 State::Tombstone => {
                     if until > now || number > 0 && first.is_some_and(|first| first < number) {
@@ -190,7 +190,7 @@ impl<'a> Model<'a> {
                         until: exactly(until),
                         token: Some(token),
                         mode,
-                        process,
+                        client,
                     };
                     model.held.insert(id, held);
                 }
@@ -201,16 +201,16 @@ impl<'a> Model<'a> {
         model
     }
 
-    fn is_dead(&self, process: &str) -> bool {
-        self.alive.get(process).is_none_or(|until| *until <= self.world.now)
+    fn is_dead(&self, client: &str) -> bool {
+        self.alive.get(client).is_none_or(|until| *until <= self.world.now)
     }
 
-    /// The process has said something.
-    fn hear(&mut self, process: &str) {
-        self.alive.insert(process.to_owned(), self.world.now + ALIVE);
+    /// The client has said something.
+    fn hear(&mut self, client: &str) {
+        self.alive.insert(client.to_owned(), self.world.now + ALIVE);
         self.line
             .iter_mut()
-            .filter(|waiter| waiter.process == process)
+            .filter(|waiter| waiter.client == client)
             .for_each(|waiter| waiter.fading = false);
     }
 
@@ -241,7 +241,7 @@ impl<'a> Model<'a> {
                 if let Some((id, at)) =
                     after.owner.filter(|_| forms).and_then(|id| after.claims.get_key_value(&id))
                 {
-                    self.told.push((at.process.clone(), Told::AskedFor(*id)));
+                    self.told.push((at.client.clone(), Told::AskedFor(*id)));
                 }
                 return self.enter(who, *ttl, answer, after);
             }
@@ -265,10 +265,10 @@ impl<'a> Model<'a> {
                 Answer::Left(what)
             }
             Act::Keep { claims, .. } if !before.present => Answer::Renewed(vec![Standing::Gone; claims.len()]),
-            Act::Keep { process, waits, claims, ttl } => {
+            Act::Keep { client, waits, claims, ttl } => {
                 self.asked.extend(claims);
-                if *waits && self.line.iter().any(|at| at.process == *process) {
-                    self.hear(process);
+                if *waits && self.line.iter().any(|at| at.client == *client) {
+                    self.hear(client);
                 }
                 if *waits {
                     _ = self.settle()
@@ -277,13 +277,13 @@ impl<'a> Model<'a> {
                 }
                 Answer::Renewed(claims.iter().map(|id| self.renewed(*id, *ttl, after)).collect())
             }
-            Act::Take { id, mode, process, ours, ttl } => {
+            Act::Take { id, mode, client, ours, ttl } => {
                 self.settle_as(after);
                 let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
                 let taken = its && self.confirm(*id, *ttl);
                 if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
-                    held.process =
-                        if *ours { process.clone() } else { String::from_utf8_lossy(NOBODY).into() };
+                    held.client =
+                        if *ours { client.clone() } else { String::from_utf8_lossy(NOBODY).into() };
                 }
                 Answer::Taken(taken.then(|| after.claims.get(id).map_or(0, |at| at.token)))
             }
@@ -331,7 +331,7 @@ impl<'a> Model<'a> {
         let found = self.held.iter_mut().find(|(_, held)| held.token == Some(token));
         let Some((&id, held)) = found else { return false };
         held.states = vec![State::Evicted];
-        self.told.push((held.process.clone(), Told::Evicted(id)));
+        self.told.push((held.client.clone(), Told::Evicted(id)));
         if now {
             self.held.remove(&id);
         }

@@ -7,7 +7,7 @@ use fencepost_core::backend::admission::Mode;
 use super::history::{History, LOCKS, New, Op, SLOTS};
 use super::layout::{Id, Seen};
 use super::model::{Act, Who, World, judge};
-use super::stage::{After, Stage, process};
+use super::stage::{After, Stage, client_name};
 
 /// More than a history sets its clock back in all.
 const LONG: u64 = 1_000_000_000_000;
@@ -53,34 +53,34 @@ impl Play<'_> {
                 let old = old.filter(|(lock, who)| *again || self.seen[*lock].claims.contains_key(&who.id));
                 let (lock, who) = old.unwrap_or_else(|| self.fresh(new));
                 self.slots[*slot] = Some((lock, who.clone()));
-                let sender = number(&who.process);
+                let sender = number(&who.client);
                 self.call(vec![(lock, Act::Enter { who, ttl: *ttl })], sender)
             }
             Op::Crowd { new, count } => (0..*count).try_for_each(|_| {
                 let (lock, who) = self.fresh(new);
-                self.call(vec![(lock, Act::Enter { who, ttl: 4_000_000 })], new.process)
+                self.call(vec![(lock, Act::Enter { who, ttl: 4_000_000 })], new.client)
             }),
             Op::Leave { slot, tombstone } => {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
                 let act = Act::Leave { id: who.id, tombstone: *tombstone };
-                self.call(vec![(lock, act)], number(&who.process))
+                self.call(vec![(lock, act)], number(&who.client))
             }
-            Op::Keep { process, ttl } => self.keep(*process, *ttl),
-            Op::KeepSome { process: sender, slots, waits, ttl } => {
+            Op::Keep { client, ttl } => self.keep(*client, *ttl),
+            Op::KeepSome { client: sender, slots, waits, ttl } => {
                 let slots: BTreeSet<_> = slots.iter().collect();
                 let whos = slots.into_iter().filter_map(|slot| self.slots[*slot].clone());
                 let mut locks = vec![Vec::new(); LOCKS];
                 whos.for_each(|(lock, who)| locks[lock].push(who.id));
                 let acts = locks.into_iter().enumerate().map(|(lock, claims)| {
-                    (lock, Act::Keep { process: process(*sender), waits: *waits, claims, ttl: *ttl })
+                    (lock, Act::Keep { client: client_name(*sender), waits: *waits, claims, ttl: *ttl })
                 });
                 self.call(acts.collect(), *sender)
             }
-            Op::Take { slot, process: sender, ours, ttl } => {
+            Op::Take { slot, client: sender, ours, ttl } => {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
                 let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
-                let act = Act::Take { id: who.id, mode, process: process(*sender), ours: *ours, ttl: *ttl };
+                let act = Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Tend { lock } => self.call(vec![(*lock, Act::Tend)], 0),
@@ -95,12 +95,12 @@ impl Play<'_> {
             },
             Op::Advance { micros } => self.set(self.stage.now + micros),
             Op::SetBack { micros } => self.set(self.stage.now - micros),
-            Op::Mute { process } => {
-                self.stage.reach(*process, false);
+            Op::Mute { client } => {
+                self.stage.reach(*client, false);
                 Ok(())
             }
-            Op::Hear { process } => {
-                self.stage.reach(*process, true);
+            Op::Hear { client } => {
+                self.stage.reach(*client, true);
                 Ok(())
             }
             Op::Lose { lock } => {
@@ -113,19 +113,19 @@ impl Play<'_> {
     fn fresh(&mut self, new: &New) -> (usize, Who) {
         self.next += 1;
         let (id, unfair) = (self.next, self.next.is_multiple_of(5));
-        (new.lock, Who { id, process: process(new.process), mode: new.mode, join: new.join, unfair })
+        (new.lock, Who { id, client: client_name(new.client), mode: new.mode, join: new.join, unfair })
     }
 
-    /// All that a process holds, and its oldest places.
+    /// All that a client holds, and its oldest places.
     fn keep(&mut self, sender: usize, ttl: u64) -> Result<(), String> {
-        let own = process(sender);
+        let own = client_name(sender);
         let acts = self.seen.iter().enumerate().map(|(lock, seen)| {
-            let holds = seen.claims.iter().filter(|(_, at)| at.holds() && at.process == own);
+            let holds = seen.claims.iter().filter(|(_, at)| at.holds() && at.client == own);
             let mut claims: Vec<Id> = holds.map(|(id, _)| *id).collect();
-            let mut line: Vec<_> = seen.waiters().filter(|(_, at)| at.process == own).collect();
+            let mut line: Vec<_> = seen.waiters().filter(|(_, at)| at.client == own).collect();
             line.sort_by_key(|(_, at)| at.number);
             claims.extend(line.iter().take(super::super::OLDEST).map(|(id, _)| *id));
-            (lock, Act::Keep { process: own.clone(), waits: !line.is_empty(), claims, ttl })
+            (lock, Act::Keep { client: own.clone(), waits: !line.is_empty(), claims, ttl })
         });
         self.call(acts.collect(), sender)
     }
@@ -273,5 +273,5 @@ fn together(lock: &Seen, now: u64) -> Result<(), String> {
 }
 
 pub(super) fn number(own: &str) -> usize {
-    (0..super::history::PROCESSES).find(|number| process(*number) == own).expect("one of ours")
+    (0..super::history::CLIENTS).find(|number| client_name(*number) == own).expect("one of ours")
 }

@@ -1,4 +1,4 @@
-//! A real server on a clock that stands still, the scripts, and an inbox for each process.
+//! A real server on a clock that stands still, the scripts, and an inbox for each client.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Name, Runtime, Token, Vot
 use fencepost_testkit::redis::{Config, Redis};
 use redis::{Arg, Cmd, Connection, Value};
 
-use super::history::{LOCKS, PROCESSES};
+use super::history::{LOCKS, CLIENTS};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
@@ -48,7 +48,7 @@ pub(super) struct After {
     pub(super) told: Vec<(String, Told)>,
 }
 
-pub(super) fn process(number: usize) -> String {
+pub(super) fn client_name(number: usize) -> String {
     format!("{:016x}", 0xa0 + number)
 }
 
@@ -74,9 +74,9 @@ impl Stage {
         let source = [bug.as_bytes(), source].concat();
         let sha = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection);
         instead.insert(ENTER.sha().as_bytes().to_vec(), sha.expect("the script is taken"));
-        let settings = (0..PROCESSES).map(|number| Setting {
+        let settings = (0..CLIENTS).map(|number| Setting {
             prefix: "fencepost:".into(),
-            process: process(number),
+            client: client_name(number),
             inbox: "fencepost:@".to_owned(),
             retention: RETENTION,
             cluster: false,
@@ -109,7 +109,7 @@ impl Stage {
         self.told().expect("nothing but messages");
         self.settings.iter_mut().for_each(|setting| setting.cluster = cluster);
         self.set(START);
-        (0..PROCESSES).for_each(|number| self.reach(number, true));
+        (0..CLIENTS).for_each(|number| self.reach(number, true));
     }
 
     pub(super) fn set(&mut self, micros: u64) {
@@ -117,12 +117,12 @@ impl Stage {
         self.server.still(micros).expect("the clock can be set");
     }
 
-    /// From now on a process is reached by messages, or not.
+    /// From now on a client is reached by messages, or not.
     pub(super) fn reach(&mut self, number: usize, reached: bool) {
         let channel = self.settings[number].channel();
-        if reached && self.reached.insert(process(number)) {
+        if reached && self.reached.insert(client_name(number)) {
             self.subscription("SUBSCRIBE", &channel);
-        } else if !reached && self.reached.remove(&process(number)) {
+        } else if !reached && self.reached.remove(&client_name(number)) {
             self.subscription("UNSUBSCRIBE", &channel);
         }
     }
@@ -154,7 +154,7 @@ impl Stage {
         command.query(&mut self.connection).map_err(|error| error.to_string())
     }
 
-    /// The settings of a process.
+    /// The settings of a client.
     pub(super) fn setting(&mut self, number: usize) -> &mut Setting {
         &mut self.settings[number]
     }
@@ -194,10 +194,10 @@ impl Stage {
         Ok((answer, seen.collect::<Result<_, String>>()?))
     }
 
-    /// Lets claims of a process wait for the first lock, without a look at each step.
+    /// Lets claims of a client wait for the first lock, without a look at each step.
     pub(super) fn wait_in_line(&mut self, ids: std::ops::RangeInclusive<u128>, sender: usize) {
         self.unseen(sender, ids, |id| {
-            let who = Who { id, process: process(sender), mode: Mode::Exclusive, join: true, unfair: false };
+            let who = Who { id, client: client_name(sender), mode: Mode::Exclusive, join: true, unfair: false };
             Act::Enter { who, ttl: 60_000_000 }
         });
     }
@@ -267,8 +267,8 @@ impl Stage {
                 told.clear();
                 continue;
             }
-            let process = channel.rsplit('@').next().unwrap_or_default();
-            told.extend(layout::message(payload)?.into_iter().map(|what| (process.to_owned(), what)));
+            let client = channel.rsplit('@').next().unwrap_or_default();
+            told.extend(layout::message(payload)?.into_iter().map(|what| (client.to_owned(), what)));
         }
     }
 }

@@ -10,7 +10,7 @@ impl Model<'_> {
     pub(super) fn enter(&mut self, who: &Who, ttl: u64, answer: &Answer, after: &Seen) -> Result<(), String> {
         let Answer::Entered(entered) = answer else { return Err("it is no answer to this".to_owned()) };
         if self.waiter(who.id).is_some() {
-            self.hear(&who.process);
+            self.hear(&who.client);
             self.asked.insert(who.id);
             self.settle();
             if let Some(held) = self.held.get_mut(&who.id) {
@@ -30,19 +30,19 @@ impl Model<'_> {
             };
             if admitted {
                 let until = exactly(self.world.now + ttl);
-                let (mode, process) = (who.mode, who.process.clone());
+                let (mode, client) = (who.mode, who.client.clone());
                 self.held
-                    .insert(who.id, Held { states: vec![State::Holds], until, token: None, mode, process });
+                    .insert(who.id, Held { states: vec![State::Holds], until, token: None, mode, client });
                 self.granted.push(who.id);
             } else if who.join {
                 self.line.push(Waiter {
                     id: who.id,
                     number: None,
                     mode: who.mode,
-                    process: who.process.clone(),
+                    client: who.client.clone(),
                     fading: false,
                 });
-                self.alive.insert(who.process.clone(), self.world.now + ALIVE);
+                self.alive.insert(who.client.clone(), self.world.now + ALIVE);
             }
         }
         let least = self.held.values().map(|held| *held.until.end()).min();

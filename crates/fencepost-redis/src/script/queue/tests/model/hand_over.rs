@@ -11,12 +11,12 @@ impl Model<'_> {
     /// Those who count for admission: all who hold, then the living in their order, without those that were passed over.
     pub(super) fn places(&self, passed: &BTreeSet<Id>) -> Vec<Claimant<Id>> {
         let holders = self.held.iter().map(|(id, held)| Claimant { key: *id, mode: held.mode, holds: true });
-        let living = self.line.iter().filter(|at| !self.is_dead(&at.process) && !passed.contains(&at.id));
+        let living = self.line.iter().filter(|at| !self.is_dead(&at.client) && !passed.contains(&at.id));
         holders.chain(living.map(|at| Claimant { key: at.id, mode: at.mode, holds: false })).collect()
     }
 
     /// Returns the claims that are handed the lock now, and those that are passed over: a claim that no message reaches, and the claims of
-    /// its process behind it.
+    /// its client behind it.
     pub(super) fn winners(&self) -> (Vec<Id>, BTreeSet<Id>) {
         let mut passed = BTreeSet::new();
         loop {
@@ -27,14 +27,14 @@ impl Model<'_> {
                 .map(|at| at.key)
                 .collect();
             let is_unreached = |at: &usize| {
-                let Waiter { id, process, .. } = &self.line[*at];
-                !self.world.cluster && !self.world.reached.contains(process) && !self.asked.contains(id)
+                let Waiter { id, client, .. } = &self.line[*at];
+                !self.world.cluster && !self.world.reached.contains(client) && !self.asked.contains(id)
             };
             let Some(first) = won.iter().filter_map(|id| self.waiter(*id)).find(is_unreached) else {
                 return (won, passed);
             };
-            let process = &self.line[first].process;
-            passed.extend(self.line[first..].iter().filter(|at| at.process == *process).map(|at| at.id));
+            let client = &self.line[first].client;
+            passed.extend(self.line[first..].iter().filter(|at| at.client == *client).map(|at| at.id));
         }
     }
 
@@ -43,9 +43,9 @@ impl Model<'_> {
         let (won, passed) = self.winners();
         for id in won {
             let Some(at) = self.waiter(id) else { continue };
-            let Waiter { mode, process, .. } = self.line.remove(at);
-            let until = exactly(self.alive[&process]);
-            self.held.insert(id, Held { states: vec![State::Handed], until, token: None, mode, process });
+            let Waiter { mode, client, .. } = self.line.remove(at);
+            let until = exactly(self.alive[&client]);
+            self.held.insert(id, Held { states: vec![State::Handed], until, token: None, mode, client });
             self.granted.push(id);
             if !self.asked.contains(&id) {
                 self.handed.push(id);

@@ -3,7 +3,7 @@
 use super::super::layout::{Seen, State, Told};
 use super::{Act, Answer, Model, World};
 
-/// Whether a call may have made `after` of `before` and answered so. Returns which processes are to be told what.
+/// Whether a call may have made `after` of `before` and answered so. Returns which clients are to be told what.
 pub(in super::super) fn judge(
     before: &Seen,
     act: &Act,
@@ -21,10 +21,10 @@ pub(in super::super) fn judge(
     model.tokens(before, after)?;
     for id in &model.handed {
         let token = after.claims[id].token;
-        model.told.push((model.held[id].process.clone(), Told::Granted(*id, token)));
+        model.told.push((model.held[id].client.clone(), Told::Granted(*id, token)));
     }
     let mut told = model.told;
-    told.retain(|(process, _)| world.reached.contains(process));
+    told.retain(|(client, _)| world.reached.contains(client));
     Ok(told)
 }
 
@@ -33,8 +33,8 @@ impl Model<'_> {
     fn claims(&self, after: &Seen) -> Result<(), String> {
         for (id, at) in after.claims.iter().filter(|(_, at)| at.state != State::Waits) {
             let (states, until) = if let Some(held) = self.held.get(id) {
-                if (at.mode, &at.process) != (held.mode, &held.process) {
-                    return Err(format!("{id:x} should be of {} and {}", held.process, held.mode));
+                if (at.mode, &at.client) != (held.mode, &held.client) {
+                    return Err(format!("{id:x} should be of {} and {}", held.client, held.mode));
                 }
                 if held.token.is_some_and(|token| token != at.token) {
                     return Err(format!("{id:x} has another token: {at:?}"));
@@ -60,7 +60,7 @@ impl Model<'_> {
         missing.map_or(Ok(()), |id| Err(format!("{id:x} should hold or be a tombstone")))
     }
 
-    /// Checks the waiters, their order, and which processes count as alive.
+    /// Checks the waiters, their order, and which clients count as alive.
     fn line(&self, after: &Seen) -> Result<(), String> {
         let mut found: Vec<_> = after.waiters().collect();
         found.sort_by_key(|(_, at)| at.number);
@@ -69,7 +69,7 @@ impl Model<'_> {
             let there = found.next_if(|(id, at)| {
                 *id == waiter.id
                     && waiter.number.is_none_or(|number| number == at.number)
-                    && (at.mode, &at.process) == (waiter.mode, &waiter.process)
+                    && (at.mode, &at.client) == (waiter.mode, &waiter.client)
             });
             if there.is_none() && !waiter.fading {
                 return Err(format!("{:x} should be next in the queue: {:?}", waiter.id, found.peek()));
@@ -78,11 +78,11 @@ impl Model<'_> {
         if let Some((id, at)) = found.next() {
             return Err(format!("{id:x} should not wait: {at:?}"));
         }
-        for (process, until) in &after.alive {
-            if self.alive.get(process) != Some(until) && !self.idle {
+        for (client, until) in &after.alive {
+            if self.alive.get(client) != Some(until) && !self.idle {
                 return Err(format!(
-                    "{process} should be alive until {:?}: {until}",
-                    self.alive.get(process)
+                    "{client} should be alive until {:?}: {until}",
+                    self.alive.get(client)
                 ));
             }
         }

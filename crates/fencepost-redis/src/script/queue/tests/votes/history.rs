@@ -1,4 +1,4 @@
-//! Random histories of a few processes that ask one node of a quorum for their votes.
+//! Random histories of a few clients that ask one node of a quorum for their votes.
 
 use proptest::bool::weighted;
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 
 use super::super::Story;
-use super::super::history::{LOCKS, New, advance, lock, modes, new, process, set_back, slot, ttl};
+use super::super::history::{LOCKS, New, advance, lock, modes, new, client_number, set_back, slot, ttl};
 use super::super::stage::Stage;
 use super::play::play;
 
@@ -33,12 +33,12 @@ pub(super) enum Op {
         again: bool,
     },
     Keep {
-        process: usize,
+        client: usize,
         ttl: u64,
     },
     Take {
         slot: usize,
-        process: usize,
+        client: usize,
         ours: bool,
         ttl: u64,
     },
@@ -55,12 +55,12 @@ pub(super) enum Op {
     SetBack {
         micros: u64,
     },
-    /// No message reaches the process any more, or does again.
+    /// No message reaches the client any more, or does again.
     Mute {
-        process: usize,
+        client: usize,
     },
     Hear {
-        process: usize,
+        client: usize,
     },
     /// Clients know the run of the server from now on, or do not.
     Name {
@@ -118,10 +118,10 @@ fn op(steps_back: bool, restarts: bool, modes: [u8; LOCKS]) -> impl Strategy<Val
     let take_back = (slot(), weighted(0.15)).prop_map(|(slot, tombstone)| Op::TakeBack { slot, tombstone });
     let raise =
         (slot(), -300..1_700_i64, weighted(0.3)).prop_map(|(slot, by, again)| Op::Raise { slot, by, again });
-    let keep = (process(), ttl()).prop_map(|(process, ttl)| Op::Keep { process, ttl });
-    let take = (slot(), process(), any::<bool>(), ttl()).prop_map(|(slot, process, ours, ttl)| Op::Take {
+    let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
+    let take = (slot(), client_number(), any::<bool>(), ttl()).prop_map(|(slot, client, ours, ttl)| Op::Take {
         slot,
-        process,
+        client,
         ours,
         ttl,
     });
@@ -135,8 +135,8 @@ fn op(steps_back: bool, restarts: bool, modes: [u8; LOCKS]) -> impl Strategy<Val
         (40, evict.boxed()),
         (70, (0..30_usize).prop_map(|back| Op::Replay { back }).boxed()),
         (60, advance().prop_map(|micros| Op::Advance { micros }).boxed()),
-        (15, process().prop_map(|process| Op::Mute { process }).boxed()),
-        (20, process().prop_map(|process| Op::Hear { process }).boxed()),
+        (15, client_number().prop_map(|client| Op::Mute { client }).boxed()),
+        (20, client_number().prop_map(|client| Op::Hear { client }).boxed()),
         (15, weighted(0.6).prop_map(|known| Op::Name { known }).boxed()),
         (5, Just(Op::Ask).boxed()),
         (7, lock().prop_map(|lock| Op::Lose { lock }).boxed()),

@@ -75,7 +75,7 @@ impl Node {
         node
     }
 
-    /// Whether operators are told who was refused: those whose processes are there, the oldest first.
+    /// Whether operators are told who was refused: those whose clients are there, the oldest first.
     pub(super) fn is_told(&self, answer: &Value, now: u64, reached: &BTreeSet<String>) -> Result<(), String> {
         let there = |refused: &Refused| {
             let entries = refused.entries.iter().map(|(_, entry)| entry.clone());
@@ -182,7 +182,7 @@ impl Node {
         if after.present && after.run != run {
             return Err(format!("it should say that {run:?} has granted"));
         }
-        told.retain(|(process, _)| around.reached.contains(process));
+        told.retain(|(client, _)| around.reached.contains(client));
         Ok(Some(told))
     }
 }
@@ -211,20 +211,20 @@ impl Refused {
         let (mut told, mut passed) = (Vec::new(), 0);
         while passed < PASSED && !modes.contains(&Mode::Exclusive) {
             let Some((_, entry)) = self.entries.get(passed).cloned() else { break };
-            let (id, mode, process) = read(&entry);
+            let (id, mode, client) = read(&entry);
             if !beside(mode, &modes) {
                 passed += 1;
                 continue;
             }
             self.take(&entry);
-            if reached.contains(&process) {
+            if reached.contains(&client) {
                 modes.push(mode);
             }
-            told.push((process, Told::Hinted(id)));
+            told.push((client, Told::Hinted(id)));
         }
         if let Some((_, entry)) = self.entries.first() {
-            let (id, _, process) = read(entry);
-            told.push((process, Told::Spare(id)));
+            let (id, _, client) = read(entry);
+            told.push((client, Told::Spare(id)));
         }
         told
     }
@@ -247,7 +247,7 @@ fn entry(who: &Who, since: u64) -> Vec<u8> {
     let mut entry = (since as f64).to_be_bytes().to_vec();
     entry.extend(who.id.to_be_bytes());
     entry.extend(mode_bytes(who.mode));
-    entry.extend(who.process.bytes());
+    entry.extend(who.client.bytes());
     entry
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fencepost_core::backend::admission::Mode;
 
-use super::super::history::{LOCKS, New, PROCESSES, SLOTS};
+use super::super::history::{LOCKS, New, CLIENTS, SLOTS};
 use super::super::layout::{Id, Seen, State};
 use super::super::model::{Act, Answer, Who, World, judge};
 use super::super::play::{number, stays};
-use super::super::stage::{After, Stage, name, process};
+use super::super::stage::{After, Stage, name, client_name};
 use super::history::{History, Op, Wish};
 use super::node::{Around, Node};
 use crate::script::answer::Entered;
@@ -16,8 +16,8 @@ use crate::script::vote::named;
 
 /// More than a history sets its clock back in all.
 const LONG: u64 = 1_000_000_000_000;
-/// The longest leases that the processes know of, in s. The first is the shortest.
-const LONGEST: [u64; PROCESSES] = [60, 60, 90];
+/// The longest leases that the clients know of, in s. The first is the shortest.
+const LONGEST: [u64; CLIENTS] = [60, 60, 90];
 
 /// One who asks for a vote.
 #[derive(Clone)]
@@ -47,8 +47,8 @@ struct Play<'a> {
 /// Plays it; fails with the step and what was wrong with it.
 pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), String> {
     stage.reset(false);
-    for (process, longest) in LONGEST.into_iter().enumerate() {
-        stage.setting(process).max_ttl = Duration::from_secs(longest);
+    for (client, longest) in LONGEST.into_iter().enumerate() {
+        stage.setting(client).max_ttl = Duration::from_secs(longest);
     }
     let (info,): (String,) = stage.query(redis::pipe().cmd("INFO").arg("server"));
     let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").to_owned();
@@ -79,28 +79,28 @@ impl Play<'_> {
                 let Some(Voter { lock, who, since, refused }) = self.slots[*slot].clone() else {
                     return Ok(());
                 };
-                let sender = number(&who.process);
+                let sender = number(&who.client);
                 self.call(vec![(lock, Act::TakeBack { who, tombstone: *tombstone, since, refused })], sender)
             }
             Op::Raise { slot, by, again } => {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
                 let to = self.seen[lock].last.saturating_add_signed(*by);
-                self.call(vec![(lock, Act::Raise { id: who.id, to, again: *again })], number(&who.process))
+                self.call(vec![(lock, Act::Raise { id: who.id, to, again: *again })], number(&who.client))
             }
-            Op::Keep { process: sender, ttl } => {
-                let own = process(*sender);
+            Op::Keep { client: sender, ttl } => {
+                let own = client_name(*sender);
                 let acts = self.seen.iter().enumerate().map(|(lock, seen)| {
-                    let holds = seen.claims.iter().filter(|(_, at)| at.holds() && at.process == own);
+                    let holds = seen.claims.iter().filter(|(_, at)| at.holds() && at.client == own);
                     let claims = holds.map(|(id, _)| *id).collect();
-                    (lock, Act::Keep { process: own.clone(), waits: false, claims, ttl: *ttl })
+                    (lock, Act::Keep { client: own.clone(), waits: false, claims, ttl: *ttl })
                 });
                 self.call(acts.collect(), *sender)
             }
-            Op::Take { slot, process: sender, ours, ttl } => {
+            Op::Take { slot, client: sender, ours, ttl } => {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
                 let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
-                let act = Act::Take { id: who.id, mode, process: process(*sender), ours: *ours, ttl: *ttl };
+                let act = Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Evict { slot, now } => {
@@ -122,12 +122,12 @@ impl Play<'_> {
                 self.stage.set(self.stage.now - micros);
                 self.look()
             }
-            Op::Mute { process } => {
-                self.stage.reach(*process, false);
+            Op::Mute { client } => {
+                self.stage.reach(*client, false);
                 Ok(())
             }
-            Op::Hear { process } => {
-                self.stage.reach(*process, true);
+            Op::Hear { client } => {
+                self.stage.reach(*client, true);
                 Ok(())
             }
             Op::Name { known } => {
@@ -169,7 +169,7 @@ impl Play<'_> {
             self.next += 1;
             let who = Who {
                 id: self.next,
-                process: process(new.process),
+                client: client_name(new.client),
                 mode: new.mode,
                 join: new.join,
                 unfair: false,
@@ -186,7 +186,7 @@ impl Play<'_> {
             Wish::Last(from) => self.seen[lock].last.saturating_add_signed(from),
         };
         self.slots[slot] = Some(voter);
-        let sender = number(&who.process);
+        let sender = number(&who.client);
         self.call(vec![(lock, Act::Vote { who, ttl, wish, since, refused })], sender)
     }
 
@@ -296,8 +296,8 @@ impl Play<'_> {
         for lock in 0..LOCKS {
             let claims: Vec<_> = self.seen[lock].claims.clone().into_iter().collect();
             for (id, at) in claims {
-                let own = (0..PROCESSES).find(|number| process(*number) == at.process).unwrap_or(0);
-                let who = Who { id, process: process(own), mode: at.mode, join: false, unfair: false };
+                let own = (0..CLIENTS).find(|number| client_name(*number) == at.client).unwrap_or(0);
+                let who = Who { id, client: client_name(own), mode: at.mode, join: false, unfair: false };
                 let act = Act::TakeBack { who, tombstone: false, since: 0, refused: false };
                 self.call(vec![(lock, act)], own)?;
             }
