@@ -250,7 +250,7 @@ func (c *Client) send(ctx context.Context, current uint64, path, key string, bod
 	return nil, problem
 }
 
-// broke says that a connection ended before the answer came. It may have been idle for too long, and the place in the queue is kept at the
+// broke says that a connection ended before the answer came. It may have been idle for too long, and the position in the queue is kept at the
 // same address.
 func broke(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)

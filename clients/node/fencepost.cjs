@@ -235,7 +235,7 @@ class Service {
       }
       if (!failed || error.isClosing) failed = moment();
       if (elapsed(failed) >= patience) throw unreachable(error);
-      // A connection that was reset may have been idle for too long, and the place in the queue is kept at the same address.
+      // A connection that was reset may have been idle for too long, and the position in the queue is kept at the same address.
       if (error.cause?.code !== 'ECONNRESET' || wait > 0) at = (at + 1) % this.#urls.length;
       await pause(wait, signal);
       wait = Math.min(1000, wait * 2 || 100);

@@ -423,7 +423,7 @@ class Client:
             try:
                 status, answer = await asyncio.wait_for(send(), limit)
             except (ConnectionResetError, BrokenPipeError, EOFError):
-                # The place in the queue is kept at this address.
+                # The position in the queue is kept at this address.
                 broke = True
                 status, answer = await asyncio.wait_for(send(), limit)
             if status == 401 and self._has_new_token():

@@ -172,7 +172,7 @@ impl Request<'_> {
         Failure::new(UNREACHABLE, format!("{names}: the engine does not reply; check it, and try again"))
     }
 
-    /// Shows who holds the lock and the place in the queue, until dropped: on a terminal by a line that changes, elsewhere in the log.
+    /// Shows who holds the lock and the position in the queue, until dropped: on a terminal by a line that changes, elsewhere in the log.
     async fn show_waiting(&self) {
         if self.wait.no_wait || log::is_quiet() {
             return std::future::pending().await;
@@ -293,7 +293,7 @@ fn runs_under(name: &str, holder: &ClaimInfo) -> bool {
     grants.any(|(held, token)| held == name && holder.token.is_some_and(|own| own.to_string() == token))
 }
 
-/// Describes the wait: the holder, and the place in the queue. `own`: this process, which may hold one of several names by now.
+/// Describes the wait: the holder, and the position in the queue. `own`: this process, which may hold one of several names by now.
 fn waiting_text(info: &Info, with_name: bool, own: &HolderInfo) -> Option<String> {
     // Containers have the same small process ids.
     let is_own = |claim: &ClaimInfo| claim.holder.pid == own.pid && claim.holder.host == own.host;

@@ -51,7 +51,7 @@ impl HeldPart {
     }
 }
 
-/// Schedules the next renewal of a claim that waits: when the first of its parts is due. An engine may forget a place in the queue long before
+/// Schedules the next renewal of a claim that waits: when the first of its parts is due. An engine may forget a position in the queue long before
 /// the lease would end.
 pub(super) fn waits(outer: &Claim, parts: impl Iterator<Item = HeldPart>, sent: Moment) {
     outer.validity.waiting(sent, outer.ttl());

@@ -85,7 +85,11 @@ fn granted(revision: i64) -> Attempt {
 }
 
 /// Deletes the claim's key.
-async fn delete(client: Arc<EtcdClient>, state: Arc<ClaimState>, may_have_left: bool) -> Result<Left, Failed> {
+async fn delete(
+    client: Arc<EtcdClient>,
+    state: Arc<ClaimState>,
+    may_have_left: bool,
+) -> Result<Left, Failed> {
     let deletion = withdraw(&client, &state).await?;
     if deletion.found && !deletion.repeated && !may_have_left {
         state.key_used.store(false, Relaxed);

@@ -19,7 +19,7 @@
 //! # What is not
 //! - A waiter that loses its copy of the service queues again at the end, up to 10 s later.
 //! - Leases cannot be detached, read locks not upgraded. No stored limits of permits are kept.
-//! - The place in the queue of a killed process stays for 5 s. Its locks end with their leases.
+//! - The position in the queue of a killed process stays for 5 s. Its locks end with their leases.
 
 mod backend;
 mod client;

@@ -173,7 +173,7 @@ impl Place for HttpPlace {
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
-        // The request that is under way keeps a place in the queue.
+        // The request that is under way keeps a position in the queue.
         holds.then(|| Arc::<HttpClient>::clone(&self.client) as Arc<dyn Session>)
     }
 }

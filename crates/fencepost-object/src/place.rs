@@ -171,7 +171,8 @@ impl Requesting {
     }
 
     async fn leave(&self, client: &ObjectClient, how: Leave, may_have_left: bool) -> Result<Left> {
-        let (left, hidden) = futures_util::join!(self.give_back(client, how, may_have_left), self.hide(client));
+        let (left, hidden) =
+            futures_util::join!(self.give_back(client, how, may_have_left), self.hide(client));
         match (&left, hidden) {
             // It only waited, so this was all that had to be removed: it is asked for again.
             (Ok(Left { held: Some(false), .. }), Err(error)) => Err(error),

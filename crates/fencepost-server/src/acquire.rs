@@ -32,7 +32,7 @@ pub(crate) struct Queued {
     queued: bool,
 }
 
-/// The answer about a withdrawn request: it had a grant (`released`), a place in the queue (`withdrawn`), or `nothing`.
+/// The answer about a withdrawn request: it had a grant (`released`), a position in the queue (`withdrawn`), or `nothing`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Withdrawn {
     withdrawn: &'static str,
@@ -70,7 +70,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Withdraws a request with a key: its place in the queue and its grant.
+/// Withdraws a request with a key: its position in the queue and its grant.
 #[utoipa::path(
     post,
     path = "/v1/withdraw",
@@ -129,7 +129,7 @@ async fn grant(
     }
 }
 
-/// Serves a request without a key. A caller that hangs up drops this future, and with it the place in the queue.
+/// Serves a request without a key. A caller that hangs up drops this future, and with it the position in the queue.
 async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Grant> {
     let waits = !wanted.wait.is_zero();
     let _waits = if waits { Some(service.wait(caller)?) } else { None };

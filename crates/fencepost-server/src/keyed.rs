@@ -1,4 +1,4 @@
-//! A request with an idempotency key: a repeated one finds its grant, or its place in the queue of this copy of the service.
+//! A request with an idempotency key: a repeated one finds its grant, or its position in the queue of this copy of the service.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const GIVEN_BACK: &str = "unauthenticated";
 /// The outcome of a request.
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The engine has confirmed the place in the queue, or it takes long.
+    /// The engine has confirmed the position in the queue, or it takes long.
     Queued,
 }
 
@@ -153,7 +153,7 @@ async fn find_or_acquire(
         if let Some(attempt) = begun {
             match with_record(service, wanted, key, attempt, requests).await? {
                 Some(grant) => return Ok(grant),
-                // The record or the place was lost: another turn.
+                // The record or the position was lost, so this is done once more.
                 None => number = Attempt::fresh()?,
             }
         } else if let Some(note) = note.filter(|note| note.granted) {
@@ -262,7 +262,7 @@ async fn hand_over(
     Ok(None)
 }
 
-/// Leaves nothing of a request with a key: neither a place in the queue nor a grant. Returns what there was.
+/// Leaves nothing of a request with a key: neither a position in the queue nor a grant. Returns what there was.
 pub(crate) async fn withdraw(service: &Service, wanted: &Wanted, key: &Key) -> Answer<Removed> {
     // Before anything is ended: a request that is refused changes nothing.
     let (note, _) = attempt::read(service, key).await?;

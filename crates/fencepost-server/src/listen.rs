@@ -205,7 +205,7 @@ async fn encrypted(
     }
 }
 
-/// Lets the system notice a caller that is cut off, also while nothing is sent to it: its place in the queue ends then.
+/// Lets the system notice a caller that is cut off, also while nothing is sent to it: its position in the queue ends then.
 fn notice_silence(stream: &TcpStream) -> std::io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     #[cfg(all(target_os = "linux", not(fencepost_portable)))]

@@ -14,7 +14,7 @@ use crate::grant::Grant;
 use crate::problem::{Answer, Problem};
 use crate::rights::caller::Caller;
 
-/// How long a place in the queue, or a grant that no request has taken, stays after the last request has ended.
+/// How long a position in the queue, or a grant that no request has taken, stays after the last request has ended.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// For how long a key is refused after it was withdrawn: a request for it may still be on its way.
@@ -44,10 +44,10 @@ impl State {
 #[derive(Clone)]
 pub(crate) struct Work {
     request: String,
-    /// It has a place in the queue.
+    /// It has a position in the queue.
     pub(crate) waits: bool,
     outcome: watch::Receiver<Option<Answer<Grant>>>,
-    /// Whether the engine has confirmed the place.
+    /// Whether the engine has confirmed the position.
     queued: watch::Receiver<bool>,
     /// Ends the work.
     withdrawn: Arc<watch::Sender<bool>>,
@@ -60,7 +60,7 @@ pub(crate) struct Work {
 struct Callers {
     joined: u64,
     waiting: BTreeMap<u64, Caller>,
-    /// The last request that waited was told that its time is over: the place in the queue is left at once.
+    /// The last request that waited was told that its time is over: the position in the queue is left at once.
     timed_out: bool,
     /// The grant is for one of them. It is not given up any more.
     granted: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Ends the request because its time is over. If no other request waits, the place in the queue is left.
+    /// Ends the request because its time is over. If no other request waits, the position in the queue is left.
     pub(crate) fn time_out(self) -> Timed {
         let mut timed = Timed::Out;
         self.requests.send_modify(|callers| {
@@ -116,7 +116,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Returns what tells the requests that the engine has confirmed the place in the queue.
+    /// Returns what tells the requests that the engine has confirmed the position in the queue.
     pub(crate) fn tell_queued(&self) -> impl Fn() + Send + Sync + 'static {
         let queued = Arc::clone(&self.queued);
         move || _ = queued.send_replace(true)
@@ -232,7 +232,7 @@ impl Work {
         outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
     }
 
-    /// Completes when the engine has confirmed the place in the queue.
+    /// Completes when the engine has confirmed the position in the queue.
     pub(crate) async fn queued(&self) {
         if self.queued.clone().wait_for(|queued| *queued).await.is_err() {
             // The work has an outcome instead.

@@ -24,7 +24,7 @@ use crate::running::Running;
 use crate::snapshots::Snapshots;
 use crate::streams::Streams;
 
-/// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a place in the engine's queue.
+/// How many callers wait at the same time at most. A waiting caller has some 20 KiB here and a position in the engine's queue.
 const WAITING: usize = 10_000;
 /// How many requests are under way at the same time at most: those that wait, and others.
 const UNDER_WAY: usize = WAITING + 2_000;

@@ -54,7 +54,7 @@ pub(crate) struct Acquire {
     #[schema(pattern = r"^([0-9]+(ms|s|m|h))+$", example = "30s")]
     ttl: Option<String>,
     /// How long the request waits, at most `300s`, or `forever`. By default it does not wait. A request with a key that waits forever is
-    /// answered after 10 s that it is queued. Its place is kept for 5 s, in which the caller sends it again.
+    /// answered after 10 s that it is queued. Its position is kept for 5 s, in which the caller sends it again.
     #[schema(pattern = r"^(([0-9]+(ms|s|m|h))+|forever)$", example = "30s")]
     wait: Option<String>,
     /// The holder as others see it.
@@ -101,7 +101,7 @@ pub(crate) struct Wanted {
     pub(crate) ttl: Duration,
     /// How long the request waits until it is answered.
     pub(crate) wait: Duration,
-    /// Then it is answered that it is queued, and keeps its place for a while.
+    /// Then it is answered that it is queued, and keeps its position for a while.
     pub(crate) forever: bool,
     /// When the request came.
     began: Instant,

@@ -28,8 +28,8 @@
 //! - Grants and tokens are rows of one file, written in one transaction: mutual exclusion between all processes that share the
 //!   file under one kernel, in containers too.
 //! - First come, first served.
-//! - A process that ends in whatever way frees what it held, and its places in the queue, at once: they stand and fall with a lock
-//!   on a file of its own. One that is stopped loses them after its lease (its places in the queue after 3 s). So do leases after a
+//! - A process that ends in whatever way frees what it held, and its positions in the queue, at once: they stand and fall with a lock
+//!   on a file of its own. One that is stopped loses them after its lease (its positions in the queue after 3 s). So do leases after a
 //!   restart of the machine, or when the wall clock steps.
 //! - Renewing needs no lock of the database: one process that is stopped in the middle of a transaction costs no other its lease.
 //! - Tokens grow as long as the file is there, and after that as long as the wall clock is not set back.

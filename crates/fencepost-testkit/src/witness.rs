@@ -1,4 +1,4 @@
-//! A layer that records the places in the queue that the engine confirmed.
+//! A layer that records the positions in the queue that the engine confirmed.
 //!
 //! A caller of `lock()` sees only its grant. Fairness depends on which claims were queued at which time, and
 //! only the engine's answers show that. This layer is between core and the engine. It records the answers for
@@ -57,7 +57,7 @@ impl Seen {
         self.keys.lock()
     }
 
-    /// Records that a request sent at `sent` confirmed the place. A place can belong to a session that was renewed earlier: the engine
+    /// Records that a request sent at `sent` confirmed the position. A position can belong to a session that was renewed earlier: the engine
     /// then keeps it until a lease after that renewal. The next renewal is due a third of a lease after the last one.
     fn waits(&self, key: Key, claim: &Claim, sent: Moment) {
         let ttl = claim.ttl();

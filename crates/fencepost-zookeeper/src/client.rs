@@ -118,11 +118,11 @@ impl Client {
         if self.config.open { zk::Acls::anyone_all() } else { zk::Acls::creator_all() }
     }
 
-    /// Returns the record that a claim writes into its node. `place`: the claim's earlier place in the queue, for a node that is made
+    /// Returns the record that a claim writes into its node. `position`: the claim's earlier position in the queue, for a node that is made
     /// later.
-    pub(crate) fn record(&self, claim: &Claim, place: Option<Token>) -> Vec<u8> {
-        let place = place.map(Token::get);
-        ClaimRecord { place, data: self.config.data.clone(), ..ClaimRecord::of(claim) }.to_bytes()
+    pub(crate) fn record(&self, claim: &Claim, position: Option<Token>) -> Vec<u8> {
+        let position = position.map(Token::get);
+        ClaimRecord { position, data: self.config.data.clone(), ..ClaimRecord::of(claim) }.to_bytes()
     }
 
     /// Makes a folder and all above it. The server removes an empty container; a layout may ask for folders that stay.

@@ -80,7 +80,7 @@ impl Single<'_> {
             )));
         }
         let mut lost = 0;
-        // Each pass is a new claim with a fresh id: the last one's place or grant is gone.
+        // Each pass is a new claim with a fresh id: the last one's position or grant is gone.
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));

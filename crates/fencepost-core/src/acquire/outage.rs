@@ -44,9 +44,9 @@ impl Outage {
     }
 }
 
-/// Returns why a place in the queue is given up, if it cannot be renewed. The error is of the kind that the engine gave.
+/// Returns why a position in the queue is given up, if it cannot be renewed. The error is of the kind that the engine gave.
 pub(crate) fn unrenewed_error(validity: &Validity) -> Option<Error> {
     let why = validity.why_unrenewed()?;
-    let error = Error::new(why.kind, "the place in the queue could not be renewed; check the engine");
+    let error = Error::new(why.kind, "the position in the queue could not be renewed; check the engine");
     Some(error.transient(why.transient).because(why.why.to_string()))
 }

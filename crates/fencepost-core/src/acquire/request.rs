@@ -369,7 +369,7 @@ impl<H: How> Acquire<Single<'_>, H> {
 
 impl<W: OneClaim, H: How> Acquire<W, H> {
     /// Makes the claim with this id, so that a program that knows the id can find the grant: see
-    /// [`DetachedLease::of`](crate::DetachedLease::of). One claim has an id, never two. So a claim whose place or grant is gone fails
+    /// [`DetachedLease::of`](crate::DetachedLease::of). One claim has an id, never two. So a claim whose position or grant is gone fails
     /// ([`is_lost`](crate::Error::is_lost)) and does not queue again.
     pub fn claim_id(mut self, id: ClaimId) -> Self {
         self.what.on_behalf().id = Some(id);

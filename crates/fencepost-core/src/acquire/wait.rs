@@ -31,7 +31,7 @@ impl Single<'_> {
         ask: Ask,
     ) -> Result<Waited> {
         let clock = self.client.runtime.clock();
-        // The failures were those of its place in the queue, and it holds now.
+        // The failures were those of its position in the queue, and it holds now.
         if ask != Ask::Grant {
             owned.claim().validity.forget_unrenewed();
         }
@@ -89,7 +89,7 @@ impl Single<'_> {
                     next_attempt.unwrap_or(Moment::NEVER)
                 }
                 Some(Err(error)) => {
-                    // A place that could not be renewed counts as failing since then.
+                    // A queued claim that could not be renewed counts as failing since then.
                     outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
                     let now = clock.now();
                     outage.pause(error, self, if heard { asked } else { now }, now)?
@@ -134,12 +134,12 @@ impl Single<'_> {
         outage.since.filter(|_| self.join).map_or(Moment::NEVER, |since| since + self.client.outage)
     }
 
-    /// Until when a claim whose place in the queue cannot be renewed is tried.
+    /// Until when a claim whose position in the queue cannot be renewed is tried.
     fn patience(&self, validity: &Validity) -> Moment {
         validity.unrenewed_since().map_or(Moment::NEVER, |since| since + self.client.outage)
     }
 
-    /// When a claim whose place in the queue cannot be renewed asks for itself, so that there is time for the answer. Once that is past it
+    /// When a claim whose position in the queue cannot be renewed asks for itself, so that there is time for the answer. Once that is past it
     /// is the end of its patience.
     fn last_call(&self, validity: &Validity) -> Moment {
         let patience = self.patience(validity);
@@ -147,7 +147,7 @@ impl Single<'_> {
         if self.client.runtime.clock().now() < last_call { last_call } else { patience }
     }
 
-    /// Sleeps until the engine hints at an answer, the time has come, the client closes, or the claim's place has not been renewed for
+    /// Sleeps until the engine hints at an answer, the time has come, the client closes, or the queued claim has not been renewed for
     /// too long.
     async fn sleep_until_news(
         &self,
@@ -227,7 +227,9 @@ impl Single<'_> {
             Some(Err(error)) if error.is_unreachable() => {
                 Waited::TimedOut { holders: Vec::new(), failure: Some(error) }
             }
-            found => Waited::TimedOut { holders: found.and_then(Result::ok).unwrap_or_default(), failure: None },
+            found => {
+                Waited::TimedOut { holders: found.and_then(Result::ok).unwrap_or_default(), failure: None }
+            }
         }
     }
 }
@@ -241,7 +243,7 @@ type Beside<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// By what a rest in the queue was ended.
 enum Woken {
     Engine,
-    /// The renewals of its place have begun to fail, or work again.
+    /// The renewals of the queued claim have begun to fail, or get through again.
     Renewer,
     /// The client is closed.
     Close,

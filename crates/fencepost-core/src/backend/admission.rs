@@ -144,18 +144,18 @@ pub struct Claimant<K> {
 /// one. No claim starves.
 pub fn admit<K: PartialEq>(line: &[Claimant<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
-    for place in line.iter().filter(|place| place.holds) {
-        if place.key == *me {
+    for claimant in line.iter().filter(|claimant| claimant.holds) {
+        if claimant.key == *me {
             return true;
         }
-        held.add(place.mode);
+        held.add(claimant.mode);
     }
-    for place in line.iter().filter(|place| !place.holds) {
-        if place.key == *me {
+    for claimant in line.iter().filter(|claimant| !claimant.holds) {
+        if claimant.key == *me {
             break;
         }
         // A waiter that is admitted, but has not collected its grant yet, counts as a holder.
-        if !held.admit(place.mode) {
+        if !held.admit(claimant.mode) {
             return false;
         }
     }
@@ -167,16 +167,19 @@ pub fn admit<K: PartialEq>(line: &[Claimant<K>], me: &K, mode: Mode) -> bool {
 /// `line` has arrived before: it waits for its turn.
 pub fn admit_barging<K: PartialEq>(line: &[Claimant<K>], me: &K, mode: Mode) -> bool {
     let mut held = Held::default();
-    line.iter().filter(|place| place.holds).chain(winners(line)).for_each(|place| held.add(place.mode));
-    let is_new = line.iter().all(|place| place.key != *me);
+    line.iter()
+        .filter(|claimant| claimant.holds)
+        .chain(winners(line))
+        .for_each(|claimant| held.add(claimant.mode));
+    let is_new = line.iter().all(|claimant| claimant.key != *me);
     (is_new && held.fits(mode)) || admit(line, me, mode)
 }
 
 /// Returns the waiters that [`admit`] would grant, in order.
 pub fn winners<K>(line: &[Claimant<K>]) -> impl Iterator<Item = &Claimant<K>> {
     let mut held = Held::default();
-    line.iter().filter(|place| place.holds).for_each(|place| held.add(place.mode));
-    line.iter().filter(|place| !place.holds).take_while(move |place| held.admit(place.mode))
+    line.iter().filter(|claimant| claimant.holds).for_each(|claimant| held.add(claimant.mode));
+    line.iter().filter(|claimant| !claimant.holds).take_while(move |claimant| held.admit(claimant.mode))
 }
 
 #[cfg(test)]
@@ -188,8 +191,8 @@ mod tests {
         Mode::Permits { n, of: 3 }
     }
 
-    fn line(places: &[(u8, Mode, bool)]) -> Vec<Claimant<u8>> {
-        places.iter().map(|&(key, mode, holds)| Claimant { key, mode, holds }).collect()
+    fn line(claimants: &[(u8, Mode, bool)]) -> Vec<Claimant<u8>> {
+        claimants.iter().map(|&(key, mode, holds)| Claimant { key, mode, holds }).collect()
     }
 
     #[test]
@@ -295,20 +298,20 @@ mod tests {
         for code in 0..4u32.pow(4) * 2 {
             let holds = code % 2 == 1;
             let mut rest = code / 2;
-            let places: Vec<_> = (0..4u8)
+            let claimants: Vec<_> = (0..4u8)
                 .map(|key| {
                     let mode = modes[(rest % 4) as usize];
                     rest /= 4;
                     Claimant { key, mode, holds: holds && key == 0 }
                 })
                 .collect();
-            let won: Vec<u8> = winners(&places).map(|place| place.key).collect();
-            let granted: Vec<u8> = places
+            let won: Vec<u8> = winners(&claimants).map(|claimant| claimant.key).collect();
+            let granted: Vec<u8> = claimants
                 .iter()
-                .filter(|place| !place.holds && admit(&places, &place.key, place.mode))
-                .map(|place| place.key)
+                .filter(|claimant| !claimant.holds && admit(&claimants, &claimant.key, claimant.mode))
+                .map(|claimant| claimant.key)
                 .collect();
-            assert_eq!(won, granted, "{places:?}");
+            assert_eq!(won, granted, "{claimants:?}");
         }
     }
 }

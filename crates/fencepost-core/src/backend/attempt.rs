@@ -22,7 +22,7 @@ pub enum Attempt {
 pub enum Removed {
     /// A grant, now or by an earlier call for the same claim.
     Released,
-    /// A place in the queue.
+    /// A position in the queue.
     Withdrawn,
     /// Nothing.
     Nothing,

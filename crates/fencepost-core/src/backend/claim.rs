@@ -281,7 +281,11 @@ impl Claim {
     pub(crate) fn lost_error(&self, why: Loss) -> Error {
         let name = self.want.name.clone();
         if why == Loss::Expired && !self.renewed {
-            return Error::lost_as(name, why, &format_args!("its fixed lease of {:?} has expired", self.ttl()));
+            return Error::lost_as(
+                name,
+                why,
+                &format_args!("its fixed lease of {:?} has expired", self.ttl()),
+            );
         }
         self.validity.loss_error(name, why)
     }

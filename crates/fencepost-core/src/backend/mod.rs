@@ -54,7 +54,7 @@
 //!   Otherwise a process that was killed in the queue blocks all claims behind it. [`Session::renew`] renews both.
 //! - **The order of grants.** In an engine that states [`fair`](Capabilities::fair), tokens follow the order of the queue, also
 //!   among claims that hold together. Such an engine grants all [`winners`](admission::winners) in each step that changes the
-//!   queue, and the waiters collect their grants later. Or it makes the token from the place in the queue. If each waiter
+//!   queue, and the waiters collect their grants later. Or it makes the token from the position in the queue. If each waiter
 //!   only asks [`admit`](admission::admit), a second reader may get its token before the first one. The case
 //!   `mixed_history` finds that.
 //! - **Many waiters.** An engine that polls lets a waiter pause longer the more claims are ahead. A

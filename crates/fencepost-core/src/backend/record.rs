@@ -53,7 +53,7 @@ impl From<LaterFormat> for Error {
 /// A claim as it is written down, in all engines alike: compact JSON, for people and for programs of any language. An engine leaves out
 /// what it keeps in another form, such as the mode in a column.
 ///
-/// Grants depend on these parts of it: the numbers of [`Mode::Permits`], the [`place`](ClaimRecord::place), and whether it is
+/// Grants depend on these parts of it: the numbers of [`Mode::Permits`], the [`position`](ClaimRecord::position), and whether it is
 /// one of ours at all. A record of a later format is refused, because it could say
 /// something that decides about a grant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -76,8 +76,8 @@ pub struct ClaimRecord {
     pub evicted: bool,
     /// It is held by a lease that no process keeps.
     pub detached: bool,
-    /// The number of the claim's place in the queue, where another entry than this one took it: it comes before all greater ones.
-    pub place: Option<u64>,
+    /// The number of the claim's position in the queue, where another entry than this one took it: it comes before all greater ones.
+    pub position: Option<u64>,
     /// The [order](crate::Vote::order) of the whole claim, if this is one node's part of a claim at a quorum.
     pub order: Option<u64>,
     /// The caller's own data.
@@ -152,7 +152,7 @@ impl ClaimRecord {
             max_wait: millis(take("max_wait_ms")),
             evicted: flag(take("evicted")),
             detached: flag(take("detached")),
-            place: take("place").as_u64(),
+            position: take("position").as_u64(),
             order: take("order").as_u64(),
             data: text(take("data")),
             more: fields,
@@ -190,7 +190,7 @@ impl ClaimRecord {
             ("since", Some(self.since_micros).filter(|since| *since > 0)),
             ("max_hold_ms", self.max_hold.map(millis)),
             ("max_wait_ms", self.max_wait.map(millis)),
-            ("place", self.place),
+            ("position", self.position),
             ("order", self.order),
         ] {
             if let Some(number) = number {
@@ -255,7 +255,7 @@ mod tests {
             max_wait: Some(Duration::from_millis(1)),
             evicted: true,
             detached: true,
-            place: Some(u64::MAX),
+            position: Some(u64::MAX),
             order: Some(1 << 62),
             data: Some("shard 7".into()),
             more: Map::from_iter([("color".to_owned(), Value::from("a \"later\" field"))]),

@@ -205,7 +205,7 @@ impl LocalTurn {
         match answer {
             Ok(Attempt::Granted(_) | Attempt::Gone) => self.leave(),
             Ok(Attempt::Blocked { .. }) => self.answered(),
-            // Asked again, it keeps its place.
+            // It keeps its position until it has asked again.
             Err(_) => {}
         }
     }

@@ -22,7 +22,7 @@ use crate::token::Token;
 /// The methods return a [`Request`], whose kind says what becomes of the request when its caller goes away.
 pub trait Place: Send {
     /// Asks for the grant, or collects a grant that was pushed. Called again while the claim waits, and after a lost reply: the same claim
-    /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. A place in the queue may schedule its renewal
+    /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. A position in the queue may schedule its renewal
     /// ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the engine. A ready answer
     /// says that the engine was not asked, unless the engine always answers on the spot.
     ///

@@ -49,7 +49,16 @@ impl EntryRun {
     ) -> EntryRun {
         let notes = Notes::new(store, Arc::clone(&claim));
         let warned = Arc::clone(warned);
-        EntryRun { operator, claim, notes, warned, token: None, begun: false, end_noted: false, closed: false }
+        EntryRun {
+            operator,
+            claim,
+            notes,
+            warned,
+            token: None,
+            begun: false,
+            end_noted: false,
+            closed: false,
+        }
     }
 
     pub(super) fn is_granted(&self) -> bool {

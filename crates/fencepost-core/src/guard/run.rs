@@ -105,7 +105,7 @@ impl<W: What<Granted: Held>, H: How> Acquire<W, H> {
     /// release that the engine does not confirm is no error: the lock is free at the end of its lease at the latest.
     ///
     /// # Cancel safety
-    /// Dropped at any await, it drops `work` first. Then it withdraws its place in the queue or its grant, in the background.
+    /// Dropped at any await, it drops `work` first. Then it withdraws its position in the queue or its grant, in the background.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -189,7 +189,9 @@ impl Guard {
                 return Ok(true);
             }
             Waited::Busy => return Ok(false),
-            Waited::TimedOut { holders, failure: None } => return Err(undo.guard().still_shared(wait, holders)),
+            Waited::TimedOut { holders, failure: None } => {
+                return Err(undo.guard().still_shared(wait, holders));
+            }
             Waited::TimedOut { holders, failure } => return Err(request.timeout_error(holders, failure)),
             Waited::Gone => undo.guard(),
         };

@@ -255,7 +255,7 @@ impl Several<'_> {
         Ok(Outcome::Granted(guards))
     }
 
-    /// Tries all names at once, without a place in any queue. Returns the guards of the names before the first one that is not granted,
+    /// Tries all names at once, without a position in any queue. Returns the guards of the names before the first one that is not granted,
     /// and releases the others. So a caller that waits for a name holds no name behind it, and two callers never wait for each other.
     async fn free_ones(&self, began: &[Moment]) -> Result<Vec<Unfinished>> {
         let tries = began.iter().enumerate().map(|(number, began)| self.one(number, *began, false));

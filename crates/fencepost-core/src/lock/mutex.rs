@@ -42,10 +42,10 @@ impl Mutex {
     /// client's [outage](crate::ClientBuilder::outage).
     ///
     /// # Cancel safety
-    /// Dropped at any await it leaves nothing behind: its place in the queue, or its grant, is withdrawn in the background. The
-    /// place is lost.
+    /// Dropped at any await it leaves nothing behind: its position in the queue, or its grant, is withdrawn in the background. The
+    /// position is lost.
     ///
-    /// A future that is kept but not polled keeps its place. When its turn comes, most engines leave the lock idle until it is
+    /// A future that is kept but not polled keeps its position. When its turn comes, most engines leave the lock idle until it is
     /// polled or dropped.
     ///
     /// ```

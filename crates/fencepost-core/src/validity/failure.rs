@@ -33,7 +33,7 @@ pub(super) struct Status {
     pub(super) watchers: Vec<(u64, Waker)>,
     /// Why renewals fail. Of no meaning unless it is in doubt, or stranded.
     pub(super) trouble: Option<RenewalFailure>,
-    /// A place in the queue that is not renewed: since when.
+    /// A position in the queue that is not renewed: since when.
     pub(super) stranded: Option<Moment>,
 }
 

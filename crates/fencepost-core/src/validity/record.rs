@@ -77,8 +77,8 @@ impl Validity {
         self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
     }
 
-    /// The engine has confirmed a place in the queue by a request sent at `sent`. That gives no validity; it schedules the
-    /// next renewal of the place.
+    /// The engine has confirmed a position in the queue by a request sent at `sent`. That gives no validity; it schedules the
+    /// next renewal of the position.
     pub fn waiting(&self, sent: Moment, ttl: Duration) {
         self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
     }
@@ -218,7 +218,7 @@ impl Validity {
         Moment::from_nanos(self.due.load(Ordering::Acquire))
     }
 
-    /// Was a grant ever confirmed (or is it a validity without an end of its own)? A place in the queue was not.
+    /// Was a grant ever confirmed (or is it a validity without an end of its own)? A position in the queue was not.
     pub fn is_confirmed(&self) -> bool {
         self.until.load(Ordering::Acquire) != 0 || self.rest().is_some()
     }

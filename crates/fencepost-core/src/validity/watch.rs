@@ -85,7 +85,7 @@ impl Validity {
         }
     }
 
-    /// A place in the queue could not be renewed. Its waiter is woken when that begins.
+    /// A position in the queue could not be renewed. Its waiter is woken when that begins.
     pub(crate) fn set_unrenewed(&self, since: Moment, trouble: RenewalFailure) {
         let mut status = self.optional().status();
         status.trouble(trouble);
@@ -97,7 +97,7 @@ impl Validity {
         }
     }
 
-    /// The engine knows the place in the queue.
+    /// The engine knows the position in the queue.
     pub(crate) fn clear_unrenewed(&self) {
         if let Some(optional) = self.optional.get() {
             let mut status = optional.status();
@@ -112,12 +112,12 @@ impl Validity {
         }
     }
 
-    /// Since when a place in the queue cannot be renewed.
+    /// Since when a position in the queue cannot be renewed.
     pub(crate) fn unrenewed_since(&self) -> Option<Moment> {
         self.optional.get()?.status().stranded
     }
 
-    /// Returns why a place in the queue cannot be renewed.
+    /// Returns why a position in the queue cannot be renewed.
     pub(crate) fn why_unrenewed(&self) -> Option<RenewalFailure> {
         let status = self.optional.get()?.status();
         status.stranded.and(status.trouble.clone())

@@ -149,7 +149,7 @@ async fn a_place_in_the_queue_is_given_up_by_the_attempt_that_has_no_answer() {
     stage.attempts([Answer::Never, Answer::Fails]);
     stage.pass(TTL / 3 + secs(11)).await;
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("place in the queue"), "{error}");
+    assert!(error.to_string().contains("position in the queue"), "{error}");
 }
 
 /// The renewals get through again meanwhile, so it is not given up. Nothing else would wake it.
@@ -168,7 +168,7 @@ async fn an_attempt_that_has_no_answer_is_repeated_when_the_place_is_renewed_aga
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The renewal of its place failed once, just before the reader was granted. That was long ago when it upgrades.
+/// The renewal of its position failed once, just before the reader was granted. That was long ago when it upgrades.
 #[tokio::test]
 async fn trouble_in_the_queue_does_not_end_the_patience_of_an_upgrade() {
     let stage = Stage::new();
@@ -303,7 +303,7 @@ async fn the_answer_to_a_release_is_waited_for() {
     assert_eq!(stage.removals(), 1);
 }
 
-/// An engine may forget a place long before the lease would end.
+/// An engine may forget a position long before the lease would end.
 #[tokio::test]
 async fn a_place_in_the_queue_is_renewed_as_often_as_its_engine_wants_it() {
     for degrade in [Degrade::fail_closed(), Degrade::fail_open(), Degrade::local_only()] {

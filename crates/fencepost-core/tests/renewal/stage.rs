@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     capabilities: Arc<Mutex<Capabilities>>,
     /// How many attempts there were.
     attempted: Arc<AtomicUsize>,
-    /// How long a place in the queue lasts, if not as long as the lease.
+    /// How long a position in the queue lasts, if not as long as the lease.
     place: Arc<Mutex<Option<Duration>>>,
     /// Whether looks at the claims fail.
     blind: Arc<AtomicBool>,
@@ -138,7 +138,7 @@ impl Place for EnginePlace {
         self.entry.poll_news(cx)
     }
 
-    /// A place in the queue is renewed here, too.
+    /// A position in the queue is renewed here, too.
     fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
         Some(Arc::new(self.engine.clone()))
     }
@@ -262,7 +262,7 @@ impl Stage {
         self.engine.removals.load(Ordering::Relaxed)
     }
 
-    /// Sets how long a place in the queue lasts.
+    /// Sets how long a position in the queue lasts.
     pub(crate) fn place(&self, length: Duration) {
         *self.engine.place.lock().unwrap() = Some(length);
     }

@@ -107,7 +107,7 @@ impl NodeClaim {
     fn of(node: &Arc<Node>, seat: Seat, outer: &Claim) -> NodeClaim {
         let Seat { number, nodes, generation, order, attached, regains } = seat;
         let mut claim = outer.part(number + nodes * generation);
-        // A claim that is held already needs no place in the queue.
+        // A claim that is held already needs no position in the queue.
         claim.waits = outer.waits && !regains;
         claim.vote = Some(Box::new(Vote::new(order, 0).regains(regains)));
         let claim = Arc::new(claim);
@@ -150,7 +150,8 @@ impl NodeClaim {
     /// Takes a grant back that was detached here, so that it is released.
     pub(crate) fn take_up(&mut self, outer: &Claim) {
         let NodeClaim { number, nodes, generation, .. } = *self;
-        let seat = Seat { number, nodes, generation, order: self.vote().order, attached: true, regains: false };
+        let seat =
+            Seat { number, nodes, generation, order: self.vote().order, attached: true, regains: false };
         *self = NodeClaim::of(&self.node, seat, outer);
     }
 

@@ -51,7 +51,7 @@ impl RedisPlace {
         })
     }
 
-    /// The script that ends the grant or gives up the place, and may leave a tombstone.
+    /// The script that ends the grant or gives up the position, and may leave a tombstone.
     fn departure(&self, key: &[u8], slot: u16, tombstone: bool) -> Call {
         let setting = &self.client.setting;
         match &self.claim.vote {

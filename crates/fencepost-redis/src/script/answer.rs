@@ -130,7 +130,7 @@ impl Converted {
 /// The reply of `leave`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Departed {
-    /// The removed grant or place; `None`: nothing was there.
+    /// What was removed: a grant, or a position in the queue. `None`: nothing was there.
     pub(crate) what: Option<Removed>,
     /// The line is long: more is to be done.
     pub(crate) more: bool,

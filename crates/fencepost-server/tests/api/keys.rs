@@ -244,7 +244,7 @@ async fn a_request_is_withdrawn_by_its_key() {
     assert_eq!(withdrawn["withdrawn"], "released");
     assert_eq!(locks.inspect("a").await.unwrap().claims.len(), 0);
     assert_eq!(withdraw(&second, KEY, &json!({})).await, nothing);
-    // A place in the queue. A request that arrives late is refused.
+    // A position in the queue. A request that arrives late is refused.
     let (_, held) = acquire(&router, "a", &json!({})).await;
     let body = json!({ "wait": "30s" });
     let key = "another-key-of-it";

@@ -78,26 +78,29 @@ async fn try_evict(
     let reason = how.reason.as_deref().unwrap_or_default();
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, stored).await?;
-    let found = line.places.iter().find(|place| place.holds() && place.token.unsigned_abs() == token.get());
-    let Some(place) = found.cloned() else {
+    let found = line
+        .claimants
+        .iter()
+        .find(|claimant| claimant.holds() && claimant.token.unsigned_abs() == token.get());
+    let Some(claimant) = found.cloned() else {
         // The dead may have been removed. A transaction that is not committed would also cost its connection.
         line.admit(client, None);
         return line.commit(client, transaction, false).await.map(|_| false);
     };
-    line.tell_evicted(client, &place, reason);
+    line.tell_evicted(client, &claimant, reason);
     if how.now {
-        line.remove(client, &place.owner);
+        line.remove(client, &claimant.owner);
         line.admit(client, None);
     } else {
-        if place.marked {
-            line.convert(client, &place.owner, Conversion::Shared { token: place.token });
+        if claimant.marked {
+            line.convert(client, &claimant.owner, Conversion::Shared { token: claimant.token });
             line.admit(client, None);
         }
         // When this statement runs, the one before it has locked the session's row, so no renewal comes in between.
-        let text = &client.statements.evict[usize::from(place.row > 0)];
+        let text = &client.statements.evict[usize::from(claimant.row > 0)];
         line.write(with(
             text,
-            vec![Arc::clone(stored).into(), Arc::clone(&place.owner).into(), reason.into()],
+            vec![Arc::clone(stored).into(), Arc::clone(&claimant.owner).into(), reason.into()],
         ));
     }
     line.commit(client, transaction, false).await.map(|_| true)

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::db::rows::Row;
 use crate::process::heartbeat_file::{self, BootId, ClientKey, HeartbeatFile, ProcessState};
 
-/// How long a place in the queue outlives the last renewal of its process. A waiter that was stopped must not hold up the others
+/// How long a position in the queue outlives the last renewal of its process. A waiter that was stopped must not hold up the others
 /// for the whole length of the lease that it wants.
 pub(crate) const WAITING_TTL: u64 = 3_000_000_000;
 

@@ -217,7 +217,7 @@ async fn a_stopped_waiter_holds_nobody_up() {
     guard.release().await.unwrap();
     let start = std::time::Instant::now();
     token(&other);
-    assert!(start.elapsed() < Duration::from_secs(20), "a place in the queue outlives its process by 3 s");
+    assert!(start.elapsed() < Duration::from_secs(20), "a position in the queue outlives its process by 3 s");
     stopped.signal(Signal::SIGCONT);
     assert!(!stopped.has_said("held"));
 }

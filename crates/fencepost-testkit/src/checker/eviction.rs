@@ -13,7 +13,7 @@ impl Book {
         }
     }
 
-    /// Handles the eviction of a grant that no caller has received yet. The place in the queue that it came
+    /// Handles the eviction of a grant that no caller has received yet. The position in the queue that it came
     /// from is gone, and no event shows which claim had it.
     pub(super) fn unseat(&mut self, resource: &Arc<str>, spot: Spot) {
         let waiting = |story: &&mut Story| story.resource == *resource && story.answered().is_none();

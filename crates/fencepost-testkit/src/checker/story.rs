@@ -15,7 +15,7 @@ pub(super) struct Spot {
 /// A spot after the end of every history.
 pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
 
-/// A place in the queue that the engine has confirmed.
+/// A position in the queue that the engine has confirmed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) from: Spot,
@@ -74,7 +74,7 @@ pub(super) struct Story {
     /// It may pass the claims that wait.
     pub(super) unfair: bool,
     pub(super) places: Vec<Place>,
-    /// How often its place in the queue ended: the engine granted it, or had lost it.
+    /// How often its position in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
     /// The time of the last eviction that may have removed this claim. The evicted grant had reached no caller.
     pub(super) doubted: u64,
@@ -276,7 +276,7 @@ impl Story {
         let over = self.end.is_some();
         match (what, &mut self.grant) {
             (What::Unfair, None) if !over => self.unfair = true,
-            // The engine confirmed the place before an eviction that may have removed this claim.
+            // The engine confirmed the position before an eviction that may have removed this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {
                 match self.places.last_mut().filter(|place| place.gone.is_none()) {

@@ -266,7 +266,7 @@ impl Stage {
         waiting
     }
 
-    /// Whether the engine has confirmed a place in the queue.
+    /// Whether the engine has confirmed a position in the queue.
     pub(super) fn stands(&self, key: Key) -> bool {
         self.recorder().has(|event| event.by == key && matches!(event.what, What::Waiting { .. }))
     }

@@ -127,14 +127,14 @@ pub enum What {
     },
     /// The request is unfair: at its arrival it may pass the claims that wait.
     Unfair,
-    /// The engine confirmed its place in the queue.
+    /// The engine confirmed its position in the queue.
     Waiting {
         /// The time at which the request of this reply was sent.
         sent: u64,
-        /// The time until which the engine keeps the place without another request.
+        /// The time until which the engine keeps the position without another request.
         until: u64,
     },
-    /// The engine had lost its place. It is queued again, behind the others.
+    /// The engine had lost its position. It is queued again, behind the others.
     Unseated,
     /// The grant was returned to the caller.
     Granted {

@@ -1,4 +1,4 @@
-//! The states of a claim in this client: its nodes, its place in a queue, its grant.
+//! The states of a claim in this client: its nodes, its position in a queue, its grant.
 
 pub(crate) mod deleted;
 pub(crate) mod evicted;

@@ -1,4 +1,4 @@
-//! A claim's place in a queue, and the events that tell it to try again.
+//! A claim's position in a queue, and the events that tell it to try again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::watch::queue::{Known, Position, Subscription};
 /// Completes when the claim should try again.
 type Wake = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A place in a queue.
+/// A position in a queue.
 pub(crate) struct Waiter {
     pub(crate) nodes: OwnNodes,
     /// The claim waits when it is blocked.

@@ -35,13 +35,13 @@ impl Contender {
     }
 
     pub(crate) fn token(&self) -> Token {
-        Token::new(place(&self.record, &self.stat))
+        Token::new(position(&self.record, &self.stat))
     }
 }
 
-/// Returns the transaction that gave a claim its place in the queue. A permit's leases are made later, and say it.
-fn place(record: &ClaimRecord, stat: &zk::Stat) -> u64 {
-    record.place.unwrap_or(stat.czxid.cast_unsigned())
+/// Returns the transaction that gave a claim its position in the queue. A permit's leases are made later, and say it.
+fn position(record: &ClaimRecord, stat: &zk::Stat) -> u64 {
+    record.position.unwrap_or(stat.czxid.cast_unsigned())
 }
 
 /// A node of a folder.
@@ -53,8 +53,8 @@ struct Node {
 }
 
 impl Node {
-    fn place(&self) -> u64 {
-        place(&self.record, &self.stat)
+    fn position(&self) -> u64 {
+        position(&self.record, &self.stat)
     }
 
     /// Returns the number of permits that the claim says there are.
@@ -84,11 +84,11 @@ pub(crate) async fn contenders(client: &Client, session: &Session, name: &Name) 
 
 /// Finds out who holds. `plain`: the nodes without permits; `queued`: those in the queue for permits.
 fn arrange(plain: Vec<Node>, leases: Vec<Node>, queued: Vec<Node>) -> Vec<Contender> {
-    let places: Vec<_> =
+    let positions: Vec<_> =
         plain.iter().enumerate().map(|(key, node)| Claimant { key, mode: node.mode, holds: false }).collect();
-    let first = winners(&places).count();
-    let oldest_plain = plain.iter().map(Node::place).min().unwrap_or(u64::MAX);
-    let oldest_permit = leases.iter().chain(&queued).map(Node::place).min().unwrap_or(u64::MAX);
+    let first = winners(&positions).count();
+    let oldest_plain = plain.iter().map(Node::position).min().unwrap_or(u64::MAX);
+    let oldest_permit = leases.iter().chain(&queued).map(Node::position).min().unwrap_or(u64::MAX);
     let head = queued.first().and_then(|head| lease_of_head(head, &leases));
     // Each claim is judged by the number of permits that it says. For a claim that says none, the others' number counts.
     let said = leases.iter().filter_map(Node::of).max();
@@ -98,7 +98,7 @@ fn arrange(plain: Vec<Node>, leases: Vec<Node>, queued: Vec<Node>) -> Vec<Conten
     for (taken, node) in (1..).zip(leases) {
         // A claim that has come by a permit keeps it: the earlier ones only get fewer.
         let of = node.of().unwrap_or(of);
-        let holds = taken <= of && node.place() < oldest_plain;
+        let holds = taken <= of && node.position() < oldest_plain;
         // One transaction makes all permits of a claim.
         let same = |other: &&mut Contender| {
             other.stat.czxid == node.stat.czxid && other.stat.ephemeral_owner == node.stat.ephemeral_owner
@@ -127,7 +127,7 @@ fn arrange(plain: Vec<Node>, leases: Vec<Node>, queued: Vec<Node>) -> Vec<Conten
         }
     }
     for (at, node) in plain.into_iter().enumerate() {
-        let holds = at < first && node.place() < oldest_permit;
+        let holds = at < first && node.position() < oldest_permit;
         let mode = node.mode;
         all.push(Contender::new(node, mode, holds));
     }
@@ -136,7 +136,7 @@ fn arrange(plain: Vec<Node>, leases: Vec<Node>, queued: Vec<Node>) -> Vec<Conten
 }
 
 /// Returns the transaction of the lease of the first in the queue, where its node does not say whose it is: the newest lease of the same
-/// session, made after the place in the queue. No other claim makes leases meanwhile, and a claim with a permit leaves the queue.
+/// session, made after the position in the queue. No other claim makes leases meanwhile, and a claim with a permit leaves the queue.
 fn lease_of_head(head: &Node, leases: &[Node]) -> Option<i64> {
     let own =
         |node: &&Node| node.record.id.is_none() && node.stat.ephemeral_owner == head.stat.ephemeral_owner;
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_lease_that_is_granted_does_not_wait() {
-        // Of the same session, before its first place in the queue has gone: one has a permit, the other none yet.
+        // Of the same session, before its first position in the queue has gone: one has a permit, the other none yet.
         let leases = vec![ours("leases", 2, 1, 7), node("leases", 6, 2)];
         assert_eq!(told(leases, vec![node("locks", 5, 2)]), (vec![2, 6], vec![5]));
     }

@@ -4,7 +4,7 @@
 //! nodes of its mutex, and its mutex does not count those of a read-write lock or a semaphore. A claim that finds such a node is refused.
 //!
 //! Permits have folders of their own, each with its own numbers. So the order of claims of different kinds is that of the transactions
-//! that made their nodes. A permit has a node in its queue (`locks`) first and its leases later, which say its place in the queue. A claim
+//! that made their nodes. A permit has a node in its queue (`locks`) first and its leases later, which say its position in the queue. A claim
 //! makes its own node before it looks for others, so of two claims at least one sees the other. It lists `locks` before `leases`: a permit
 //! that has left the queue by then has its leases.
 
@@ -24,7 +24,7 @@ use crate::session::Session;
 /// The most nodes that are remembered.
 const MAX_NODES: usize = 16_384;
 
-/// Finds claims of other kinds. It remembers fencepost's own nodes: their paths, and their places in the queue.
+/// Finds claims of other kinds. It remembers fencepost's own nodes: their paths, and their positions in the queue.
 #[derive(Default)]
 pub(crate) struct OtherKinds(Mutex<HashMap<String, u64>>);
 
@@ -57,7 +57,7 @@ pub(crate) enum Earlier {
 }
 
 impl OtherKinds {
-    /// Looks for permits that came before the claim at `place`.
+    /// Looks for permits that came before the claim at `position`.
     ///
     /// # Errors
     /// A node is another library's.
@@ -65,17 +65,17 @@ impl OtherKinds {
         &self,
         session: &Session,
         folder: &str,
-        place: Token,
+        position: Token,
     ) -> Result<Earlier> {
         let paths = [LOCKS, LEASES].map(|sub| format!("{folder}/{sub}"));
         // The first poll sends both, in this order.
         let (locks, leases) =
             session.within(join(session.list(paths[0].clone()), session.list(paths[1].clone()))).await?;
         let (locks, leases) = (contenders(&paths[0], locks)?, contenders(&paths[1], leases)?);
-        self.before(session, locks.into_iter().chain(leases).collect(), place, &SEMAPHORE).await
+        self.before(session, locks.into_iter().chain(leases).collect(), position, &SEMAPHORE).await
     }
 
-    /// Looks for claims of other modes that came before the permit at `place`.
+    /// Looks for claims of other modes that came before the permit at `position`.
     ///
     /// # Errors
     /// A node is another library's.
@@ -83,10 +83,10 @@ impl OtherKinds {
         &self,
         session: &Session,
         folder: &str,
-        place: Token,
+        position: Token,
     ) -> Result<Earlier> {
         let names = session.within(session.list(folder.to_owned())).await?;
-        self.before(session, contenders(folder, names)?, place, &NO_PERMITS).await
+        self.before(session, contenders(folder, names)?, position, &NO_PERMITS).await
     }
 
     /// Refuses a claim beside `others`, nodes of the other kind in its folder, if one of them is another library's.
@@ -97,41 +97,41 @@ impl OtherKinds {
         let Some(other) = others.first() else { return Ok(()) };
         let kind = if other.kind == Some(Kind::ReadWrite) { &READ_WRITE } else { &PLAIN };
         let paths = others.iter().map(|child| format!("{folder}/{}", child.name)).collect();
-        self.places(session, paths, kind).await.map(drop)
+        self.positions(session, paths, kind).await.map(drop)
     }
 
-    /// Returns the last of the nodes that came before `place`.
+    /// Returns the last of the nodes that came before `position`.
     async fn before(
         &self,
         session: &Session,
         paths: Vec<String>,
-        place: Token,
+        position: Token,
         advice: &Advice,
     ) -> Result<Earlier> {
-        let places = self.places(session, paths, advice).await?;
-        let earlier = places.into_iter().filter(|(_, other)| *other < place.get());
+        let positions = self.positions(session, paths, advice).await?;
+        let earlier = positions.into_iter().filter(|(_, other)| *other < position.get());
         let last = earlier.max_by_key(|(_, other)| *other);
         Ok(last.map_or(Earlier::None, |(path, _)| Earlier::Node(path)))
     }
 
-    /// Returns the places of nodes in the queue, without those that are gone.
-    async fn places(
+    /// Returns the positions of nodes in the queue, without those that are gone.
+    async fn positions(
         &self,
         session: &Session,
         paths: Vec<String>,
         advice: &Advice,
     ) -> Result<Vec<(String, u64)>> {
-        let (mut places, mut unknown) = (Vec::new(), Vec::new());
+        let (mut positions, mut unknown) = (Vec::new(), Vec::new());
         {
             let known = self.known();
             for path in paths {
                 match known.get(&path) {
-                    Some(place) => places.push((path, *place)),
+                    Some(position) => positions.push((path, *position)),
                     None => unknown.push(path),
                 }
             }
         }
-        let read = places.len();
+        let read = positions.len();
         let requests = unknown.iter().map(|path| session.data(path.clone()));
         let answers = session.within(join_all(requests)).await?;
         for (path, answer) in unknown.into_iter().zip(answers) {
@@ -143,14 +143,14 @@ impl OtherKinds {
             if record.id.is_none() {
                 return Err(foreign(&path, &record.holder.label, advice));
             }
-            places.push((path, record.place.unwrap_or(stat.czxid.cast_unsigned())));
+            positions.push((path, record.position.unwrap_or(stat.czxid.cast_unsigned())));
         }
         let mut known = self.known();
-        if known.len() + places.len() > MAX_NODES {
+        if known.len() + positions.len() > MAX_NODES {
             known.clear();
         }
-        known.extend(places[read..].iter().cloned());
-        Ok(places)
+        known.extend(positions[read..].iter().cloned());
+        Ok(positions)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, u64>> {

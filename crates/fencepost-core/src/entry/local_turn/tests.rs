@@ -111,7 +111,7 @@ fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
     assert!(!refused.pass());
 }
 
-/// Its place in the queue is known, so a try that is made later must not come before it.
+/// Its position in the queue is known, so a try that is made later must not come before it.
 #[test]
 fn a_try_does_not_overtake_a_claim_that_has_waited_here() {
     let stage = Stage::new(9);

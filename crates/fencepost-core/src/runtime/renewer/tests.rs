@@ -193,7 +193,7 @@ fn failed() -> RenewalFailure {
     RenewalFailure::of(Error::new(ErrorKind::Unreachable, "the engine is away"))
 }
 
-/// When a claim of this lease is due next after a round at this time, how it stands then, and whether its place counts as not renewed.
+/// When a claim of this lease is due next after a round at this time, how it stands then, and whether its position counts as not renewed.
 fn after_round(ttl: Duration, at: Duration, failure: bool) -> (Option<Duration>, State, bool) {
     let stage = Stage::new();
     let claim = stage.claim(ttl);

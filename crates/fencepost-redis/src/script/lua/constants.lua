@@ -15,7 +15,7 @@ local MOST, SCAN, MOST_PASSED, UNREACHED = 100, 1000, 10000, 50
 local FORM, SUMMARY, OWNER, OWNER_LENGTH, SCANNED = 1, '>BBI4I4dddddddI4I4', '>c16c16', 32, '>d'
 local SENDER, REQUEST, REFUSED = '>dc16BB', '>Bddc16BB', '>dc16'
 local RECORD, CLAIM, TERMS, TERMS_START = '>Bddddd', '>BdddddBI4I4c16', '>BI4I4c16', 42
-local CLIENT, PLACE, STONE, STONES = '>dI4', '>c16c16', '>dc16', '>ddd'
+local CLIENT, WAITER, STONE, STONES = '>dI4', '>c16c16', '>dc16', '>ddd'
 -- The names of fields c, and the first bytes of the names of fields c and p. NOBODY: in the place of a client.
 local CLAIM_FIELD, KIND_CLAIM, KIND_CLIENT, NOBODY = '>Bc16', 99, 112, '0000000000000000'
 

@@ -5,7 +5,7 @@
 --          has found, and its cursor follow. A lock without holders, claims in the queue and tombstones has no other fields but e.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the queue or of the tombstone; then its terms.
 --          If the claim is evicted, a zero byte follows its text, and then who evicted it and why.
---   w<n>   number n in the queue. PLACE: id, client.     p<client>  that has claims in the queue. CLIENT: until when it
+--   w<n>   number n in the queue. WAITER: id, client.     p<client>  that has claims in the queue. CLIENT: until when it
 --          counts as alive, number of its claims.
 --   t<n>   number n of the tombstones, in the order of their ends. STONE: end, id.     t  STONES: first and next number, end of the first.
 --   e      only at a node of a quorum: the run of the server in which it gave its last vote, `/` and the longest lease, see stay_out.

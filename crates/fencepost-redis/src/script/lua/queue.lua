@@ -1,7 +1,7 @@
 -- The queue, and the requests of all claims.
 
--- Frees a place in the queue, and counts one claim less for its client.
-local function leave_place(lock, field, name, client)
+-- Frees a position in the queue, and counts one claim less for its client.
+local function leave_queue(lock, field, name, client)
   client.claims, client.changed = client.claims - 1, true
   del(lock, field)
   if client.claims <= 0 then del(lock, 'p' .. name) end
@@ -47,22 +47,22 @@ local function hand(lock, id, name, client, claim)
 end
 
 -- Walks the queue from its front, removes the claims of dead clients, and hands the lock to the claims that fit, up to the first that does
--- not. The claims of a client that no message reaches keep their places and are passed over: within LIVE it sends a request, or it is dead.
+-- not. The claims of a client that no message reaches keep their positions and are passed over: within LIVE it sends a request, or it is dead.
 -- A server of a cluster counts only its own subscribers, so there every client counts as reached. The queue is read as it is stored.
 local function walk(lock)
   local number, batch, first_left, admitted, removed, passed, stop = lock.first, 1, nil, 0, 0, 0, false
   while number < lock.next and not stop do
     local fields = {}
     for i = 1, math.min(batch, lock.next - number) do fields[i] = 'w' .. number + i - 1 end
-    for i, place in ipairs(redis.call('HMGET', lock.key, unpack(fields))) do
+    for i, waiter in ipairs(redis.call('HMGET', lock.key, unpack(fields))) do
       local id, name, client
-      if place then
-        id, name = struct.unpack(PLACE, place)
+      if waiter then
+        id, name = struct.unpack(WAITER, waiter)
         client = lock.clients[name]
       end
       if client and client.unreached then
         passed, first_left = passed + 1, first_left or number
-      elseif place then
+      elseif waiter then
         local record, stored = unpack(redis.call('HMGET', lock.key, 'c' .. id, 'p' .. name))
         client = client or unpack_client(stored)
         lock.clients[name] = client
@@ -70,17 +70,17 @@ local function walk(lock)
         if claim and claim.mode == PERMITS then limit(lock, claim) end
         -- A claim for more permits than the limit would block the queue for good. It finds that it is gone, and enters again.
         if not claim or claim.of >= 0 and claim.permits > claim.of then
-          leave_place(lock, fields[i], name, client)
+          leave_queue(lock, fields[i], name, client)
           del(lock, 'c' .. id)
           lock.waiting, removed = lock.waiting - 1, removed + 1
         elseif not fits(lock, claim) then
           stop, first_left = true, first_left or number
         else
-          leave_place(lock, fields[i], name, client)
+          leave_queue(lock, fields[i], name, client)
           if hand(lock, id, name, client, claim) then
             admitted, stop = admitted + 1, claim.mode == EXCLUSIVE
           else
-            set(lock, fields[i], place)
+            set(lock, fields[i], waiter)
             client.unreached, client.claims = true, client.claims + 1
             passed, first_left = passed + UNREACHED, first_left or number
           end
@@ -159,7 +159,7 @@ function requests.enter()
       count(lock, id, claim)
     elseif joins % 2 == 1 then
       claim.state, claim.number = WAITS, lock.next
-      set(lock, 'w' .. lock.next, struct.pack(PLACE, id, client))
+      set(lock, 'w' .. lock.next, struct.pack(WAITER, id, client))
       set(lock, client_field, struct.pack(CLIENT, now + LIVE, unpack_client(alive).claims + 1))
       set_claim(lock, id, claim)
       lock.next, lock.waiting = lock.next + 1, lock.waiting + 1
@@ -195,7 +195,7 @@ local function entomb(lock, id)
   expire(lock, till)
 end
 
--- Releases a grant, or gives up a place in the queue, and hands the lock on.
+-- Releases a grant, or gives up a position in the queue, and hands the lock on.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 "1" to leave a tombstone, because a request of this claim may still be
 -- on its way; 4 at a node of a quorum only: what the node wrote down when it refused the claim, see REFUSED in lock.lua, or empty: it did
 -- not, or `-`: an eviction has freed the lock, so the refused are told.
@@ -216,7 +216,7 @@ function requests.leave()
   if claim and claim.state == WAITS then
     status, lock.waiting = 'LEFT', lock.waiting - 1
     local client = unpack_client(redis.call('HGET', key, 'p' .. claim.client))
-    leave_place(lock, 'w' .. claim.number, claim.client, client)
+    leave_queue(lock, 'w' .. claim.number, claim.client, client)
     lock.clients[claim.client] = client
     -- The hand-over reads the queue as it is stored.
     touch(lock)
@@ -236,7 +236,7 @@ function requests.leave()
   return status .. struct.pack('>dd', unfinished(lock), full)
 end
 
--- Renews the leases and the places in the queue of one client, for many locks of one slot. Goes on where another call had more to do.
+-- Renews the leases and the positions in the queue of one client, for many locks of one slot. Goes on where another call had more to do.
 -- KEYS the locks. ARGV: 2 the client; 3 retention in ms; 4 inbox prefix; 5 "1" in a cluster; then for each lock "1" if the client waits
 -- there, the number of claims, and for each claim its id and its lease in µs. Of the claims that wait the client names its oldest: the lock
 -- goes to these first, so none that was handed it is missed.

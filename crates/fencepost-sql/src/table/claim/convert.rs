@@ -8,7 +8,7 @@ use fencepost_core::{Claim, Mode, Moment, Token};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
-use crate::table::claim::line::{Conversion, Line, LinePlace};
+use crate::table::claim::line::{Conversion, Line, LineClaimant};
 use crate::table::claim::record::owner;
 use crate::table::claim::request::{next_look_at, token};
 use crate::table::client::TableClient;
@@ -50,15 +50,15 @@ async fn try_upgrade(
     let (name, id) = (client.stored(claim.want().name.as_str()), owner(claim));
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, &name).await?;
-    let others = |line: &Line| -> Vec<LinePlace> {
-        line.places.iter().filter(|place| place.holds() && *place.owner != *id).cloned().collect()
+    let others = |line: &Line| -> Vec<LineClaimant> {
+        line.claimants.iter().filter(|claimant| claimant.holds() && *claimant.owner != *id).cloned().collect()
     };
     let upgraded = match line.find(&id).filter(|mine| mine.holds() && !mine.evicted).cloned() {
         None => Upgraded::Gone,
         Some(mine) if mine.mode == Mode::Exclusive && !mine.marked => Upgraded::Exclusive(token(mine.token)),
         Some(mine) => {
             let others = others(&line);
-            if others.iter().any(|place| place.marked) {
+            if others.iter().any(|claimant| claimant.marked) {
                 Upgraded::Conflict
             } else if others.is_empty() {
                 let number = line.convert(client, &id, Conversion::Exclusive).unwrap_or(mine.token);

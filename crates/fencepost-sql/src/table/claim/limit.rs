@@ -9,7 +9,7 @@ use crate::database::{Row, Value};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
-use crate::table::claim::line::{Line, LinePlace};
+use crate::table::claim::line::{Line, LineClaimant};
 use crate::table::client::TableClient;
 
 /// Reads the limit in a column of a row.
@@ -52,14 +52,14 @@ impl Line {
     /// blocks no other claim. It is told, and its next claim is refused.
     fn set_limit(&mut self, client: &TableClient, limit: Option<u32>) {
         self.limit = limit;
-        for place in &mut self.places {
-            place.judge(limit);
+        for claimant in &mut self.claimants {
+            claimant.judge(limit);
         }
-        let too_large = |place: &&LinePlace| !place.holds() && !place.mode.is_possible();
-        let too_large: Vec<LinePlace> = self.places.iter().filter(too_large).cloned().collect();
-        for place in too_large {
-            self.wake(client, &place);
-            self.remove(client, &place.owner);
+        let too_large = |claimant: &&LineClaimant| !claimant.holds() && !claimant.mode.is_possible();
+        let too_large: Vec<LineClaimant> = self.claimants.iter().filter(too_large).cloned().collect();
+        for claimant in too_large {
+            self.wake(client, &claimant);
+            self.remove(client, &claimant.owner);
         }
         self.admit(client, None);
     }

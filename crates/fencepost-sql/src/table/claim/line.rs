@@ -16,7 +16,7 @@ use crate::table::client::TableClient;
 
 /// A claim in the line.
 #[derive(Clone, Debug)]
-pub(crate) struct LinePlace {
+pub(crate) struct LineClaimant {
     /// Its row in the queue. Zero: the lock's own row.
     pub(crate) row: i64,
     pub(crate) owner: Arc<str>,
@@ -36,11 +36,11 @@ pub(crate) struct LinePlace {
     channel: Option<Arc<str>>,
 }
 
-impl LinePlace {
-    fn read(row: &Row) -> LinePlace {
+impl LineClaimant {
+    fn read(row: &Row) -> LineClaimant {
         let marked = row.int(3) == MARKED;
         let asked = if marked { Mode::Exclusive } else { mode_of(row.int(3)) };
-        LinePlace {
+        LineClaimant {
             row: row.int(0),
             owner: row.text(1).cloned().unwrap_or_else(|| "".into()),
             session: row.optional(2),
@@ -98,7 +98,7 @@ pub(crate) struct Line {
     /// The stored limit of permits.
     pub(super) limit: Option<u32>,
     /// In the order of arrival. All are alive.
-    pub(crate) places: Vec<LinePlace>,
+    pub(crate) claimants: Vec<LineClaimant>,
     changed: bool,
     writes: Vec<Statement>,
     /// Messages to this client itself.
@@ -135,15 +135,17 @@ impl Line {
         };
         let (token, contended, floor) = (row.int(0), row.int(1) != 0, row.int(2));
         let limit = limit_in(row, 3);
-        let mut places = read_places(&results);
+        let mut claimants = read_claimants(&results);
         let mut changed = false;
-        if places.iter().any(|place| !place.is_alive() || place.ends_too_late()) {
-            let late = places.iter().any(LinePlace::ends_too_late);
+        if claimants.iter().any(|claimant| !claimant.is_alive() || claimant.ends_too_late()) {
+            let late = claimants.iter().any(LineClaimant::ends_too_late);
             // Every transaction locks the sessions in the order of their numbers, because otherwise two of them could wait for each other.
             let mut sessions: BTreeMap<i64, bool> = BTreeMap::new();
-            for place in places.iter().filter(|place| !place.is_alive() || place.ends_too_late()) {
-                if let Some(session) = place.session {
-                    *sessions.entry(session).or_default() |= place.ends_too_late();
+            for claimant in
+                claimants.iter().filter(|claimant| !claimant.is_alive() || claimant.ends_too_late())
+            {
+                if let Some(session) = claimant.session {
+                    *sessions.entry(session).or_default() |= claimant.ends_too_late();
                 }
             }
             let mut mend = Vec::new();
@@ -156,7 +158,7 @@ impl Line {
             mend.extend(rows.map(|text| with(text, key())));
             let results = transaction.run(mend).await?;
             // A claim that has died since the dead were removed still has its row, so it counts as alive.
-            places = read_places(&results);
+            claimants = read_claimants(&results);
             changed = true;
         }
         Ok(Line {
@@ -165,16 +167,16 @@ impl Line {
             floor,
             contended,
             limit,
-            places,
+            claimants,
             changed,
             writes: Vec::new(),
             told: Vec::new(),
         })
     }
 
-    /// Returns the place of a claim.
-    pub(crate) fn find(&self, owner: &str) -> Option<&LinePlace> {
-        self.places.iter().find(|place| &*place.owner == owner)
+    /// Returns what the line has of a claim.
+    pub(crate) fn find(&self, owner: &str) -> Option<&LineClaimant> {
+        self.claimants.iter().find(|claimant| &*claimant.owner == owner)
     }
 
     /// Returns the next token.
@@ -185,69 +187,70 @@ impl Line {
     }
 
     /// Grants the lock to all whose turn it is, and tells their clients. `me`: the claim that asks, its mode, and whether it is unfair.
-    /// A claim without a place is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
+    /// A claim that is not in the line is judged as the last one. If it is granted, only its token is made: the caller inserts its row.
     /// Returns the token of `me` if it holds now.
     pub(crate) fn admit(&mut self, client: &TableClient, me: Option<(&str, Mode, bool)>) -> Option<i64> {
-        let own = me.and_then(|(owner, ..)| self.places.iter().position(|place| &*place.owner == owner));
+        let own =
+            me.and_then(|(owner, ..)| self.claimants.iter().position(|claimant| &*claimant.owner == owner));
         let mut line: Vec<_> = self
-            .places
+            .claimants
             .iter()
             .enumerate()
-            .map(|(key, place)| Claimant { key, mode: place.mode, holds: place.holds() })
+            .map(|(key, claimant)| Claimant { key, mode: claimant.mode, holds: claimant.holds() })
             .collect();
-        let mine = own.unwrap_or(self.places.len());
+        let mine = own.unwrap_or(self.claimants.len());
         let mut passes = false;
         if let (Some((_, mode, unfair)), None) = (me, own) {
             let mode = mode.limited(self.limit);
             passes = unfair && admit_barging(&line, &mine, mode);
             line.push(Claimant { key: mine, mode, holds: false });
         }
-        let mut admitted: Vec<usize> = winners(&line).map(|place| place.key).collect();
+        let mut admitted: Vec<usize> = winners(&line).map(|claimant| claimant.key).collect();
         if passes && !admitted.contains(&mine) {
             admitted.push(mine);
         }
         for key in admitted {
             let token = self.next_token();
             // The claim that asks and has no row comes last, so nobody behind it is left out.
-            let Some(place) = self.places.get_mut(key) else { return Some(token) };
-            place.token = token;
-            let place = place.clone();
-            self.writes.push(with(&client.statements.grant, vec![place.row.into(), token.into()]));
+            let Some(claimant) = self.claimants.get_mut(key) else { return Some(token) };
+            claimant.token = token;
+            let claimant = claimant.clone();
+            self.writes.push(with(&client.statements.grant, vec![claimant.row.into(), token.into()]));
             if own != Some(key) {
-                self.wake(client, &place);
+                self.wake(client, &claimant);
             }
         }
         self.tell_upgrader(client);
-        own.and_then(|key| self.places.get(key)).map(|place| place.token).filter(|token| *token > 0)
+        own.and_then(|key| self.claimants.get(key)).map(|claimant| claimant.token).filter(|token| *token > 0)
     }
 
     /// Tells the client of a marked holder that it is the only one.
     fn tell_upgrader(&mut self, client: &TableClient) {
-        let mut holders = self.places.iter().filter(|place| place.holds());
-        if let (Some(place), None) = (holders.next(), holders.next())
-            && place.marked
+        let mut holders = self.claimants.iter().filter(|claimant| claimant.holds());
+        if let (Some(claimant), None) = (holders.next(), holders.next())
+            && claimant.marked
         {
-            let place = place.clone();
-            self.wake(client, &place);
+            let claimant = claimant.clone();
+            self.wake(client, &claimant);
         }
     }
 
     /// Changes how a claim holds the lock. Returns its token.
     pub(crate) fn convert(&mut self, client: &TableClient, owner: &str, to: Conversion) -> Option<i64> {
-        let at = self.places.iter().position(|place| &*place.owner == owner)?;
+        let at = self.claimants.iter().position(|claimant| &*claimant.owner == owner)?;
         let token = match to {
             Conversion::Exclusive => self.next_token(),
-            Conversion::Marked => self.places[at].token,
+            Conversion::Marked => self.claimants[at].token,
             Conversion::Shared { token } => token,
         };
-        let (texts, place) = (&client.statements, &mut self.places[at]);
-        let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&place.owner).into()];
+        let (texts, claimant) = (&client.statements, &mut self.claimants[at]);
+        let key = || vec![Arc::clone(&self.name).into(), Arc::clone(&claimant.owner).into()];
         let number = match to {
             Conversion::Exclusive => Mode::Exclusive.to_number(),
             Conversion::Marked => MARKED,
             Conversion::Shared { .. } => Mode::Shared.to_number(),
         };
-        if place.row == 0 {
+        if claimant.row == 0 {
             debug_assert_eq!(
                 number,
                 Mode::Shared.to_number(),
@@ -256,23 +259,23 @@ impl Line {
             // The lock's own row has the last token, which may be another holder's from now on.
             self.writes.push(with(&texts.copy_to_queue, key()));
             self.writes.push(with(&texts.clear_lock_row, key()));
-            place.row = i64::MAX;
+            claimant.row = i64::MAX;
         } else {
             let values = key().into_iter().chain([number.into(), token.into()]).collect();
             self.writes.push(with(&texts.convert, values));
         }
-        place.marked = to == Conversion::Marked;
-        place.asked = if number == Mode::Shared.to_number() { Mode::Shared } else { Mode::Exclusive };
-        place.mode = place.asked;
-        place.token = token;
+        claimant.marked = to == Conversion::Marked;
+        claimant.asked = if number == Mode::Shared.to_number() { Mode::Shared } else { Mode::Exclusive };
+        claimant.mode = claimant.asked;
+        claimant.token = token;
         self.changed = true;
         Some(token)
     }
 
     /// Tells the client of a claim to ask again.
-    pub(super) fn wake(&mut self, client: &TableClient, place: &LinePlace) {
-        if let Some(channel) = &place.channel {
-            self.tell(client, channel, &format!("grant {}", place.row));
+    pub(super) fn wake(&mut self, client: &TableClient, claimant: &LineClaimant) {
+        if let Some(channel) = &claimant.channel {
+            self.tell(client, channel, &format!("grant {}", claimant.row));
         }
     }
 
@@ -286,10 +289,10 @@ impl Line {
     }
 
     /// Tells the client of a claim that it was evicted.
-    pub(crate) fn tell_evicted(&mut self, client: &TableClient, place: &LinePlace, reason: &str) {
-        let Some(session) = place.session else { return };
+    pub(crate) fn tell_evicted(&mut self, client: &TableClient, claimant: &LineClaimant, reason: &str) {
+        let Some(session) = claimant.session else { return };
         self.writes.push(with(&client.statements.count_eviction, vec![session.into(), reason.into()]));
-        if let Some(channel) = &place.channel {
+        if let Some(channel) = &claimant.channel {
             self.tell(client, channel, &format!("evicted {session}"));
         }
     }
@@ -299,15 +302,15 @@ impl Line {
         self.writes.push(statement);
     }
 
-    /// Adds a row with these values; `places` does not change. `token`: zero if it waits. Returns whether it is the lock's own row: an
+    /// Adds a row with these values; `claimants` does not change. `token`: zero if it waits. Returns whether it is the lock's own row: an
     /// exclusive holder that is alone gets that one.
     pub(crate) fn insert(&mut self, client: &TableClient, mut values: Vec<Value>, token: i64) -> bool {
-        let in_lock_row = token > 0 && self.places.is_empty() && values.get(2) == Some(&Value::from(0));
+        let in_lock_row = token > 0 && self.claimants.is_empty() && values.get(2) == Some(&Value::from(0));
         values.push(token.into());
         let text = if in_lock_row { &client.statements.fill_lock_row } else { &client.statements.join };
         self.writes.push(with(text, values));
         if !in_lock_row {
-            // The name has a row in the queue now, although `places` lacks it because the database has not given it a number yet.
+            // The name has a row in the queue now, although `claimants` lacks it because the database has not given it a number yet.
             self.changed = true;
         }
         in_lock_row
@@ -315,27 +318,32 @@ impl Line {
 
     /// Starts the lease of a holder anew, also if it has expired since the line was read: the lock's row has been locked since then, so nobody
     /// else can have been granted the lock. `values`: those of its row.
-    pub(crate) fn restart_lease(&mut self, client: &TableClient, place: &LinePlace, mut values: Vec<Value>) {
+    pub(crate) fn restart_lease(
+        &mut self,
+        client: &TableClient,
+        claimant: &LineClaimant,
+        mut values: Vec<Value>,
+    ) {
         let texts = &client.statements;
-        self.writes.push(if place.row == 0 {
-            values.push(place.token.into());
+        self.writes.push(if claimant.row == 0 {
+            values.push(claimant.token.into());
             with(&texts.fill_lock_row, values)
         } else {
-            with(&texts.grant, vec![place.row.into(), place.token.into()])
+            with(&texts.grant, vec![claimant.row.into(), claimant.token.into()])
         });
     }
 
     /// Removes the row of a claim.
     pub(crate) fn remove(&mut self, client: &TableClient, owner: &str) {
-        let Some(at) = self.places.iter().position(|place| &*place.owner == owner) else { return };
-        let place = self.places.remove(at);
+        let Some(at) = self.claimants.iter().position(|claimant| &*claimant.owner == owner) else { return };
+        let claimant = self.claimants.remove(at);
         let texts = &client.statements;
-        let text = if place.row == 0 { &texts.clear_lock_row } else { &texts.leave };
-        self.writes.push(with(text, vec![Arc::clone(&self.name).into(), place.owner.into()]));
+        let text = if claimant.row == 0 { &texts.clear_lock_row } else { &texts.leave };
+        self.writes.push(with(text, vec![Arc::clone(&self.name).into(), claimant.owner.into()]));
         self.changed = true;
     }
 
-    /// Writes all changes and commits. `joins`: the claim that asks has a row in the queue, which may be missing in `places`. Returns the
+    /// Writes all changes and commits. `joins`: the claim that asks has a row in the queue, which may be missing in `claimants`. Returns the
     /// number of the row that was added to the queue, if one was.
     pub(crate) async fn commit(
         mut self,
@@ -343,7 +351,7 @@ impl Line {
         transaction: Box<dyn Transaction>,
         joins: bool,
     ) -> Result<Option<i64>, Failure> {
-        let contended = joins || self.places.iter().any(|place| place.row > 0);
+        let contended = joins || self.claimants.iter().any(|claimant| claimant.row > 0);
         if self.changed || contended != self.contended {
             let values = vec![self.name.into(), self.token.into(), i64::from(contended).into()];
             self.writes.push(with(&client.statements.write_token, values));
@@ -357,7 +365,7 @@ impl Line {
     }
 }
 
-/// Reads the places from the last result.
-pub(crate) fn read_places(results: &Results) -> Vec<LinePlace> {
-    results.last().into_iter().flatten().map(LinePlace::read).collect()
+/// Reads the claimants from the last result.
+pub(crate) fn read_claimants(results: &Results) -> Vec<LineClaimant> {
+    results.last().into_iter().flatten().map(LineClaimant::read).collect()
 }

@@ -1,4 +1,4 @@
-//! One claim: its row, its place in the line, what is asked for it.
+//! One claim: its row, its position in the line, what is asked for it.
 
 pub(crate) mod convert;
 pub(crate) mod limit;

@@ -18,8 +18,8 @@ use crate::table::claim::waiter::{ClaimRow, Waiter};
 use crate::table::client::TableClient;
 use crate::table::session::{SessionRow, TableSession};
 
-/// The shortest lease of a place in the line, for claims whose own lease is not renewed.
-const MIN_PLACE: Duration = Duration::from_secs(5);
+/// The shortest lease of a claim in the line, for claims whose own lease is not renewed.
+const MIN_QUEUED: Duration = Duration::from_secs(5);
 
 /// When a withdrawn claim is looked for whose request got no reply: each pause follows the one before.
 const LATE: [Duration; 3] = [Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
@@ -59,7 +59,7 @@ impl Asker {
             return Ok(Arc::clone(session));
         }
         let claim = self.claim();
-        let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_PLACE) };
+        let ttl = if claim.renewed { claim.ttl() } else { claim.ttl().max(MIN_QUEUED) };
         // The session's statement takes the idle connection, so that the other one is opened meanwhile.
         let (session, ()) = try_join(self.client.session(ttl), database.ready_to_renew()).await?;
         session.insert(&self.waiter);

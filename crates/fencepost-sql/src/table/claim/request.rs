@@ -11,7 +11,7 @@ use crate::database::with;
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
 use crate::listing::Claims;
-use crate::table::claim::line::{Line, LinePlace, read_places};
+use crate::table::claim::line::{Line, LineClaimant, read_claimants};
 use crate::table::claim::record::{new_row, owner, set_own_lease};
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
@@ -98,25 +98,27 @@ async fn look(client: &TableClient, claim: &Claim, sent: Moment) -> Result<Optio
     // Messages must arrive before the line is read, because a release may send one right after that.
     let listens = client.database.listen().await.unwrap_or(false);
     let key = vec![client.stored(claim.want().name.as_str()).into()];
-    let places = read_places(&client.run(&client.statements.line, key).await?);
-    if places.iter().any(LinePlace::ends_too_late) {
+    let claimants = read_claimants(&client.run(&client.statements.line, key).await?);
+    if claimants.iter().any(LineClaimant::ends_too_late) {
         return Ok(None);
     }
-    let Some(at) = places.iter().position(|place| *place.owner == *owner(claim)) else { return Ok(None) };
-    let mine = &places[at];
+    let Some(at) = claimants.iter().position(|claimant| *claimant.owner == *owner(claim)) else {
+        return Ok(None);
+    };
+    let mine = &claimants[at];
     if mine.evicted || !mine.is_alive() {
         return Ok(None);
     }
     if mine.holds() {
         return Ok(Some(Outcome::Granted { token: token(mine.token), in_lock_row: false, sent }));
     }
-    let alive = places.iter().enumerate().filter(|(_, place)| place.is_alive());
+    let alive = claimants.iter().enumerate().filter(|(_, claimant)| claimant.is_alive());
     let line: Vec<_> =
-        alive.map(|(key, place)| Claimant { key, mode: place.mode, holds: place.holds() }).collect();
-    if winners(&line).any(|place| place.key == at) {
+        alive.map(|(key, claimant)| Claimant { key, mode: claimant.mode, holds: claimant.holds() }).collect();
+    if winners(&line).any(|claimant| claimant.key == at) {
         return Ok(None);
     }
-    let next_look = next_look_at(client, claim, &places, at, listens);
+    let next_look = next_look_at(client, claim, &claimants, at, listens);
     Ok(Some(Outcome::Blocked { row: Some(mine.row), next_look }))
 }
 
@@ -175,9 +177,9 @@ async fn try_in_line(
         line.commit(client, transaction, !in_lock_row).await?;
         return Ok(Outcome::Granted { token: token(number), in_lock_row, sent });
     }
-    let before = line.places.iter().position(|place| *place.owner == *id);
-    let ahead = before.unwrap_or(line.places.len());
-    let next_look = next_look_at(client, claim, &line.places, ahead, listens);
+    let before = line.claimants.iter().position(|claimant| *claimant.owner == *id);
+    let ahead = before.unwrap_or(line.claimants.len());
+    let next_look = next_look_at(client, claim, &line.claimants, ahead, listens);
     let joins = claim.waits && mine.is_none();
     if joins {
         line.insert(client, new_row(client, claim, session.id), 0);
@@ -187,24 +189,24 @@ async fn try_in_line(
     Ok(Outcome::Blocked { row, next_look })
 }
 
-/// Returns when a waiter looks again without a message. `ahead`: how many places are before it in the line. A holder that has passed it
+/// Returns when a waiter looks again without a message. `ahead`: how many claimants are before it in the line. A holder that has passed it
 /// stands behind it.
 pub(super) fn next_look_at(
     client: &TableClient,
     claim: &Claim,
-    places: &[LinePlace],
+    claimants: &[LineClaimant],
     ahead: usize,
     listens: bool,
 ) -> Moment {
     let now = client.runtime.clock().now();
-    let waiters = places[..ahead].iter().filter(|place| !place.holds()).count();
+    let waiters = claimants[..ahead].iter().filter(|claimant| !claimant.holds()).count();
     let pause =
         if listens { LOOK } else { (POLL * u32::try_from(waiters + 1).unwrap_or(u32::MAX)).min(MAX_POLL) };
     // Claims that began together do not look together.
     let part = (claim.id.as_u128() % 256) as u32;
     let look = pause + pause * part / 256;
-    let holders = places.iter().filter(|place| place.holds() && waiters == 0);
-    let ends = holders.filter_map(|place| place.left).min();
+    let holders = claimants.iter().filter(|claimant| claimant.holds() && waiters == 0);
+    let ends = holders.filter_map(|claimant| claimant.left).min();
     let end = ends.map(|left| Duration::from_micros(left.unsigned_abs()) + AFTER_LEASE);
     now + end.map_or(look, |end| end.min(look))
 }
@@ -254,7 +256,7 @@ async fn try_remove(client: &TableClient, name: &Arc<str>, id: &str) -> Result<R
     let mut transaction = client.database.begin().await?;
     let mut line = Line::read(client, &mut *transaction, name).await?;
     let removed = match line.find(id) {
-        Some(place) if place.holds() => Removed::Released,
+        Some(claimant) if claimant.holds() => Removed::Released,
         Some(_) => Removed::Withdrawn,
         None => Removed::Nothing,
     };

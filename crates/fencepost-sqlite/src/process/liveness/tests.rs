@@ -79,7 +79,7 @@ fn a_pinned_grant_lasts_until_its_lock_falls_or_it_is_over() {
     let pinned = Row { flags: 1, ..row(&test) };
     assert_eq!(check(&test, &pinned, 100 * TTL), Liveness::Alive { until: None, repair: None });
     let waiting = Row { token: 0, ..pinned.clone() };
-    assert_eq!(check(&test, &waiting, 100 * TTL), Liveness::Dead, "a place in the queue is not pinned");
+    assert_eq!(check(&test, &waiting, 100 * TTL), Liveness::Dead, "a position in the queue is not pinned");
     crate::mark_over(&test.heartbeat.path()).unwrap();
     assert_eq!(check(&test, &pinned, 0), Liveness::Dead);
     assert_eq!(

@@ -126,12 +126,8 @@ fn op(steps_back: bool, crowds: bool, modes: [u8; LOCKS]) -> impl Strategy<Value
     let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
     let keep_some = (client_number(), vec(slot(), 0..4), any::<bool>(), ttl())
         .prop_map(|(client, slots, waits, ttl)| Op::KeepSome { client, slots, waits, ttl });
-    let take = (slot(), client_number(), any::<bool>(), ttl()).prop_map(|(slot, client, ours, ttl)| Op::Take {
-        slot,
-        client,
-        ours,
-        ttl,
-    });
+    let take = (slot(), client_number(), any::<bool>(), ttl())
+        .prop_map(|(slot, client, ours, ttl)| Op::Take { slot, client, ours, ttl });
     let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
     let mut ops = vec![
         (300, enter.boxed()),

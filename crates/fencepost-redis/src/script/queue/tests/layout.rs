@@ -44,7 +44,7 @@ pub(super) struct Seen {
     pub(super) present: bool,
     /// All there are, dead ones that nobody has cleared away yet too.
     pub(super) claims: BTreeMap<Id, Record>,
-    /// Until when the clients that have places in the queue are taken for alive.
+    /// Until when the clients that have positions in the queue are taken for alive.
     pub(super) alive: BTreeMap<String, u64>,
     /// The last token.
     pub(super) last: u64,

@@ -185,13 +185,8 @@ impl<'a> Model<'a> {
                     }
                 }
                 _ if until > now => {
-                    let held = Held {
-                        states: vec![state],
-                        until: exactly(until),
-                        token: Some(token),
-                        mode,
-                        client,
-                    };
+                    let held =
+                        Held { states: vec![state], until: exactly(until), token: Some(token), mode, client };
                     model.held.insert(id, held);
                 }
                 _ => model.ended = true,
@@ -264,7 +259,9 @@ impl<'a> Model<'a> {
                 }
                 Answer::Left(what)
             }
-            Act::Keep { claims, .. } if !before.present => Answer::Renewed(vec![Standing::Gone; claims.len()]),
+            Act::Keep { claims, .. } if !before.present => {
+                Answer::Renewed(vec![Standing::Gone; claims.len()])
+            }
             Act::Keep { client, waits, claims, ttl } => {
                 self.asked.extend(claims);
                 if *waits && self.line.iter().any(|at| at.client == *client) {
@@ -282,8 +279,7 @@ impl<'a> Model<'a> {
                 let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
                 let taken = its && self.confirm(*id, *ttl);
                 if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
-                    held.client =
-                        if *ours { client.clone() } else { String::from_utf8_lossy(NOBODY).into() };
+                    held.client = if *ours { client.clone() } else { String::from_utf8_lossy(NOBODY).into() };
                 }
                 Answer::Taken(taken.then(|| after.claims.get(id).map_or(0, |at| at.token)))
             }

@@ -80,7 +80,8 @@ impl Play<'_> {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
                 let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
-                let act = Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
+                let act =
+                    Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Tend { lock } => self.call(vec![(*lock, Act::Tend)], 0),

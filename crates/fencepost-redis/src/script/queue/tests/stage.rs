@@ -8,7 +8,7 @@ use fencepost_core::{Claim, ClaimId, HolderInfo, Mode, Name, Runtime, Token, Vot
 use fencepost_testkit::redis::{Config, Redis};
 use redis::{Arg, Cmd, Connection, Value};
 
-use super::history::{LOCKS, CLIENTS};
+use super::history::{CLIENTS, LOCKS};
 use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
@@ -197,7 +197,8 @@ impl Stage {
     /// Lets claims of a client wait for the first lock, without a look at each step.
     pub(super) fn wait_in_line(&mut self, ids: std::ops::RangeInclusive<u128>, sender: usize) {
         self.unseen(sender, ids, |id| {
-            let who = Who { id, client: client_name(sender), mode: Mode::Exclusive, join: true, unfair: false };
+            let who =
+                Who { id, client: client_name(sender), mode: Mode::Exclusive, join: true, unfair: false };
             Act::Enter { who, ttl: 60_000_000 }
         });
     }

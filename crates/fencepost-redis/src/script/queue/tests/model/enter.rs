@@ -54,7 +54,8 @@ impl Model<'_> {
             Entered::Waits { next_look, number, last } => {
                 // A waiter is told to ask again when the first lease ends.
                 let in_time = least.is_none_or(|least| {
-                    next_look.is_some_and(|look| look.as_micros() <= u128::from(least - self.world.now) + 1_000)
+                    next_look
+                        .is_some_and(|look| look.as_micros() <= u128::from(least - self.world.now) + 1_000)
                 });
                 at.is_some_and(|at| at.number == number) && last.get() == after.last && in_time
             }

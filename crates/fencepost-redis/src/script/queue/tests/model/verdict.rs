@@ -80,10 +80,7 @@ impl Model<'_> {
         }
         for (client, until) in &after.alive {
             if self.alive.get(client) != Some(until) && !self.idle {
-                return Err(format!(
-                    "{client} should be alive until {:?}: {until}",
-                    self.alive.get(client)
-                ));
+                return Err(format!("{client} should be alive until {:?}: {until}", self.alive.get(client)));
             }
         }
         Ok(())

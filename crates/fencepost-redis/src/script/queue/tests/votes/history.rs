@@ -7,7 +7,7 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 
 use super::super::Story;
-use super::super::history::{LOCKS, New, advance, lock, modes, new, client_number, set_back, slot, ttl};
+use super::super::history::{LOCKS, New, advance, client_number, lock, modes, new, set_back, slot, ttl};
 use super::super::stage::Stage;
 use super::play::play;
 
@@ -119,12 +119,8 @@ fn op(steps_back: bool, restarts: bool, modes: [u8; LOCKS]) -> impl Strategy<Val
     let raise =
         (slot(), -300..1_700_i64, weighted(0.3)).prop_map(|(slot, by, again)| Op::Raise { slot, by, again });
     let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
-    let take = (slot(), client_number(), any::<bool>(), ttl()).prop_map(|(slot, client, ours, ttl)| Op::Take {
-        slot,
-        client,
-        ours,
-        ttl,
-    });
+    let take = (slot(), client_number(), any::<bool>(), ttl())
+        .prop_map(|(slot, client, ours, ttl)| Op::Take { slot, client, ours, ttl });
     let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
     let mut ops = vec![
         (430, vote.boxed()),

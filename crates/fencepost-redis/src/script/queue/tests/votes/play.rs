@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fencepost_core::backend::admission::Mode;
 
-use super::super::history::{LOCKS, New, CLIENTS, SLOTS};
+use super::super::history::{CLIENTS, LOCKS, New, SLOTS};
 use super::super::layout::{Id, Seen, State};
 use super::super::model::{Act, Answer, Who, World, judge};
 use super::super::play::{number, stays};
-use super::super::stage::{After, Stage, name, client_name};
+use super::super::stage::{After, Stage, client_name, name};
 use super::history::{History, Op, Wish};
 use super::node::{Around, Node};
 use crate::script::answer::Entered;
@@ -100,7 +100,8 @@ impl Play<'_> {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
                 let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
-                let act = Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
+                let act =
+                    Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Evict { slot, now } => {

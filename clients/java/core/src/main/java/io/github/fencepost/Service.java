@@ -136,7 +136,7 @@ final class Service {
                     if (failed.elapsed() > patience) {
                         throw new FencepostException.Unreachable("the lock service is unreachable: " + last, cause);
                     }
-                    // A connection that broke may have been idle for too long, and the place in the queue is kept at the same address.
+                    // A connection that broke may have been idle for too long, and the position in the queue is kept at the same address.
                     boolean broke = cause != null && !(cause instanceof ConnectException) && !(cause instanceof HttpTimeoutException);
                     if (!broke || pause > 0) {
                         tries.address = (tries.address + 1) % addresses.size();
