@@ -76,12 +76,90 @@ impl Session for Waits {
             let Some(first) = due.first() else { return Ok(()) };
             let sent = first.runtime.clock().now();
             let Some(backend) = self.backend.upgrade() else { return Ok(()) };
+            let scheduled: Vec<_> = due.iter().map(|claim| claim.validity.due()).collect();
             backend.reach().await?;
-            // One that holds by now is renewed by its engine.
-            for claim in due.iter().filter(|claim| !claim.validity.is_confirmed()) {
-                claim.validity.waiting(sent, claim.ttl().min(REACH));
+            for (claim, before) in due.iter().zip(scheduled).filter(|(claim, _)| !claim.validity.is_confirmed()) {
+                // A claim that has reached the engine meanwhile has the time that the engine needs, which may be sooner.
+                claim.validity.reschedule(before, sent + claim.ttl().min(REACH) / 3);
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::backend::admission::Mode;
+    use crate::backend::capabilities::Capabilities;
+    use crate::backend::claim::Want;
+    use crate::backend::operator::Operator;
+    use crate::name::Name;
+    use crate::operator::holder::HolderInfo;
+    use crate::runtime::Runtime;
+    use crate::runtime::spawner::{Spawner, Task};
+    use crate::time::Clock;
+
+    struct NoTasks;
+
+    impl Spawner for NoTasks {
+        fn spawn(&self, _: Task) {}
+    }
+
+    /// An engine that answers when the test says so.
+    struct Slow(Mutex<Option<oneshot::Receiver<()>>>);
+
+    impl Backend for Slow {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::full("slow")
+        }
+
+        fn entry(self: Arc<Self>, _: Arc<Claim>, _: How) -> Entry {
+            unreachable!("nobody asks for a grant")
+        }
+
+        fn operator(&self) -> &dyn Operator {
+            unreachable!("no operator asks")
+        }
+
+        fn reach(&self) -> Reply<'_, Result<()>> {
+            let answer = self.0.lock().take().expect("it is asked once");
+            Reply::coming(async move {
+                answer.await.expect("the test answers");
+                Ok(())
+            })
+        }
+    }
+
+    #[test]
+    fn a_claim_that_reaches_the_engine_during_a_look_keeps_the_time_that_the_engine_needs() {
+        let (clock, second) = (Clock::manual(), Duration::from_secs(1));
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        let claims = [(); 2].map(|()| {
+            let want = Want { name: Name::new("a").unwrap(), mode: Mode::Exclusive };
+            let holder = HolderInfo::labelled("test");
+            Arc::new(Claim::new(runtime.fresh_id(), want, 30 * second, holder, runtime.clone()))
+        });
+        claims.iter().for_each(|claim| claim.validity.waiting(clock.now(), 30 * second));
+        let (answer, answered) = oneshot::channel();
+        let engine: Arc<dyn Backend> = Arc::new(Slow(Mutex::new(Some(answered))));
+        let waits = Waits { backend: Arc::downgrade(&engine) };
+        clock.advance_to(clock.now() + 10 * second);
+        let sent = clock.now();
+        let mut look = waits.renew(&claims);
+        let mut poll = || Pin::new(&mut look).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        // The engine forgets the first one within 3 s unless it is renewed.
+        claims[0].validity.waiting(sent, 3 * second);
+        answer.send(()).unwrap();
+        assert!(matches!(poll(), Poll::Ready(Ok(()))));
+        assert_eq!(claims[0].validity.due(), sent + second);
+        assert_eq!(claims[1].validity.due(), sent + 10 * second, "it still waits here");
     }
 }

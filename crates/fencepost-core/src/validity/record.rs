@@ -83,6 +83,17 @@ impl Validity {
         self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
     }
 
+    /// Moves the next renewal to another time, unless it was moved since it was to be at `before`.
+    pub(crate) fn reschedule(&self, before: Moment, to: Moment) {
+        // If this fails, whoever has moved it knows more.
+        let _ = self.due.compare_exchange(
+            before.as_nanos(),
+            to.as_nanos(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+
     /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
     pub fn doubt(&self) {
         if self.suspect.swap(0, Ordering::AcqRel) != 0 {
