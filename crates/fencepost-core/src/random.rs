@@ -1,4 +1,5 @@
 //! Random bits that nobody can compute from others: ChaCha20 under a key of 256 bits from the operating system, one for each thread.
+//! And bits that are made from a secret, and do not reveal it.
 //!
 //! A system call for each would make a lock in memory a tenth slower.
 
@@ -29,6 +30,20 @@ pub(crate) fn bits() -> u128 {
     });
     // A thread that ends has no source any more.
     drawn.unwrap_or_else(|_| u128::from_ne_bytes(key()))
+}
+
+/// Returns bits that are the same for the same `secret` and `number`. They tell nothing of the secret, nor of the bits of another number:
+/// they are the first of ChaCha20's key stream with the secret, twice, as the key and the number as the nonce.
+pub(crate) fn derived(secret: u128, number: u32) -> u128 {
+    let mut key = [0; 32];
+    let (first, second) = key.split_at_mut(16);
+    first.copy_from_slice(&secret.to_be_bytes());
+    second.copy_from_slice(&secret.to_be_bytes());
+    let mut stream = ChaCha20Rng::from_seed(key);
+    stream.set_stream(number.into());
+    let mut bits = [0; 16];
+    stream.fill_bytes(&mut bits);
+    u128::from_be_bytes(bits)
 }
 
 fn key<const N: usize>() -> [u8; N] {
