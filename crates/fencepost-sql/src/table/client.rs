@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{ErrorKind, HolderInfo, Loss, Runtime, SingleFlight};
+use fencepost_core::{ErrorKind, HolderInfo, Loss, Name, Runtime, SingleFlight};
 
 use crate::database::with;
 use crate::database::{Database, Lane, Results, Statement, Value};
@@ -81,6 +81,16 @@ impl TableClient {
             listens: AtomicBool::new(false),
             queued: Mutex::default(),
         })
+    }
+
+    /// Returns the name of a lock in the table.
+    pub(crate) fn stored(&self, name: &str) -> Arc<str> {
+        if self.prefix.is_empty() { name.into() } else { [&*self.prefix, name].concat().into() }
+    }
+
+    /// Returns the name of a lock without the prefix.
+    pub(crate) fn plain(&self, stored: &str) -> Option<Name> {
+        Name::new(stored.strip_prefix(&*self.prefix)?).ok()
     }
 
     /// Runs one frequent statement.

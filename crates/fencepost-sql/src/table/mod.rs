@@ -20,7 +20,6 @@ use crate::database::{Answer, Lane, Results, Statement};
 use crate::dialect::Dialect;
 use crate::driver::Driver;
 use crate::failure::Failure;
-use crate::listing;
 use crate::names::TableName;
 use crate::pooled::Pooled;
 use crate::records::{RecordStatements, TableOfRecords};
@@ -160,13 +159,13 @@ impl Backend for LeaseTable {
 impl Operator for LeaseTable {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         Reply::coming(async {
-            listing::inspect(&*self.client, name).await.map_err(|failure| self.error(failure))
+            operator::inspect(&self.client, name).await.map_err(|failure| self.error(failure))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         Reply::coming(async move {
-            listing::list(&*self.client, prefix, page).await.map_err(|failure| self.error(failure))
+            operator::list(&self.client, prefix, page).await.map_err(|failure| self.error(failure))
         })
     }
 

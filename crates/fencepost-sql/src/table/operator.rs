@@ -1,38 +1,58 @@
-//! How claims are listed, and eviction.
+//! What operators ask of the table: inspection, listing and eviction.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Name, Result, Token};
+use fencepost_core::{
+    ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Name, Page, Result, Token,
+};
 
 use crate::database::with;
-use crate::database::{Answer, Lane, Results, Row, Statement};
+use crate::database::{Lane, Row, Value};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
-use crate::listing::Claims;
 use crate::table::claim::line::{Conversion, Line};
 use crate::table::claim::record::mode_of;
 use crate::table::client::TableClient;
 
-impl Claims for TableClient {
-    fn prefix(&self) -> &str {
-        &self.prefix
-    }
+/// Returns a lock with its claims in order: holders first, then waiters as they came.
+pub(crate) async fn inspect(client: &TableClient, name: &Name) -> std::result::Result<Info, Failure> {
+    let statement = with(&client.statements.claims, vec![client.stored(name.as_str()).into()]);
+    let results = client.run_all(vec![statement], Lane::Claims).await?;
+    let claims = results.iter().flatten().map(read).collect();
+    Ok(Info::new(name.clone(), None, claims))
+}
 
-    fn texts(&self) -> [&Arc<str>; 3] {
-        [&self.statements.claims, &self.statements.names, &self.statements.claims_of_names]
+/// Returns a page of the locks that somebody holds or waits for.
+pub(crate) async fn list(
+    client: &TableClient,
+    prefix: &str,
+    page: &Page,
+) -> std::result::Result<Listing, Failure> {
+    let texts = &client.statements;
+    let limit = page.limit.max(1);
+    let after = page.after.as_ref().map_or_else(|| "".into(), |name| client.stored(name.as_str()));
+    let most = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let values: Vec<Value> = vec![client.stored(prefix).into(), after.into(), most.into()];
+    let results = client.run_all(vec![with(&texts.names, values)], Lane::Claims).await?;
+    let names: Vec<Arc<str>> = results.iter().flatten().filter_map(|row| row.text(0).cloned()).collect();
+    let more = names.len() > limit;
+    let names = &names[..names.len().min(limit)];
+    let (Some(first), Some(last)) = (names.first(), names.last()) else { return Ok(Listing::default()) };
+    let between = vec![Arc::clone(first).into(), Arc::clone(last).into()];
+    let results = client.run_all(vec![with(&texts.claims_of_names, between)], Lane::Claims).await?;
+    let mut resources: Vec<Info> = Vec::new();
+    for row in results.iter().flatten() {
+        let Some(stored) = row.text(0).filter(|stored| names.contains(stored)) else { continue };
+        let Some(name) = client.plain(stored) else { continue };
+        let claim = read(row);
+        match resources.last_mut().filter(|info| info.name == name) {
+            Some(info) => info.claims.push(claim),
+            None => resources.push(Info::new(name, None, vec![claim])),
+        }
     }
-
-    fn ask(&self, statement: Statement) -> Answer<'_, Results> {
-        Box::pin(self.run_all(vec![statement], Lane::Claims))
-    }
-
-    fn read(&self, row: &Row) -> ClaimInfo {
-        read(row)
-    }
-
-    /// The statements return them in order.
-    fn sort(&self, _: &mut Vec<ClaimInfo>) {}
+    let next = more.then(|| client.plain(last)).flatten();
+    Ok(Listing::new(resources, next))
 }
 
 fn read(row: &Row) -> ClaimInfo {

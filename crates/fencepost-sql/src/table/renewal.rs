@@ -9,7 +9,6 @@ use crate::database::with;
 use crate::database::{Lane, Results, Statement};
 use crate::dialect::fill;
 use crate::failure::Failure;
-use crate::listing::Claims;
 use crate::table::claim::record::owner;
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};

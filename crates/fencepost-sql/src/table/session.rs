@@ -11,7 +11,6 @@ use fencepost_core::{Claim, ClaimId, Loss, Mode, Moment, Reply, Session, SingleF
 use crate::database::Lane;
 use crate::database::with;
 use crate::failure::Failure;
-use crate::listing::Claims;
 use crate::table::claim::record::{ANY_MODE, has_own_lease, owner, set_own_lease};
 use crate::table::claim::request;
 use crate::table::claim::waiter::Waiter;

@@ -7,7 +7,6 @@ use fencepost_core::{Claim, Mode, Moment, Token};
 
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
-use crate::listing::Claims;
 use crate::table::claim::line::{Conversion, Line, LineClaimant};
 use crate::table::claim::record::owner;
 use crate::table::claim::request::{next_look_at, token};

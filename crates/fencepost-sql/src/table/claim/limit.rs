@@ -8,7 +8,6 @@ use crate::database::with;
 use crate::database::{Row, Value};
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
-use crate::listing::Claims;
 use crate::table::claim::line::{Line, LineClaimant};
 use crate::table::client::TableClient;
 

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use fencepost_core::{Claim, Mode};
 
 use crate::database::Value;
-use crate::listing::Claims;
 use crate::table::client::{TableClient, micros};
 
 /// Returns the owner of a claim's row: its id.

@@ -10,7 +10,6 @@ use crate::database::Lane;
 use crate::database::with;
 use crate::driver::on_own_thread;
 use crate::failure::{Failure, past_conflicts};
-use crate::listing::Claims;
 use crate::table::claim::line::{Line, LineClaimant, read_claimants};
 use crate::table::claim::record::{new_row, owner, set_own_lease};
 use crate::table::claim::waiter::Waiter;
