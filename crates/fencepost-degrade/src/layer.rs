@@ -94,15 +94,8 @@ impl Backend for DegradeLayer {
         let second = self.engines.get(Role::Second).map(|engine| engine.capabilities());
         let first = self.engines.primary.capabilities().or_else(|| second.clone());
         let mut all = first.unwrap_or_else(|| Capabilities::full(self.engines.primary.name()));
-        if let Some(second) = second {
-            all.shared &= second.shared;
-            all.permits &= second.permits;
-            all.modes = all.modes.or(second.modes);
-            all.inspect &= second.inspect;
-            all.evict &= second.evict;
-            all.history &= second.history;
-            all.replicas &= second.replicas;
-            all.min_ttl = all.min_ttl.max(second.min_ttl);
+        if let Some(second) = &second {
+            all = all.and(second);
         }
         all.engine = self.engines.primary.name();
         (all.fair, all.fair_permits, all.detach, all.upgrade) = (false, false, false, false);

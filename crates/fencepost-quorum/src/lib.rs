@@ -264,27 +264,18 @@ async fn gather<T>(
 
 impl Backend for Quorum {
     fn capabilities(&self) -> Capabilities {
-        // Its nodes are what others have replicas for.
         let mut all = Capabilities::full(self.0.engine);
+        all.clock_tokens = true;
+        for node in &self.0.nodes {
+            all = all.and(&node.backend.capabilities());
+        }
+        // Its nodes are what others have replicas for.
         (all.replicas, all.fair, all.barging) = (false, false, false);
         (all.history, all.upgrade, all.stored_permits) = (false, false, false);
         all.no_history = Some(NoHistory {
             kind: ErrorKind::Unsupported,
             why: "its nodes agree on grants alone, and each would keep another record; use one engine for jobs with runs",
         });
-        all.clock_tokens = true;
-        for node in self.0.nodes.iter().map(|node| node.backend.capabilities()) {
-            all.shared &= node.shared;
-            all.permits &= node.permits;
-            all.modes = all.modes.or(node.modes);
-            all.tokens = all.tokens.min(node.tokens);
-            all.clock_tokens &= node.clock_tokens;
-            all.detach &= node.detach;
-            all.inspect &= node.inspect;
-            all.evict &= node.evict;
-            all.min_ttl = all.min_ttl.max(node.min_ttl);
-            all.max_ttl = all.max_ttl.min(node.max_ttl);
-        }
         all
     }
 

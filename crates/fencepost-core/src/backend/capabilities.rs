@@ -116,4 +116,32 @@ impl Capabilities {
             max_ttl: Self::MAX_TTL,
         }
     }
+
+    /// Returns what this engine and the other one have both, for a layer whose claims need both. It has this one's name, and this one's
+    /// reasons for what it lacks, except that of missing modes.
+    #[must_use]
+    pub fn and(self, other: &Capabilities) -> Capabilities {
+        Capabilities {
+            engine: self.engine,
+            fair: self.fair && other.fair,
+            fair_permits: self.fair_permits && other.fair_permits,
+            barging: self.barging && other.barging,
+            shared: self.shared && other.shared,
+            upgrade: self.upgrade && other.upgrade,
+            permits: self.permits && other.permits,
+            stored_permits: self.stored_permits && other.stored_permits,
+            modes: self.modes.or(other.modes),
+            tokens: self.tokens.min(other.tokens),
+            clock_tokens: self.clock_tokens && other.clock_tokens,
+            replicas: self.replicas && other.replicas,
+            detach: self.detach && other.detach,
+            no_detach: self.no_detach,
+            inspect: self.inspect && other.inspect,
+            evict: self.evict && other.evict,
+            history: self.history && other.history,
+            no_history: self.no_history,
+            min_ttl: self.min_ttl.max(other.min_ttl),
+            max_ttl: self.max_ttl.min(other.max_ttl),
+        }
+    }
 }
