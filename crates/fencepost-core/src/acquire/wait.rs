@@ -22,7 +22,8 @@ use crate::token::Token;
 use crate::validity::Validity;
 
 impl Single<'_> {
-    /// One claim from its first attempt to its end. The first attempt may last until `first`.
+    /// Repeats attempts and sleeps between them, until the claim is granted or the wait ends. The first attempt may last until `first`, also if
+    /// that is later than `deadline`.
     pub(crate) async fn wait_for_grant(
         &self,
         owned: &mut Owned,
@@ -31,7 +32,7 @@ impl Single<'_> {
         ask: Ask,
     ) -> Result<Waited> {
         let clock = self.client.runtime.clock();
-        // The failures were those of its position in the queue, and it holds now.
+        // A claim that upgrades holds already, so earlier failures to renew its position in the queue do not count.
         if ask != Ask::Grant {
             owned.claim().validity.forget_unrenewed();
         }
@@ -40,32 +41,34 @@ impl Single<'_> {
         // Boxed, because few claims have it, and it is large.
         let mut overdue: Option<Beside<'_>> =
             self.evict_overdue.then(|| Box::pin(self.evict_overdue_holders(ask)) as Beside<'_>);
-        let (mut until, mut is_first, mut silent) = (first, true, true);
+        let (mut until, mut is_first, mut has_answered) = (first, true, false);
         loop {
             let mut asked = Moment::ZERO;
             let patience = self.patience(&owned.claim().validity).min(self.limit_of(&outage));
-            // Dropped at any await below, or left by `?`: `owned` withdraws.
+            // If this future is dropped at an await below, or ends by `?`, the caller's `owned` leaves nothing behind. The second part of an
+            // answer tells whether the engine was asked for it.
             let answer = match ask.send(owned.entry(), self.join) {
                 Reply::Ready(answer) => Some((answer, false)),
                 coming => {
                     asked = clock.now();
-                    // A grant that has come already counts. A request would have no time for its answer: not polled, it is not sent.
+                    // After the deadline a grant that is here already still counts. But no request is sent, because its answer would be too
+                    // late: a future that is never polled sends nothing.
                     let is_late = !is_first && asked >= deadline;
                     if is_late { None } else { Some((clock.within(until.min(patience), coming).await, true)) }
                 }
             };
-            // The note of a run decides about no lock: a grant for which only that has no answer counts.
+            // If only the record of the run has no answer, the grant counts, because that record does not decide about the lock.
             if !matches!(answer, Some((Some(_), _)))
                 && let Some(grant) = owned.entry().grant_without_note()
             {
                 return Ok(Waited::Granted(grant));
             }
-            let Some((answer, heard)) = answer else {
+            let Some((answer, was_asked)) = answer else {
                 return Ok(self.out_of_time(owned, ask, blockers, first, outage).await);
             };
             (until, is_first) = (deadline, false);
             let validity = &owned.claim().validity;
-            // The engine has been away for longer than a claim waits for it.
+            // Makes the error of a queued claim that could not be renewed for longer than a claim waits for an engine that is away.
             let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
             let given_up =
                 || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
@@ -74,8 +77,8 @@ impl Single<'_> {
                 Some(Ok(Attempt::Gone)) => return Ok(Waited::Gone),
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Waited::Busy),
                 Some(Ok(Attempt::Blocked { next_attempt, .. })) => {
-                    (outage, silent) = (Outage::default(), false);
-                    if heard {
+                    (outage, has_answered) = (Outage::default(), true);
+                    if was_asked {
                         validity.clear_unrenewed();
                     } else if let Some(error) = given_up() {
                         return Err(error);
@@ -92,7 +95,7 @@ impl Single<'_> {
                     // A queued claim that could not be renewed counts as failing since then.
                     outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
                     let now = clock.now();
-                    outage.pause(error, self, if heard { asked } else { now }, now)?
+                    outage.pause(error, self, if was_asked { asked } else { now }, now)?
                 }
                 None => {
                     if let Some(error) = given_up() {
@@ -103,16 +106,16 @@ impl Single<'_> {
                     {
                         return Err(error);
                     }
-                    // An engine that has answered `Blocked` before and was silent for less than a second is well and the lock is busy: the waiting time
-                    // merely ended during a request.
-                    if silent || clock.now().since(asked) >= SILENCE {
+                    // An engine that has answered `Blocked` before and has been silent for less than a second does not count as failed: the lock
+                    // is busy, and the waiting time ended during a request.
+                    if !has_answered || clock.now().since(asked) >= SILENCE {
                         let why = owned.entry().why_silent();
                         outage
                             .last
                             .get_or_insert_with(|| why.unwrap_or_else(|| Error::no_answer().unknown()));
                     }
-                    // Its patience has ended, but a renewal was confirmed since, so there is no failure to report. The old start is forgotten,
-                    // because with it each later request would be given up at once.
+                    // The patience of the claim has ended, but a renewal was confirmed meanwhile, so there is no failure to report. The start of
+                    // the old failures is forgotten, because with it each later request would end at once.
                     if clock.now() >= patience {
                         owned.claim().validity.forget_unrenewed();
                     }
@@ -129,26 +132,26 @@ impl Single<'_> {
         }
     }
 
-    /// Until when the engine may go on failing.
+    /// Returns when the call gives up if requests go on failing. A call that does not wait has no such time: a count of repeats limits it.
     fn limit_of(&self, outage: &Outage) -> Moment {
         outage.since.filter(|_| self.join).map_or(Moment::NEVER, |since| since + self.client.outage)
     }
 
-    /// Until when a claim whose position in the queue cannot be renewed is tried.
+    /// Returns until when a claim is asked for whose position in the queue cannot be renewed.
     fn patience(&self, validity: &Validity) -> Moment {
         validity.unrenewed_since().map_or(Moment::NEVER, |since| since + self.client.outage)
     }
 
-    /// When a claim whose position in the queue cannot be renewed asks for itself, so that there is time for the answer. Once that is past it
-    /// is the end of its patience.
+    /// Returns when a claim whose position in the queue cannot be renewed is asked for once more: early enough for an answer within its
+    /// patience. After that time, returns the end of the patience.
     fn last_call(&self, validity: &Validity) -> Moment {
         let patience = self.patience(validity);
         let last_call = patience.less(self.client.attempt_timeout.min(self.client.outage / 2));
         if self.client.runtime.clock().now() < last_call { last_call } else { patience }
     }
 
-    /// Sleeps until the engine hints at an answer, the time has come, the client closes, or the queued claim has not been renewed for
-    /// too long.
+    /// Sleeps until the engine hints that another attempt is worthwhile, the time of the next attempt has come, the client closes, or the
+    /// queued claim has not been renewed for too long.
     async fn sleep_until_news(
         &self,
         owned: &mut Owned,
@@ -159,7 +162,7 @@ impl Single<'_> {
     ) {
         let clock = self.client.runtime.clock();
         let claim = Arc::clone(owned.claim());
-        // Only a claim that is renewed can miss a renewal.
+        // Only a claim that the renewer has can miss a renewal.
         let mut watch = (claim.scheduled.load(Ordering::Relaxed) != 0).then(|| claim.validity.watch(clock));
         // Made before the check, so that a close between the two is not missed.
         let mut closing = pin!(self.client.closing.notified());
@@ -167,18 +170,17 @@ impl Single<'_> {
             return;
         }
         loop {
-            let stranded = claim.validity.unrenewed_since();
-            // After an error only the pause before the next attempt counts.
+            let unrenewed_since = claim.validity.unrenewed_since();
+            // After an error nothing is attempted before the end of the pause.
             let patience = if failing { Moment::NEVER } else { self.last_call(&claim.validity) };
             let mut sleep = clock.sleep_until(next_attempt.min(patience));
             let woken = poll_fn(|cx| {
                 // The result stays in `blockers` until it is taken.
                 let _ = Pin::new(&mut *blockers).poll(cx);
                 if let Some(overdue) = overdue {
-                    // It has no end.
+                    // This work never ends.
                     let _ = overdue.as_mut().poll(cx);
                 }
-                // After an error nothing is attempted during the pause.
                 if !failing && owned.entry().poll_wait(cx).is_ready() {
                     return Poll::Ready(Woken::Engine);
                 }
@@ -188,7 +190,7 @@ impl Single<'_> {
                 // A watch on a validity that has ended would wake this task without end.
                 if let Some(watch) = watch.as_mut().filter(|_| claim.validity.ended().is_none()) {
                     watch.set(cx.waker());
-                    if claim.validity.unrenewed_since() != stranded {
+                    if claim.validity.unrenewed_since() != unrenewed_since {
                         return Poll::Ready(Woken::Renewer);
                     }
                 }
@@ -201,7 +203,7 @@ impl Single<'_> {
         }
     }
 
-    /// The waiting time is over, because the lock is busy or the engine fails.
+    /// Makes the outcome of a wait whose time has ended, because the lock is busy or because the engine fails.
     async fn out_of_time<'a>(
         &'a self,
         owned: &mut Owned,
@@ -217,7 +219,8 @@ impl Single<'_> {
         let mut blockers = blockers.unwrap_or_else(|| self.find_blockers(Moment::ZERO));
         if let MaybeDone::Future(_) = blockers {
             if ask == Ask::Grant {
-                // It leaves the queue first: a look that comes later must not find it as the holder. Dropped here, `owned` withdraws.
+                // The claim leaves the queue first, so that the look cannot find it as the holder. If this future is dropped here, `owned`
+                // withdraws it.
                 owned.withdraw(first).await;
             }
             // At most until `first`, because the call must not last longer than its first attempt might have.
@@ -234,13 +237,13 @@ impl Single<'_> {
     }
 }
 
-/// An engine that has not answered for so long is taken to have failed.
+/// An engine that has not answered for this long counts as failed.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Work beside the wait, which goes on only while the claim rests in the queue.
+/// Work beside the wait. It is polled only while the claim sleeps in the queue.
 type Beside<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// By what a rest in the queue was ended.
+/// What has ended a sleep in the queue.
 enum Woken {
     Engine,
     /// The renewals of the queued claim have begun to fail, or get through again.

@@ -78,7 +78,9 @@ impl Session for Waits {
             let Some(backend) = self.backend.upgrade() else { return Ok(()) };
             let scheduled: Vec<_> = due.iter().map(|claim| claim.validity.due()).collect();
             backend.reach().await?;
-            for (claim, before) in due.iter().zip(scheduled).filter(|(claim, _)| !claim.validity.is_confirmed()) {
+            for (claim, before) in
+                due.iter().zip(scheduled).filter(|(claim, _)| !claim.validity.is_confirmed())
+            {
                 // A claim that has reached the engine meanwhile has the time that the engine needs, which may be sooner.
                 claim.validity.reschedule(before, sent + claim.ttl().min(REACH) / 3);
             }

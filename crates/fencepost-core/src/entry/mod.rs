@@ -46,8 +46,8 @@ use crate::token::Token;
 /// An entry is a place itself, for a layer that passes on what it is asked, or changes a part of that.
 ///
 /// # Drop
-/// Nothing of the claim is left at the engine. The drop sends the request to leave, unless a request that is under way or the end of a run
-/// comes first, and it is repeated in the background until the engine has confirmed it or the lease must have ended.
+/// The drop leaves nothing of the claim at the engine. It sends the request to leave, unless another request must be answered or the end of
+/// a run must be recorded first. In the background the request is repeated until the engine has confirmed it or the lease must have ended.
 /// [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the client's, the drop does nothing.
 pub struct Entry {
     place: Box<dyn Place>,
@@ -85,10 +85,12 @@ impl Entry {
         &self.life.claim
     }
 
-    /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. A place in the
-    /// queue may schedule its renewal ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a blocked attempt leaves
-    /// nothing behind. A reply that is ready says that the engine was not asked, unless the engine always answers on the spot. One
-    /// that comes was sent with its first poll; the wait loop takes it as a sign that the engine answers.
+    /// Asks the engine for the grant, or collects a grant that was pushed. A grant confirms the claim's validity. If the claim is queued, the
+    /// engine may schedule the renewal of its position ([`waiting`](crate::Validity::waiting)). If the claim does not join the queue, a
+    /// blocked attempt leaves nothing behind.
+    ///
+    /// A reply that is ready means that the engine was not asked, unless the engine always answers on the spot. Any other reply sends its
+    /// request with the first poll, and the wait loop takes its answer as a sign that the engine can be reached.
     ///
     /// # Errors
     /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
@@ -99,13 +101,13 @@ impl Entry {
         if self.run.is_some() { self.attempt_with_run() } else { self.ask_for_grant() }
     }
 
-    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a reason, but not time
-    /// after time. A wake-up between the answer of an attempt and this call is not lost.
+    /// Is ready when another attempt is worthwhile. This is a hint: it may be ready without a reason, but not every time. A wake-up between the
+    /// answer of an attempt and this call is not lost.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(turn) = self.life.turn.as_ref().and_then(|turn| turn.poll(cx)) {
             return turn;
         }
-        // The answer to a request whose caller has gone away is the news.
+        // For a request whose caller has gone away, its answer is the news.
         if self.life.kept.is_some() {
             return self.life.poll_kept(cx).map(drop);
         }
@@ -129,7 +131,7 @@ impl Entry {
         let holds = match self.life.step {
             Step::Holding(_) => true,
             Step::Queued => false,
-            // Its renewal finds out why the grant is gone.
+            // The renewal of a grant that is gone finds out the reason.
             Step::Gone if self.life.claim.validity.is_confirmed() => true,
             Step::New | Step::Asked | Step::Gone | Step::Left(_) => return None,
         };
@@ -155,7 +157,7 @@ impl Entry {
         self.remove(Leave::Release)
     }
 
-    /// Withdraws or releases the claim: nothing of it stays, so a grant is not detached by this.
+    /// Withdraws or releases the claim. A grant is never detached by this.
     ///
     /// # Cancel safety
     /// That of [`withdraw`](Entry::withdraw).
@@ -175,7 +177,7 @@ impl Entry {
     pub fn detach(&mut self) -> Reply<'_, Result<()>> {
         Reply::coming(async move {
             self.detach_grant().await?;
-            // The run goes on without this entry.
+            // The run continues without this entry.
             self.run = None;
             Ok(())
         })
@@ -196,8 +198,8 @@ impl Entry {
     }
 
     /// Asks for the claim's shared grant to become exclusive, or collects that. The claim is marked at the engine until all other holders
-    /// have left. Meanwhile the engine admits no claim, so the upgrade goes before all that wait. Then the grant is exclusive, with a
-    /// new token, greater than all before. The claim's lease, validity and renewal go on. [`poll_wait`](Entry::poll_wait)
+    /// have left. Meanwhile the engine admits no claim, so the upgrade comes before all claims that wait. Then the grant is exclusive, with a
+    /// new token, greater than all before. The claim's lease, validity and renewal continue. [`poll_wait`](Entry::poll_wait)
     /// hints that another call is worthwhile. The mark ends with the claim's lease, release or eviction. With `join` false a
     /// blocked call leaves no mark.
     ///
@@ -251,13 +253,13 @@ impl Entry {
 /// Where the claim is, as far as the engine's answers tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Nothing of it is at the engine.
+    /// The claim was not asked for, so nothing of it is at the engine.
     New,
-    /// It was asked for, and may be at the engine.
+    /// The claim was asked for, and may be at the engine.
     Asked,
     Queued,
     Holding(Token),
-    /// The engine has answered that the claim is gone. It was not asked to leave yet: an earlier request may still arrive.
+    /// The engine has answered that the claim is gone. An earlier request may still arrive, so the claim still has to leave.
     Gone,
     Left(Removed),
 }
@@ -268,14 +270,14 @@ struct Life {
     /// Whether the claim takes up a detached grant.
     attaches: bool,
     step: Step,
-    /// Whether a request for the grant has no answer, so that it may still arrive.
+    /// Whether a request for the grant has had no answer, so that the request may still arrive.
     asking: bool,
     leave_requests: LeaveRequests,
-    /// The request that outlives its caller. There is at most one.
+    /// The request that outlives its caller, if there is one. Its answer comes before the next request is sent.
     kept: Option<Kept>,
     /// The claim's turn in the queue of its process, for an engine that has such a queue. `None`: it does not wait there.
     turn: Option<Box<LocalTurn>>,
-    /// How it leaves when the entry is dropped. `None`: it stays.
+    /// How the claim leaves when the entry is dropped. `None`: it stays.
     on_drop: Option<Leave>,
 }
 
@@ -295,12 +297,12 @@ enum Kept {
     Detach(Coming<Left>),
 }
 
-/// The answer to a kept request. All but the last are applied to the step already, because their caller may be gone.
+/// The answer to a kept request. All but the last are noted already, because the caller may have gone away.
 enum Answer {
     Asked(Result<Attempt>),
     Converted(Conversion, Result<Attempt>),
     Removed(Result<Removed>),
-    /// Noted by its caller alone: a grant whose detachment nobody learns of is released with its guard.
+    /// Noted by its caller alone, because a grant whose detachment nobody learns of is to be released with its guard.
     Detached(Result<Left>),
 }
 
@@ -308,7 +310,7 @@ impl Life {
     fn new(claim: Arc<Claim>, how: How) -> Life {
         let (attaches, step, on_drop) = match how {
             How::Enter => (false, Step::New, Some(Leave::Withdraw)),
-            // A detached grant is at the engine although nothing was asked for. It is not the entry's before it was taken up.
+            // A detached grant is at the engine before anything was asked for. The entry does not own it before it was taken up.
             How::Attach => (true, Step::Asked, None),
         };
         let leave_requests = LeaveRequests::default();
@@ -320,7 +322,7 @@ impl Life {
         self.step = Step::Left(Removed::Nothing);
     }
 
-    /// Waits in the process if it has to. Returns whether it does.
+    /// Queues the claim in the process if it has to wait there. Returns whether it does.
     fn waits_here(&mut self) -> bool {
         self.turn.as_mut().is_some_and(|turn| !turn.pass())
     }
@@ -338,7 +340,8 @@ impl Life {
         }
     }
 
-    /// Returns the answer that needs no request. A grant that is not valid any more keeps its step, so that the claim is still asked to leave.
+    /// Returns the answer to an attempt, if it needs no request. A grant that is not valid any more stays `Holding`, so that the claim is still
+    /// asked to leave.
     fn local_answer(&self) -> Option<Attempt> {
         if let Some(token) = self.held() {
             return Some(Attempt::Granted(token));
@@ -412,7 +415,7 @@ impl Life {
         Ok(())
     }
 
-    /// Drives the kept request. `None`: nothing is kept.
+    /// Drives the kept request to its answer. `None`: no request is kept.
     fn poll_kept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
         let Some(kept) = &mut self.kept else { return Poll::Ready(None) };
         let answer = match kept {
@@ -434,7 +437,7 @@ impl Life {
         Poll::Ready(Some(answer))
     }
 
-    /// Waits until nothing is kept.
+    /// Waits until no request is kept.
     async fn settle(&mut self) -> Option<Answer> {
         poll_fn(|cx| self.poll_kept(cx)).await
     }
@@ -492,7 +495,7 @@ impl Entry {
                 turn.leave();
                 self.life.step = Step::Left(Removed::Withdrawn);
             }
-            // Those behind it need not wait for the answer.
+            // The claims behind it in the process need not wait for the answer.
             turn.answered();
         }
         if self.life.kept.is_some() {
@@ -505,7 +508,7 @@ impl Entry {
         }
         match self.life.step {
             Step::Left(removed) => return Reply::ready(Ok(removed)),
-            // Nothing has to be sent. A request for the grant that was made before and comes only now finds that the claim has left.
+            // Nothing has to be sent. A later attempt finds that the claim has left.
             Step::New => {
                 self.life.step = Step::Left(Removed::Nothing);
                 return Reply::ready(Ok(Removed::Nothing));
@@ -515,8 +518,8 @@ impl Entry {
         let Entry { place, life, .. } = self;
         match place.leave(how, life.leave_requests.may_have_left()) {
             Request::Ready(answer) => {
-                // `Valid` says "removed" whatever the clock says, so the clock is not read for it. After other answers on the spot it is read now,
-                // because they took no time.
+                // After `Valid` the claim counts as removed whatever the clock says, so the clock is not read. For other answers on the spot the
+                // clock is read now, because the request took no time.
                 if !matches!(answer, Ok(Left { found: Found::Valid, .. })) {
                     life.note_leave_sent();
                 }
@@ -565,7 +568,7 @@ impl Entry {
         }
     }
 
-    /// Makes a change that no other holder can block.
+    /// Makes a conversion that no other holder can block.
     fn convert_now(&mut self, to: Conversion) -> Reply<'_, Result<()>> {
         let claim = Arc::clone(&self.life.claim);
         let held = move |answer: Result<Attempt>| match answer? {
@@ -579,7 +582,7 @@ impl Entry {
     }
 
     async fn detach_grant(&mut self) -> Result<()> {
-        // A detachment whose caller went away may have taken effect. The grant is then detached again.
+        // An earlier request whose caller went away may have detached the grant already. Then it is detached once more.
         self.life.settle().await;
         if !matches!(self.life.step, Step::Holding(_)) {
             return Err(self.life.claim.gone());
@@ -599,7 +602,7 @@ impl Entry {
     }
 }
 
-/// A layer asks the entry below it. A request to leave answers what that entry knows of earlier ones.
+/// For a layer, which asks the entry below it. That entry knows the earlier requests to leave, so it needs no `may_have_left`.
 impl Place for Entry {
     fn ask(&mut self) -> Request<'_, Attempt> {
         self.attempt().into()
@@ -646,7 +649,7 @@ impl Place for Entry {
     }
 }
 
-/// The answer of a change that no other holder can block.
+/// Makes the answer of a place to a conversion that no other holder can block.
 fn held(done: Reply<'_, Result<()>>, token: Token) -> Request<'_, Attempt> {
     match done {
         Reply::Ready(answer) => {

@@ -12,7 +12,7 @@ use crate::entry::leave_requests::Found;
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::Token;
 
-/// The engine's side of one claim: it only asks.
+/// The engine's side of one claim. It sends requests, and keeps nothing that the entry above it knows.
 ///
 /// The [`Entry`](crate::Entry) above it keeps what was asked and answered. It makes one request at a time, and never asks what it
 /// knows: a claim that holds is not asked for again, and one that has left is not asked to leave. So a place keeps only what its next
@@ -22,9 +22,9 @@ use crate::token::Token;
 /// The methods return a [`Request`], whose kind says what becomes of the request when its caller goes away.
 pub trait Place: Send {
     /// Asks for the grant, or collects a grant that was pushed. Called again while the claim waits, and after a lost reply: the same claim
-    /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. A position in the queue may schedule its renewal
-    /// ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the engine. A ready answer
-    /// says that the engine was not asked, unless the engine always answers on the spot.
+    /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. If the claim is queued, the engine may schedule the
+    /// renewal of its position ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the
+    /// engine. A ready answer means that the engine was not asked, unless the engine always answers on the spot.
     ///
     /// For a claim that [attaches](How::Attach), this takes up the detached grant for the claim's `ttl`, or answers
     /// [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](crate::Claim::renewed), the grant stays detached and is
@@ -34,7 +34,7 @@ pub trait Place: Send {
     /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
     fn ask(&mut self) -> Request<'_, Attempt>;
 
-    /// Is ready when asking again is worthwhile. This is a hint: it may be ready without a reason, but not time after time. A wake-up between
+    /// Is ready when asking again is worthwhile. This is a hint: it may be ready without a reason, but not every time. A wake-up between
     /// the answer of a request and this call is not lost. Not called while a request is under way.
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 

@@ -86,12 +86,8 @@ impl Validity {
     /// Moves the next renewal to another time, unless it was moved since it was to be at `before`.
     pub(crate) fn reschedule(&self, before: Moment, to: Moment) {
         // If this fails, whoever has moved it knows more.
-        let _ = self.due.compare_exchange(
-            before.as_nanos(),
-            to.as_nanos(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let _ =
+            self.due.compare_exchange(before.as_nanos(), to.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Renewals are known not to get through: Suspect from now on, until the next confirmation.

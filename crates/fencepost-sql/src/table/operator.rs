@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{
-    ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Name, Page, Result, Token,
-};
+use fencepost_core::{ClaimInfo, ClaimRecord, Error, Eviction, Info, Listing, Name, Page, Result, Token};
 
 use crate::database::with;
 use crate::database::{Lane, Row, Value};
