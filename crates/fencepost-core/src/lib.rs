@@ -52,6 +52,7 @@ pub use backend::admission::{self, Mode};
 pub use backend::capabilities::{Capabilities, NoHistory, Tokens};
 pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
+pub use backend::cleaning_times::CleaningTimes;
 pub use backend::degraded::Degraded;
 pub use backend::local_queue::LocalQueue;
 pub use backend::ordered_queue::OrderedQueue;

@@ -93,6 +93,7 @@ pub(crate) mod attempt;
 pub(crate) mod capabilities;
 pub(crate) mod claim;
 pub(crate) mod claim_id;
+pub(crate) mod cleaning_times;
 pub(crate) mod degraded;
 pub(crate) mod local_queue;
 pub(crate) mod operator;

@@ -3,13 +3,11 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use fencepost_core::CleaningTimes;
 use fencepost_sql::Failure;
 
 use crate::client::MysqlClient;
 use crate::schema::tokens::{PAGE, old_rows, remove_old};
-
-/// How often a client cleans.
-const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// How long the client pauses after each page and each removal: claims come first.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -19,16 +17,13 @@ const IDLE: Duration = Duration::from_secs(30);
 
 /// Cleans until the client is dropped.
 pub(crate) async fn run(client: Weak<MysqlClient>) {
-    loop {
+    let Some(mut times) = client.upgrade().map(|client| CleaningTimes::of(&client.runtime)) else { return };
+    while times.next().await {
         let Some(known) = client.upgrade() else { return };
-        let (clock, has_table) = (known.runtime.clock().clone(), known.server.found().no_tokens.is_none());
+        let has_table = known.server.found().no_tokens.is_none();
         drop(known);
         if has_table && let Err(failure) = clean(&client).await {
             tracing::debug!(%failure, "old rows of fencepost_token stay");
-        }
-        clock.sleep_until(clock.now() + INTERVAL).await;
-        if clock.is_stopped() {
-            return;
         }
     }
 }

@@ -1,10 +1,19 @@
 //! Rows of locks that nobody has used for long.
 
+use std::time::Duration;
+
 use fencepost_testkit::needs;
-use fencepost_testkit::sql::MariaDb;
+use fencepost_testkit::sql::{CleaningClient, MariaDb};
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, await_waiting, connect};
+use crate::{SOON, await_waiting, connect, registry};
+
+/// A client cleans for the first time between half of this time and all of it after it was opened: clients that are started together do not
+/// clean together.
+const FIRST: Duration = Duration::from_secs(600);
+
+/// How often a client pings the server over its idle connection.
+const PING: Duration = Duration::from_secs(10);
 
 /// Makes all tokens older by 31 days.
 const AGE: &str = "UPDATE fencepost_token SET token = token - 31 * 86400 * 1000000";
@@ -42,8 +51,24 @@ async fn idle_rows_are_removed_and_tokens_grow() {
     run(&server, "UPDATE fencepost_token SET token = token + 62 * 86400 * 1000000 WHERE name = 'ahead'");
     let ahead: u64 =
         run(&server, "SELECT token FROM fencepost_token WHERE name = 'ahead'").parse().expect("a number");
-    let cleaning = connect(&server.url()).await;
-    eventually(SOON, "idle rows are removed", || async { names(&server) == "ahead held waited" }).await;
+    let cleaning = CleaningClient::open(&registry(), &server.url()).await;
+    // Each step is a ping of the idle connection, so it cannot be longer.
+    let pass = async |until: Duration| {
+        eventually(SOON, "the time is over", || async {
+            cleaning.move_on_within(until);
+            cleaning.end_pause();
+            cleaning.elapsed() + PING >= until
+        })
+        .await;
+    };
+    pass(FIRST / 2).await;
+    assert_eq!(names(&server), "ahead held idle waited", "it has cleaned when it was opened");
+    pass(FIRST).await;
+    eventually(SOON, "idle rows are removed", || async {
+        cleaning.end_pause();
+        names(&server) == "ahead held waited"
+    })
+    .await;
     let (before, later) = (waited.token(), async { waiter.await.expect("no panic").expect("it is granted") });
     waited.release().await.expect("it was held");
     let granted = tokio::time::timeout(SOON, later).await.expect("it keeps its place");
@@ -54,7 +79,8 @@ async fn idle_rows_are_removed_and_tokens_grow() {
     for guard in [held, granted] {
         guard.release().await.expect("it was held");
     }
-    for client in [client, other, cleaning] {
+    for client in [client, other] {
         client.close().await;
     }
+    cleaning.close().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::jitter;
+use fencepost_core::CleaningTimes;
 
 use crate::database::Lane;
 use crate::database::with;
@@ -11,16 +11,6 @@ use crate::failure::{Failure, past_conflicts};
 use crate::table::claim::line::Line;
 use crate::table::client::{TableClient, micros};
 use crate::table::statements::NAMES_AT_ONCE;
-
-/// A client cleans for the first time between half of this time and all of it after it was opened. So a short run of the command scans no
-/// table, and clients that were started together do not clean together.
-const FIRST: Duration = Duration::from_secs(600);
-
-/// One client of so many cleans when it is opened, so that old rows are removed also where every client is a short run of the command.
-const AT_ONCE: u64 = 64;
-
-/// How often a client cleans from then on.
-const INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
 /// How long the session of a dead client stays after its lease.
 const KEEP_SESSION: Duration = Duration::from_secs(24 * 3600);
@@ -37,17 +27,12 @@ const ROUNDS: usize = 100;
 
 /// Cleans until the client is dropped.
 pub(crate) async fn run(client: Weak<TableClient>) {
-    let Some(runtime) = client.upgrade().map(|client| client.runtime.clone()) else { return };
-    let clock = runtime.clock();
-    let number = runtime.client();
-    let mut pause = if number.is_multiple_of(AT_ONCE) { Duration::ZERO } else { jitter(FIRST, number) };
-    loop {
-        clock.sleep_until(clock.now() + pause).await;
-        let Some(client) = client.upgrade().filter(|_| !clock.is_stopped()) else { return };
+    let Some(mut times) = client.upgrade().map(|client| CleaningTimes::of(&client.runtime)) else { return };
+    while times.next().await {
+        let Some(client) = client.upgrade() else { return };
         if let Err(failure) = clean(&client).await {
             tracing::debug!(%failure, "old rows of the lease table stay");
         }
-        pause = INTERVAL;
     }
 }
 

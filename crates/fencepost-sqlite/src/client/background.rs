@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use fencepost_core::Waiters;
+use fencepost_core::{CleaningTimes, Waiters};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::client::Client;
@@ -47,30 +47,36 @@ pub(crate) async fn listen(fifo: OwnedFd, claims: Arc<Waiters<TrackedClaim>>, cl
 /// How long a name stays after its last grant.
 const KEEP_NAME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// How often a client looks at all names.
-const LOOK_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-
 /// How long a client pauses before it looks at the next names.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
 
 /// Removes names that nobody uses, until the client is dropped.
 pub(crate) async fn remove_idle_names(client: Weak<Client>) {
-    loop {
-        let Some(client) = client.upgrade() else { return };
-        let clock = client.runtime.clock().clone();
-        let before = client.now().wall.saturating_sub(KEEP_NAME.as_micros() as u64);
-        let pause = match idle::remove(&client.database, before) {
-            Ok(true) | Err(Failure::Busy) => NEXT_LOOK,
-            Ok(false) => LOOK_INTERVAL,
-            Err(error) => {
-                tracing::debug!(?error, "names that nobody uses stay");
-                LOOK_INTERVAL
+    let Some(mut times) = client.upgrade().map(|client| CleaningTimes::of(&client.runtime)) else { return };
+    while times.next().await {
+        // In parts, because a transaction looks at few names.
+        while let Some(known) = client.upgrade()
+            && has_next_part(&known)
+        {
+            let clock = known.runtime.clock().clone();
+            drop(known);
+            clock.sleep_until(clock.now() + NEXT_LOOK).await;
+            if clock.is_stopped() {
+                return;
             }
-        };
-        drop(client);
-        clock.sleep_until(clock.now() + pause).await;
-        if clock.is_stopped() {
-            return;
+        }
+    }
+}
+
+/// Removes the unused ones of the next names. Returns whether names follow.
+fn has_next_part(client: &Client) -> bool {
+    let before = client.now().wall.saturating_sub(KEEP_NAME.as_micros() as u64);
+    match idle::remove(&client.database, before) {
+        Ok(follow) => follow,
+        Err(Failure::Busy) => true,
+        Err(error) => {
+            tracing::debug!(?error, "names that nobody uses stay");
+            false
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod evict;
+mod idle;
 mod processes;
 mod removed;
 mod support;

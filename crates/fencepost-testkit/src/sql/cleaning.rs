@@ -1,13 +1,13 @@
-//! A client of a lease table that cleans now, and not some minutes after it was opened.
+//! A client of an SQL engine that cleans now, and not some minutes after it was opened.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Client, Clock, Registry, Runtime, Spawner, Task};
+use fencepost_core::{Client, Clock, Moment, Registry, Runtime, Spawner, Task};
 use tokio::runtime::Handle;
 
 /// No statement has a time limit as long as this.
-const STATEMENT: Duration = Duration::from_secs(60);
+const STATEMENT: Duration = Duration::from_secs(8);
 
 /// No pause before a repeated transaction is as long as this, and no time limit as short.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -15,6 +15,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A client whose clock the test moves.
 pub struct CleaningClient {
     clock: Clock,
+    opened: Moment,
     client: Client,
 }
 
@@ -28,7 +29,7 @@ impl Spawner for Here {
 }
 
 impl CleaningClient {
-    /// Opens the table that a URL names.
+    /// Opens the database that a URL names.
     ///
     /// # Panics
     /// If the server does not answer.
@@ -36,13 +37,29 @@ impl CleaningClient {
         let clock = Clock::manual();
         let runtime = Runtime::for_client(1, clock.clone(), Arc::new(Here(Handle::current())));
         let client = Client::builder().runtime(runtime).connect(registry, url).await.expect("it answers");
-        CleaningClient { clock, client }
+        CleaningClient { opened: clock.now(), clock, client }
     }
 
-    /// Moves the time to when the client cleans next, unless a statement is under way, which would time out. Call this until the client has
-    /// cleaned.
+    /// Returns how long ago the client was opened, by its own clock.
+    pub fn elapsed(&self) -> Duration {
+        self.clock.now().since(self.opened)
+    }
+
+    /// Returns the client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Moves the time to when the client cleans next, or to a ping before that, unless a statement is under way, which would time out. Call
+    /// this until the client has cleaned.
     pub fn move_on(&self) {
         self.pass(|left| left > STATEMENT);
+    }
+
+    /// The same, but not beyond `limit` after the client was opened.
+    pub fn move_on_within(&self, limit: Duration) {
+        let rest = limit.saturating_sub(self.elapsed());
+        self.pass(|left| left > STATEMENT && left <= rest);
     }
 
     /// Ends a pause before a transaction is repeated.
