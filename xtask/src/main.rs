@@ -11,6 +11,7 @@ mod features;
 mod layout;
 mod manifests;
 mod modules;
+mod mutants;
 mod packages;
 mod peers;
 mod process;

@@ -58,6 +58,8 @@ pub(crate) struct Program {
     shown: String,
     limit: Duration,
     log: PathBuf,
+    /// The exit codes that are no failure.
+    good: &'static [i32],
 }
 
 /// The output of a program, of both streams together.
@@ -85,7 +87,13 @@ impl Program {
         command.args(arguments).current_dir(folder);
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
         let shown = format!("{name} {}", arguments.join(" "));
-        Program { command, shown, limit: Duration::from_secs(900), log }
+        Program { command, shown, limit: Duration::from_secs(900), log, good: &[0] }
+    }
+
+    /// Sets the exit codes that are no failure; without this call that is 0 alone.
+    pub(crate) fn good(mut self, codes: &'static [i32]) -> Program {
+        self.good = codes;
+        self
     }
 
     /// Adds a variable to the program's environment.
@@ -138,7 +146,9 @@ impl Program {
             _ if late => {
                 Err(fail(format!("took longer than {} s and was killed\n{}", limit.as_secs(), tail(&text))))
             }
-            Ok(status) if status.success() => Ok(Output { text, processor }),
+            Ok(status) if status.code().is_some_and(|code| self.good.contains(&code)) => {
+                Ok(Output { text, processor })
+            }
             Ok(status) => Err(fail(format!("failed ({status})\n{}", tail(&text)))),
             Err(error) => Err(fail(format!("could not be waited for: {error}"))),
         }
@@ -206,6 +216,14 @@ mod tests {
             error.contains("sh -c") && error.contains("exit status: 3") && error.contains("sorry"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_exit_code_that_tells_of_findings_is_no_failure() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let exits = |code: i32| program(&format!("echo found; exit {code}"), &folder).good(&[0, 2]).run();
+        assert!(exits(2).expect("a good code").text.contains("found"));
+        assert!(exits(3).is_err());
     }
 
     #[test]

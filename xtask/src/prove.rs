@@ -1,6 +1,7 @@
 //! `cargo xtask prove`: a line for each promise that takes too long for `test`.
 
 use crate::bench::{Host, build};
+use crate::mutants;
 use crate::peers;
 use crate::runner::{Done, counted};
 use crate::scripts;
@@ -161,7 +162,7 @@ impl Line {
     }
 
     fn needs_no_bench(&self) -> bool {
-        let others = ["client", "shuttle", "soak"];
+        let others = ["client", "mutants", "shuttle", "soak"];
         self.script().is_some() || self.measure.first().is_some_and(|kind| others.contains(&kind.as_str()))
     }
 
@@ -180,6 +181,10 @@ impl Line {
         }
         if let ["shuttle", schedules] = measure[..] {
             return schedule(workspace, &self.id, schedules, limit);
+        }
+        if let ["mutants"] = measure[..] {
+            let report = mutants::run(workspace, &self.id, limit)?;
+            return Ok(Measured { figure: Some(report.unexplained as f64), note: report.note });
         }
         if let ["client", client] = measure[..] {
             return behaves(workspace, &self.id, client, limit);
