@@ -68,8 +68,8 @@ impl Single<'_> {
             };
             (until, is_first) = (deadline, false);
             let validity = &owned.claim().validity;
-            // Makes the error of a queued claim that could not be renewed for longer than a claim waits for an engine that is away.
             let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
+            // Makes the error of a queued claim that could not be renewed for as long as a claim waits for an engine that is away.
             let given_up =
                 || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
             let next_attempt = match answer {
@@ -256,7 +256,13 @@ enum Woken {
 /// How a claim's wait ended.
 pub(crate) enum Waited {
     Granted(Token),
+    /// Another claim holds the lock, and this one does not wait.
     Busy,
+    /// The claim is not at the engine any more.
     Gone,
-    TimedOut { holders: Vec<ClaimInfo>, failure: Option<Error> },
+    /// The waiting time ended. `failure`: the engine failed; otherwise the lock is busy.
+    TimedOut {
+        holders: Vec<ClaimInfo>,
+        failure: Option<Error>,
+    },
 }

@@ -58,7 +58,7 @@ impl Entry {
         }
     }
 
-    /// Asks no more. The claim may still be at the engine, until its lease ends. Claims of the process that waited for this one go on.
+    /// Sends nothing any more. The claim may stay at the engine until its lease ends. Claims of the process that waited for this one continue.
     pub fn forget(mut self) {
         self.let_go();
     }

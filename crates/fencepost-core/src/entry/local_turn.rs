@@ -1,4 +1,4 @@
-//! The turn of a claim among those of its process that want the same lock.
+//! The turn of a claim in the queue of its process, which stands before the engine's queue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::sync::Mutex;
 
-/// A claim that waits here learns within a third of that time that the engine fails.
+/// A claim that waits here learns within a third of this time that the engine fails.
 pub(crate) const REACH: Duration = Duration::from_secs(30);
 /// How many names that nobody claims stay in the table at most, because a name is often claimed again.
 const IDLE: usize = 64;
@@ -27,14 +27,15 @@ pub(crate) struct Queues {
 /// The claims of one name.
 #[derive(Default)]
 struct Queue {
+    /// The number of the last claim that was queued.
     last: u64,
-    /// In the order of their calls.
+    /// The claims that wait here, in the order of their calls.
     waiting: BTreeMap<u64, Option<Waker>>,
-    /// Claims at the engine that do not hold.
+    /// How many claims are at the engine and do not hold.
     inside: u32,
-    /// Those of them that had no answer yet: claims that are sent alone, and others.
+    /// How many of those have had no answer yet: claims that are sent alone, and claims that are sent together.
     entering: [u32; 2],
-    /// Those of the first kind that have waited here.
+    /// How many of the claims that are sent alone have waited here.
     resumed: u32,
 }
 
@@ -43,7 +44,7 @@ impl Queues {
         Queues { most, all: Mutex::default() }
     }
 
-    /// Runs `work` on the queue of `name`, then lets in the first claim if it may go.
+    /// Runs `work` on the queue of `name`. Then admits the first claim that waits, if the engine may be asked for it.
     fn on<T>(&self, name: &Name, work: impl FnOnce(&mut Queue) -> T) -> T {
         let mut all = self.all.lock();
         if !all.contains_key(name) {
@@ -52,7 +53,7 @@ impl Queues {
         let Some(queue) = all.get_mut(name) else { unreachable!("it was inserted") };
         let result = work(queue);
         let mut woken = None;
-        // The first alone: a claim behind it that reached the engine earlier would be granted earlier.
+        // No claim behind the first one is admitted with it, because the one that reached the engine earlier would be granted earlier.
         if !queue.waiting.is_empty() && queue.has_room(true, self.most) {
             queue.enter(true);
             queue.resumed += 1;
@@ -87,7 +88,7 @@ impl Queue {
 /// Where a claim is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// It has not asked.
+    /// It has not asked yet, or was refused.
     Outside,
     /// Queued in this process under this number. It may have been admitted already without having noticed.
     Waiting(u64),
@@ -101,7 +102,7 @@ enum At {
     Through,
 }
 
-/// A claim's turn here. Its drop leaves the queue: it is dropped when the engine has nothing of the claim any more.
+/// A claim's turn here. It is dropped when nothing of the claim is at the engine any more, and its drop leaves the queue.
 pub(crate) struct LocalTurn {
     claim: Arc<Claim>,
     queues: Arc<Queues>,
@@ -119,7 +120,7 @@ impl LocalTurn {
         matches!(self.at, At::Waiting(_))
     }
 
-    /// What keeps the claim alive while it waits here.
+    /// Returns what keeps the claim alive while it waits here.
     pub(super) fn session(&self) -> Option<Arc<dyn Session>> {
         self.waits().then(|| Arc::clone(&self.session))
     }
@@ -129,7 +130,7 @@ impl LocalTurn {
         self.claim.validity.waiting(self.claim.runtime.clock().now(), self.claim.ttl().min(REACH));
     }
 
-    /// Is ready when it may ask the engine. `None`: it does not wait here.
+    /// Is ready when the engine may be asked for the claim. `None`: the claim does not wait here.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Option<Poll<()>> {
         let At::Waiting(number) = self.at else { return None };
         Some(self.on(|queue| match queue.waiting.get_mut(&number) {
@@ -149,7 +150,7 @@ impl LocalTurn {
         self.queues.on(&self.claim.want().name, work)
     }
 
-    /// Returns whether it may ask the engine.
+    /// Queues the claim if it has to wait here. Returns whether the engine may be asked for it.
     pub(super) fn pass(&mut self) -> bool {
         let (exclusive, join, most) = (self.exclusive(), self.claim.waits, self.queues.most);
         let at = self.at;
@@ -174,7 +175,7 @@ impl LocalTurn {
         !matches!(self.at, At::Outside | At::Waiting(_))
     }
 
-    /// Notes that the engine has answered, or that its answer does not matter any more, so that the next claim may be sent.
+    /// Notes that the engine has answered, or that nobody needs its answer any more, so that the next claim may be sent.
     pub(super) fn answered(&mut self) {
         let (alone, resumed) = match self.at {
             At::Entering { alone } => (alone, 0),
@@ -205,7 +206,7 @@ impl LocalTurn {
         match answer {
             Ok(Attempt::Granted(_) | Attempt::Gone) => self.leave(),
             Ok(Attempt::Blocked { .. }) => self.answered(),
-            // It keeps its position until it has asked again.
+            // After an error the claim stays the first one here until it was asked for again.
             Err(_) => {}
         }
     }

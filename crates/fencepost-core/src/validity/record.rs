@@ -15,26 +15,26 @@ use crate::validity::loss::{GrantObserver, Loss, State};
 
 /// The validity of one claim, or of a session that many claims rest on.
 ///
-/// Written by engines, read by the clock: nobody has to run for a validity to end, so a process that was stopped past
-/// its lease sees its loss with its first look. It counts from *before* the request was sent, and ends a margin
-/// early (the fiftieth part, at least 50 ms) for the drift between the clocks. Once seen over it never comes back.
+/// Engines write a validity, and readers compare it with the clock. So no task has to run for it to end, and a process that was stopped for
+/// longer than its lease sees the loss at its first look. A validity counts from *before* the request was sent, and ends a margin early
+/// (the fiftieth part, at least 50 ms) because clocks drift apart. Once it was seen to have ended, it is never revived.
 pub struct Validity {
-    /// Valid until then, less the margin. Zero: nothing was ever confirmed; it then rests on others alone.
+    /// The end of the validity, a margin before that of the lease. Zero: nothing was ever confirmed, or it rests on others alone.
     until: AtomicU64,
-    /// Suspect from then on: half of the lease has gone without a renewal.
+    /// When it becomes suspect, because half of the lease has passed without a renewal.
     pub(super) suspect: AtomicU64,
-    /// When the renewer is to renew.
+    /// When the next renewal is due.
     due: AtomicU64,
     /// Set once, by the first certain loss.
     pub(super) end: OnceLock<Loss>,
-    /// Its holder has given it back. The engine may know of it for a while yet.
+    /// Its holder has given it back. The engine may not know that yet.
     given_back: AtomicBool,
     /// The parts that few of many validities have.
     pub(super) optional: OnceLock<Box<Optional>>,
 }
 
 impl Validity {
-    /// A validity of which nothing is known yet.
+    /// Makes a validity that nothing was confirmed for.
     pub fn new() -> Validity {
         Validity {
             until: AtomicU64::new(0),
@@ -46,15 +46,15 @@ impl Validity {
         }
     }
 
-    /// A validity that ends only by [`end`](Validity::end): for grants that rest on a session alone.
+    /// Makes a validity that ends only by [`end`](Validity::end), for grants that rest on a session alone.
     pub fn forever() -> Validity {
         let validity = Validity::new();
         validity.until.store(u64::MAX, Ordering::Release);
         validity
     }
 
-    /// The engine has confirmed the grant by a request sent at `sent`: it lives for `ttl` from then on. Returns
-    /// whether it does: a validity that is over is not revived, whatever the engine says.
+    /// Notes that the engine has confirmed the grant for `ttl` by a request sent at `sent`. Returns whether the validity has not ended. One that
+    /// has ended is not revived, whatever the engine says.
     pub fn confirm(&self, clock: &Clock, sent: Moment, ttl: Duration) -> bool {
         // A first confirmation does not read the clock: the user of the grant does.
         if self.end.get().is_some()
@@ -77,8 +77,8 @@ impl Validity {
         self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
     }
 
-    /// The engine has confirmed a position in the queue by a request sent at `sent`. That gives no validity; it schedules the
-    /// next renewal of the position.
+    /// Notes that the engine has confirmed a position in the queue by a request sent at `sent`. This gives no validity, but schedules the next
+    /// renewal of the position.
     pub fn waiting(&self, sent: Moment, ttl: Duration) {
         self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
     }
@@ -90,14 +90,14 @@ impl Validity {
             self.due.compare_exchange(before.as_nanos(), to.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Renewals are known not to get through: Suspect from now on, until the next confirmation.
+    /// Notes that renewals do not get through. The validity is suspect from now on, until the next confirmation.
     pub fn doubt(&self) {
         if self.suspect.swap(0, Ordering::AcqRel) != 0 {
             self.wake();
         }
     }
 
-    /// A certain loss. The first one wins.
+    /// Ends the validity by a certain loss. The first loss counts.
     pub fn end(&self, why: Loss) {
         if self.end.set(why).is_ok() {
             self.wake();
@@ -107,8 +107,8 @@ impl Validity {
         }
     }
 
-    /// Its holder gives it back: said before the engine is asked to end it, so that nobody who looks on takes it for held when somebody
-    /// else is granted it. The engine's state does not change.
+    /// Notes that its holder gives it back. This comes before the engine is asked to end the grant, so that no reader takes it for held when
+    /// another claim is granted. At the engine nothing changes.
     pub(crate) fn give_back(&self) {
         if self.end.get().is_none() {
             self.given_back.store(true, Ordering::Release);
@@ -120,16 +120,16 @@ impl Validity {
         self.given_back.load(Ordering::Acquire)
     }
 
-    /// This validity also needs `q` of these lives. Can be said once.
+    /// Makes this validity need `q` of these others, too. Only the first call counts.
     pub fn rest_on(&self, q: usize, of: Vec<Arc<Validity>>) {
         let _ = self.optional().rest.set(Rest::new(q, of));
     }
 
-    /// One of the lives that this rests on is over, and another stands in for it from now on. Look at the clock after `validity` was
-    /// granted. Returns whether this validity still lives: nothing revives it.
+    /// Makes this validity rest on `validity` instead of the one with this `number`, which has ended. Read the clock for `now` after `validity`
+    /// was granted. Returns whether this validity has not ended, because nothing revives it.
     ///
-    /// If it lives at `now` it has lived all the time, since what it has rested on so far comes back from nothing; and from
-    /// `now` on the other one is granted, too. So there is no moment at which fewer than enough were.
+    /// If it is valid at `now`, it was valid all the time, because none of those that it rested on so far is ever revived. From `now` on the
+    /// other one is granted, too. So there is no moment at which fewer than `q` were valid.
     pub fn rest_instead(&self, now: Moment, number: usize, validity: &Arc<Validity>) -> bool {
         let Some(rest) = self.rest() else { return false };
         if let State::Lost(_) = self.state(now) {
@@ -138,7 +138,7 @@ impl Validity {
         if let Some(old) = rest.of.write().get_mut(number) {
             *old = Arc::clone(validity);
         }
-        // A watcher that comes or goes meanwhile finds the new one there.
+        // A watcher that is added or removed meanwhile finds the new one.
         let status = self.optional().status();
         for (key, waker) in &status.watchers {
             validity.set_watch(*key, Some(waker));
@@ -150,7 +150,7 @@ impl Validity {
         true
     }
 
-    /// How the grant stands at `now`. A loss that was seen is final.
+    /// Returns the state of the grant at `now`. A loss that was seen is final.
     pub fn state(&self, now: Moment) -> State {
         if let Some(&why) = self.end.get() {
             return State::Lost(why);
@@ -172,7 +172,8 @@ impl Validity {
         self.ended().or_else(|| (!self.is_valid(now)).then(|| self.why_invalid()))
     }
 
-    /// How the grant stands for those who look on. Takes no lock in a forked process: a thread that is not there may have it.
+    /// Returns the state of the grant as its readers see it. Takes no lock in a forked process, because a thread that does not exist there may
+    /// hold it.
     pub(crate) fn seen(&self, clock: &Clock) -> State {
         if clock.is_forked() {
             State::Lost(Loss::Forked)
@@ -187,8 +188,8 @@ impl Validity {
         }
     }
 
-    /// How long it is still valid for those who look on, if nobody renews it. Zero: it is lost. [`Duration::MAX`]: it has no end
-    /// of its own.
+    /// Returns for how long its readers may take it for valid, if nobody renews it. Zero: it is lost. [`Duration::MAX`]: it has no end of its
+    /// own.
     pub(crate) fn remaining(&self, clock: &Clock) -> Duration {
         match self.valid_until(clock) {
             Moment::NEVER => Duration::MAX,
@@ -196,7 +197,7 @@ impl Validity {
         }
     }
 
-    /// Until when it is valid for those who look on, if nobody renews it. Zero: it is lost.
+    /// Returns until when its readers may take it for valid, if nobody renews it. Zero: it is lost.
     pub(crate) fn valid_until(&self, clock: &Clock) -> Moment {
         match self.seen(clock) {
             State::Lost(_) => Moment::ZERO,
@@ -204,7 +205,7 @@ impl Validity {
         }
     }
 
-    /// Until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
+    /// Returns until when it is valid if nobody renews it. [`Moment::NEVER`]: until it is ended.
     pub fn until(&self) -> Moment {
         if self.end.get().is_some() {
             return Moment::ZERO;
@@ -220,22 +221,22 @@ impl Validity {
         own.min(rest.q.checked_sub(1).and_then(|q| untils.get(q).copied()).unwrap_or(Moment::ZERO))
     }
 
-    /// When it is to be renewed. [`Moment::NEVER`]: not at all.
+    /// Returns when it is to be renewed. [`Moment::NEVER`]: not at all.
     pub fn due(&self) -> Moment {
         Moment::from_nanos(self.due.load(Ordering::Acquire))
     }
 
-    /// Was a grant ever confirmed (or is it a validity without an end of its own)? A position in the queue was not.
+    /// Returns whether a grant was ever confirmed, or the validity has no end of its own or rests on others. `false` for a claim that is queued.
     pub fn is_confirmed(&self) -> bool {
         self.until.load(Ordering::Acquire) != 0 || self.rest().is_some()
     }
 
-    /// The certain loss, if there is one.
+    /// Returns the certain loss, if there is one.
     pub fn ended(&self) -> Option<Loss> {
         self.end.get().copied()
     }
 
-    /// Completes when it is over for those who look on, with the reason.
+    /// Completes with the reason when its readers see that it has ended.
     pub(crate) async fn lost(&self, clock: &Clock) -> Loss {
         let mut watch = self.watch(clock);
         loop {
@@ -258,14 +259,14 @@ impl Validity {
             if let Some(why) = lost {
                 return why;
             }
-            // Its client is closed: nobody renews it, and no timer tells of its end.
+            // Its client is closed, so nobody renews it, and no timer runs until its end.
             if clock.is_stopped() {
                 self.end(Loss::SessionEnded);
             }
         }
     }
 
-    /// When it is in doubt if nobody renews it.
+    /// Returns when it becomes suspect if nobody renews it.
     fn suspect_at(&self) -> Moment {
         let own = Moment::from_nanos(self.suspect.load(Ordering::Acquire));
         let Some(rest) = self.rest() else { return own };
@@ -274,7 +275,7 @@ impl Validity {
         own.min(rest.q.checked_sub(1).and_then(|q| all.get(q).copied()).unwrap_or(Moment::ZERO))
     }
 
-    /// Completes when it is in doubt or over for those who look on.
+    /// Completes when its readers see that it is suspect or has ended.
     pub(crate) async fn suspect(&self, clock: &Clock) -> State {
         let mut watch = self.watch(clock);
         loop {
@@ -313,7 +314,7 @@ impl Validity {
             .is_some_and(|rest| rest.of().iter().filter(|validity| validity.is_held(now)).count() < rest.q)
     }
 
-    /// Looks without ending it: one that was not confirmed yet may be by an answer that is still under way.
+    /// Returns whether it is valid and not suspect, and never ends it: the answer that confirms it may still be under way.
     fn is_held(&self, now: Moment) -> bool {
         self.end.get().is_none()
             && self.is_valid(now)
@@ -330,7 +331,7 @@ impl Validity {
             .filter_map(|validity| validity.ended())
             .collect();
         let times = |why: &Loss| ended.iter().filter(|other| *other == why).count();
-        // Of those that are equal the first.
+        // Of losses that are equally frequent, the first.
         ended.iter().copied().rev().max_by_key(times).unwrap_or(Loss::Expired)
     }
 }
@@ -355,7 +356,7 @@ pub fn margin(ttl: Duration) -> Duration {
     (ttl / 50).max(Duration::from_millis(50)).min(ttl)
 }
 
-/// `u64::MAX` stands for "not yet": the first value replaces it, later ones only move it forward.
+/// `u64::MAX` stands for "not yet". The first value replaces it, and later ones only move it forward.
 trait FetchMaxFirst {
     fn fetch_max_first(&self, value: u64);
 }
