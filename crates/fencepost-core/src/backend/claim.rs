@@ -329,7 +329,7 @@ impl ClaimRecord {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Vote {
-    /// Its place in the one order of all claims: the older, the smaller. It decides who yields when a vote is split, and
+    /// Its position in the one order of all claims: the older the claim, the smaller. It decides who yields when a vote is split, and
     /// nothing else: clocks that differ cost time, not safety.
     pub order: u64,
     /// The token that the quorum would like to give, so that all nodes give the same; zero: none. A node takes it if it is

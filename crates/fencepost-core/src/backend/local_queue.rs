@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 /// the engine. It passes none of those that wait here, because it has not reached the engine. Once it has waited here it is asked for as a
 /// [fair one](crate::Claim::is_unfair), because others have queued at the engine meanwhile.
 ///
-/// A claim whose turn has come sends its request with the next poll of its future. So a future that is kept and not polled holds up those
+/// A claim whose turn has come sends its request with the next poll of its future. So a future that is held and not polled holds up those
 /// behind it, as it would in the queue of an engine that has granted it the lock.
 pub struct LocalQueue {
     queues: Arc<Queues>,

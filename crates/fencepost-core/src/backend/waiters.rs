@@ -76,7 +76,7 @@ impl<W: AsRef<Claim>> Waiters<W> {
         self.0[(bits ^ (bits >> 64)) as usize % self.0.len()].lock()
     }
 
-    /// Adds a claim in the place of another one with its id. Add it before the first request: news may be quicker than the reply.
+    /// Adds a claim, and replaces another one with its id. Add it before the first request: news may be quicker than the reply.
     pub fn insert(&self, waiter: W) -> Arc<W> {
         let waiter = Arc::new(waiter);
         let id = (*waiter).as_ref().id;
