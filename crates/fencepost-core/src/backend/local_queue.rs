@@ -26,7 +26,7 @@ use crate::sync::Mutex;
 /// behind it, as it would in the queue of an engine that has granted it the lock.
 pub struct LocalQueue {
     queues: Arc<Queues>,
-    waits: OnceLock<Arc<Waits>>,
+    session: OnceLock<Arc<LocalSession>>,
 }
 
 impl LocalQueue {
@@ -44,7 +44,7 @@ impl LocalQueue {
             shared.insert(engine.to_owned(), Arc::downgrade(&queues));
             queues
         });
-        LocalQueue { queues, waits: OnceLock::new() }
+        LocalQueue { queues, session: OnceLock::new() }
     }
 
     /// Makes the claim of `entry` wait here first. A claim that takes up a detached grant does not wait. `backend` tells whether the engine
@@ -54,19 +54,21 @@ impl LocalQueue {
         if how == How::Attach {
             return entry;
         }
-        let waits = self.waits.get_or_init(|| Arc::new(Waits { backend: Arc::downgrade(&backend) }));
-        let turn = LocalTurn::new(Arc::clone(entry.claim()), &self.queues, Arc::<Waits>::clone(waits));
+        let session =
+            self.session.get_or_init(|| Arc::new(LocalSession { backend: Arc::downgrade(&backend) }));
+        let turn =
+            LocalTurn::new(Arc::clone(entry.claim()), &self.queues, Arc::<LocalSession>::clone(session));
         entry.with_turn(turn)
     }
 }
 
 /// The session of claims that wait here. It only checks that the engine answers, so that they are told when it fails, as those that wait
 /// at the engine are.
-struct Waits {
+struct LocalSession {
     backend: Weak<dyn Backend>,
 }
 
-impl Session for Waits {
+impl Session for LocalSession {
     fn id(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64
     }
@@ -151,10 +153,10 @@ mod tests {
         claims.iter().for_each(|claim| claim.validity.waiting(clock.now(), 30 * second));
         let (answer, answered) = oneshot::channel();
         let engine: Arc<dyn Backend> = Arc::new(Slow(Mutex::new(Some(answered))));
-        let waits = Waits { backend: Arc::downgrade(&engine) };
+        let session = LocalSession { backend: Arc::downgrade(&engine) };
         clock.advance_to(clock.now() + 10 * second);
         let sent = clock.now();
-        let mut look = waits.renew(&claims);
+        let mut look = session.renew(&claims);
         let mut poll = || Pin::new(&mut look).poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending());
         // The engine forgets the first one within 3 s unless it is renewed.
