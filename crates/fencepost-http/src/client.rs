@@ -47,10 +47,12 @@ impl ClaimState {
         }
         let token = lease.token();
         *self.lease.lock() = Some(lease.to_secret());
-        // The service has taken off the margin. A request that waited was granted after it was sent.
-        let whole = valid + margin(ttl);
-        let late = whole.saturating_sub(ttl);
-        self.claim.confirm(sent + late, whole - late);
+        // The service has taken off the margin of the lease, which may be shorter than the one that was asked for: that of a request which finds
+        // its grant ends before its key is forgotten. A request that waited was granted after it was sent. Whatever the length, the claim is
+        // valid until `sent + valid`.
+        let length = ttl.min(valid + margin(valid));
+        let late = valid.saturating_sub(length.saturating_sub(margin(length)));
+        self.claim.confirm(sent + late, length);
         Ok(token)
     }
 }
@@ -70,5 +72,40 @@ impl HttpClient {
     /// The first poll sends. Dropped, it hangs up, and the request may have taken effect.
     pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, Failed> {
         self.connections.send(ask).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::{ClaimId, HolderInfo, Mode, Name, Want};
+    use serde_json::json;
+
+    use super::*;
+
+    /// The service says how long a lease is certain, which may be less than what was asked for.
+    #[tokio::test]
+    async fn a_claim_is_valid_for_no_longer_than_the_service_says() {
+        let (locks, clock, _engine) = fencepost_core::testing::client();
+        let name = Name::new("stock/42").unwrap();
+        let id = ClaimId::from_u128(7);
+        let lease = DetachedLease::of(id, name.clone(), Mode::Exclusive, Duration::from_secs(60));
+        for ttl in [1, 2, 10, 30, 60, 3_600].map(Duration::from_secs) {
+            let sent = clock.now();
+            for millis in [60, 500, 900, 2_450, 5_000, 9_800, 29_399, 29_400, 58_800, 70_000, 3_528_000] {
+                let want = Want { name: name.clone(), mode: Mode::Exclusive };
+                let claim = Claim::new(id, want, ttl, HolderInfo::labelled("test"), locks.runtime().clone());
+                let state = ClaimState::new(Arc::new(claim));
+                let body = json!({ "lease": lease.to_secret(), "token": 0, "valid_ms": millis });
+                let answer = Answer { status: 200, body };
+                state.granted("http://service", &answer, sent, ttl).unwrap();
+                let valid = Duration::from_millis(millis);
+                let believed = state.claim.validity.until().since(sent);
+                assert!(believed <= valid, "{ttl:?}, {valid:?}: {believed:?}");
+                assert!(
+                    believed + Duration::from_millis(3) >= valid * 999 / 1_000,
+                    "{ttl:?}, {valid:?}: {believed:?}"
+                );
+            }
+        }
     }
 }
