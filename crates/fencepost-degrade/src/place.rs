@@ -149,8 +149,9 @@ impl DegradePlace {
                         let parts = self.parts.iter().map(HeldPart::of);
                         waits(&self.claim, parts, self.engines.clock.now());
                     } else {
-                        self.leave_parts(Leave::Withdraw).await;
-                        self.parts.clear();
+                        // Dropped midway, they are removed in the background, and do not count as granted any more.
+                        let mut parts = std::mem::take(&mut self.parts);
+                        join_all(parts.iter_mut().map(|part| part.leave(Leave::Withdraw))).await;
                     }
                     return Ok(Some(blocked));
                 }
@@ -227,7 +228,8 @@ impl DegradePlace {
         let elapsed = self.granted_at.map_or(Duration::MAX, |at| now.since(at));
         let ahead =
             Duration::from_micros(primary.get().saturating_sub(fallback.get())).saturating_sub(elapsed);
-        if behind > LONGEST_SKEW || ahead > self.max_ttl {
+        // After a switch the primary grants alone one longest lease after the last grant of the fallback.
+        if behind > LONGEST_SKEW.min(self.max_ttl) || ahead > self.max_ttl {
             let (skew, which) = if behind > ahead { (behind, "behind") } else { (ahead, "ahead of") };
             let message = format!(
                 "the clock of the primary engine is {skew:?} {which} the fallback's, so tokens would not grow over a switch; \

@@ -29,10 +29,14 @@ impl Pair {
     }
 
     fn client(&self) -> Client {
-        let degrade = Degrade::fallback("memory:").max_ttl(LEASE).probe_interval(INTERVAL);
+        self.client_with(LEASE, INTERVAL)
+    }
+
+    fn client_with(&self, lease: Duration, interval: Duration) -> Client {
+        let degrade = Degrade::fallback("memory:").max_ttl(lease).probe_interval(interval);
         // The builder adds the time for probes only for a layer that it makes.
         let builder =
-            Client::builder().ttl(LEASE).runtime(self.runtime.clone()).attempt_timeout(3 * INTERVAL);
+            Client::builder().ttl(lease).runtime(self.runtime.clone()).attempt_timeout(3 * interval);
         let (primary, fallback) = (self.primary.backend(), self.fallback.backend());
         let open = |runtime: &Runtime| -> Result<Arc<dyn Backend>> {
             Ok(Arc::new(DegradeLayer::with_fallback(primary, fallback, &degrade, runtime)?))
@@ -211,6 +215,25 @@ async fn clocks_that_are_apart_delay_a_grant_or_refuse_it() {
         pair.clock.advance(2 * LEASE).await;
         assert_eq!(pair.free("a").await, [true, true], "{skew}: nothing is left");
     }
+}
+
+/// The switch back takes as long as the longest lease, so the clocks may be no more apart than that.
+#[tokio::test]
+async fn clocks_that_are_apart_by_a_short_lease_are_refused() {
+    let (lease, interval) = (500 * MS, 100 * MS);
+    let pair = Pair::new(900_000);
+    let mutex = pair.client_with(lease, interval).mutex("a").unwrap();
+    let lock = tokio::join!(mutex.lock().into_future(), pair.clock.advance(2 * lease)).0;
+    assert!(lock.unwrap_err().is_configuration());
+    // So nobody works with these tokens: that of the primary, which grants alone after an outage, is the smaller one.
+    pair.primary.fail_all(ErrorKind::Unreachable);
+    pair.clock.advance(3 * lease).await;
+    let by_fallback = mutex.try_lock().await.unwrap().unwrap();
+    let token = by_fallback.token();
+    by_fallback.release().await.unwrap();
+    pair.primary.heal_all();
+    pair.clock.advance(lease + 3 * interval).await;
+    assert!(mutex.try_lock().await.unwrap().unwrap().token() < token);
 }
 
 #[tokio::test]
