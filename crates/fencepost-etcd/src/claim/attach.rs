@@ -71,7 +71,8 @@ impl Attachment<'_> {
                 self.ended = Some(kv.lease);
                 return Ok(Outcome::Changed);
             }
-            if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
+            // A key that is not detached could be deleted by the client that has its lease.
+            if record.detached && left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
                 claim.confirm(sent, ttl);
                 return Ok(Outcome::Done(Some(kv.create_revision)));
             }

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use fencepost_core::{ClaimId, ClaimRecord, Found, Left, Loss, State};
 
 use crate::claim::state::{ClaimState, Phase};
-use crate::client::{EtcdClient, PAUSE};
+use crate::client::{EtcdClient, PAUSE, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
-use crate::rpc::proto::{DeleteRequest, Op, PutRequest, TxnRequest};
+use crate::rpc::proto::{Compare, DeleteRequest, Op, PutRequest, RangeRequest, TxnRequest};
 
 /// The result of a deletion.
 #[derive(Default)]
@@ -72,7 +72,39 @@ pub(crate) fn leave_queue(client: &EtcdClient, state: &ClaimState) {
     }
 }
 
-/// Deletes the claim's key until that succeeds, or until all leases are over that the key may have.
+/// Deletes the claim's key, unless it is detached: by a request of this claim whose answer was lost, or by a program that knows the claim's id
+/// and has extended the grant. Such a key has a lease of its own, and others rely on it.
+async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) -> Result<(), Failed> {
+    let Some(key) = state.key() else { return Ok(()) };
+    for _ in 0..TRIES {
+        let found = client.cluster.call(RangeRequest::one(key.to_vec()), None).await?.kvs.into_iter().next();
+        let written = match found {
+            // A record of a later format was written by another program.
+            Some(kv) if ClaimRecord::read(&kv.value).map_or(true, |record| record.detached) => return Ok(()),
+            Some(kv) => kv.mod_revision,
+            None => 0,
+        };
+        // A creation may still arrive.
+        if state.create_unanswered.load(Relaxed) {
+            return withdraw(client, state).await.map(drop);
+        }
+        leave_queue(client, state);
+        let txn = TxnRequest {
+            compare: vec![Compare::written(key, written)],
+            success: vec![Op::Delete(DeleteRequest::one(key)).into()],
+            failure: Vec::new(),
+        };
+        if client.cluster.call(txn, None).await?.succeeded {
+            if let Some(lease) = state.lease().filter(|lease| lease.dedicated) {
+                client.leases.revoke_unused(lease.id);
+            }
+            return Ok(());
+        }
+    }
+    Err(Failed::contested())
+}
+
+/// Deletes the claim's key until that succeeds, or until all leases are over that the key may have. A key that is detached stays.
 pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
     let clock = client.runtime.clock();
     let is_over = || {
@@ -81,7 +113,7 @@ pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
     };
     // Closing the client ends its leases.
     while !client.cluster.is_closed() && !is_over() {
-        if withdraw(&client, &state).await.is_ok() {
+        if withdraw_unless_detached(&client, &state).await.is_ok() {
             return;
         }
         clock.sleep_until(clock.now() + PAUSE).await;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Entry, HolderInfo, How, Mode, Name, Registry, Want,
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, DetachedLease, Entry, HolderInfo, How, Mode, Name,
+    Registry, Want,
 };
 use fencepost_testkit::etcd::Etcd;
 use fencepost_testkit::faults::Faults;
@@ -31,7 +32,11 @@ impl Bare {
     }
 
     fn enter(&self, id: u128, ttl: Duration) -> Entry {
-        let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
+        self.enter_named("stock", id, ttl)
+    }
+
+    fn enter_named(&self, name: &str, id: u128, ttl: Duration) -> Entry {
+        let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
         let (holder, runtime) = (HolderInfo::labelled("test"), self.helper.runtime().clone());
         Arc::clone(&self.backend)
             .entry(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)), How::Enter)
@@ -77,6 +82,36 @@ async fn a_request_that_may_still_arrive_finds_a_tombstone() {
     engine.drop_on_the_way(&mut proxy, 1, SOON).await;
     eventually("the request finds a tombstone", || async { tombstones(&etcd) == 1 }).await;
     assert!(etcd.look().keys("stock/").is_empty());
+    engine.close().await;
+}
+
+/// A claim whose entry is let go while somebody else relies on its grant: by its own detachment, whose answer was lost, or by an extension of a
+/// program that knows the claim's id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_is_detached_stays_when_its_claim_is_let_go() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let engine = Bare::open(etcd.address()).await;
+    let others = connect(&format!("etcd://{}", etcd.address())).await;
+    for (id, ttl) in [(1, SHORT), (2, SOON)] {
+        let name = format!("stock/{id}");
+        let mut entry = engine.enter_named(&name, id, SOON);
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+        let id = ClaimId::from_u128(id);
+        let lease = DetachedLease::of(id, Name::new(&name).unwrap(), Mode::Exclusive, ttl);
+        let lease = others.extend(&lease, ttl).await.unwrap();
+        entry.forget();
+        // Claims that are let go later, and whose keys go.
+        for number in 10..30 {
+            let mut later = engine.enter_named("later", number, SOON);
+            assert!(matches!(later.attempt().await.unwrap(), Attempt::Granted(_)));
+            later.forget();
+            eventually("its key goes", || async { etcd.look().keys("later/").is_empty() }).await;
+        }
+        others.extend(&lease, ttl).await.expect("the lease is valid");
+        others.release(&lease).await.unwrap();
+    }
+    others.close().await;
     engine.close().await;
 }
 
