@@ -44,7 +44,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is() {
         assert!(Instant::now() < deadline, "{what}");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

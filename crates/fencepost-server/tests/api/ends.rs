@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::kit::{Events, answer, lease, post, service};
+use crate::kit::{Events, answer, lease, pause, post, service};
 use crate::network::{connect, listen_on, make_certificate, tls};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ async fn time_until_free(locks: &Client) -> Duration {
     let start = Instant::now();
     let look = async {
         while !is_free(locks).await {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(SOON, look).await.expect("it is released");

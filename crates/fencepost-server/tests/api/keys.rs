@@ -8,7 +8,7 @@ use fencepost_core::Client;
 use fencepost_server::Options;
 use serde_json::{Value, json};
 
-use crate::kit::{acquire, answer, get, lease, named, post, service};
+use crate::kit::{acquire, answer, get, lease, named, pause, post, service};
 use crate::rights::{Guarded, add, with, write};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
@@ -29,7 +29,7 @@ fn begin(router: &Router, body: Value) -> tokio::task::JoinHandle<(StatusCode, V
 async fn waiters(locks: &Client, count: usize) {
     let look = async {
         while locks.inspect("a").await.unwrap().waiters().count() != count {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(SOON, look).await.expect("the queue");
@@ -392,7 +392,7 @@ async fn revoke_while_waiting(revoked_first: bool, copies: usize, alone: bool) -
     write(&service.file, &text.lines().take(2).collect::<Vec<_>>().join("\n"));
     let is_revoked = async {
         while service.ask(&revoked, get("/v1/locks")).await.0 != StatusCode::UNAUTHORIZED {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(SOON, is_revoked).await.expect("the access token is revoked");

@@ -74,6 +74,11 @@ impl Write for Lines {
     }
 }
 
+/// The pause between two looks at what another task or the service does. A loop that only yields uses a processor for as long as it waits.
+pub(crate) async fn pause() {
+    tokio::time::sleep(Duration::from_millis(2)).await;
+}
+
 /// A stream says something within this time.
 const EVENT: Duration = Duration::from_secs(20);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::{StatusCode, header};
 use serde_json::json;
 
-use crate::kit::{acquire, answer, get, lease, post, service};
+use crate::kit::{acquire, answer, get, lease, pause, post, service};
 
 #[tokio::test]
 async fn a_lock_is_taken_extended_and_released_once() {
@@ -68,7 +68,7 @@ async fn a_caller_that_hangs_up_has_left_the_queue() {
     });
     let waiters = async |count: usize| {
         while locks.inspect("a").await.unwrap().waiters().count() != count {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     let soon = Duration::from_secs(10);

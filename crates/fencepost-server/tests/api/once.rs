@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::kit::{acquire, answer, get, named, post, service};
+use crate::kit::{acquire, answer, get, named, pause, post, service};
 
 const KEY: &str = "0b6d1f0a-58f4-4c0e-9f55-1f8e1f2f7a11";
 
@@ -73,7 +73,7 @@ async fn a_firing_that_is_withdrawn_has_not_run() {
     assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("released")), "{withdrawn}");
     let is_free = async {
         while !locks.inspect("report").await.unwrap().claims.is_empty() {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(10), is_free).await.expect("it is released");

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::kit::{Events, acquire, get, service};
+use crate::kit::{Events, acquire, get, pause, service};
 
 #[tokio::test]
 async fn the_page_shows_holders_and_escapes_their_texts() {
@@ -107,7 +107,7 @@ async fn the_end_of_a_stream_that_released_nothing_is_exact() {
     drop(events);
     let look = async {
         while !locks.inspect("a").await.unwrap().claims.is_empty() {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), look).await.expect("it is released");
@@ -117,7 +117,7 @@ async fn the_end_of_a_stream_that_released_nothing_is_exact() {
             if page.contains("released") {
                 return page;
             }
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     let page = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it is shown as released");
@@ -169,7 +169,7 @@ async fn a_reader_of_the_page_learns_who_holds_a_late_report_up_and_what_to_do()
             if page.contains("Overdue") && page.contains("1 waiting") {
                 return page;
             }
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     let page = tokio::time::timeout(Duration::from_secs(10), overdue).await.expect("it is overdue");
@@ -287,7 +287,7 @@ async fn the_history_file_outlives_the_service() {
             if page.contains("of the first copy") {
                 return page;
             }
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     let page = tokio::time::timeout(Duration::from_secs(20), kept).await.expect("it is in the file");
@@ -329,7 +329,7 @@ async fn a_job_without_a_good_run_is_late_where_that_was_asked_for() {
                     if page.contains(says) {
                         return page;
                     }
-                    tokio::task::yield_now().await;
+                    pause().await;
                 }
             };
             let page = tokio::time::timeout(Duration::from_secs(10), page).await.expect(says);

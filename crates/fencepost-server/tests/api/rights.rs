@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::kit::{Events, Lines, answer, get, lease, post, service};
+use crate::kit::{Events, Lines, answer, get, lease, pause, post, service};
 
 /// Writes a file of tokens, and gives it a time in the past: nobody is writing it any more.
 pub(crate) fn write(file: &Path, text: &str) {
@@ -317,7 +317,7 @@ async fn a_stream_ends_with_its_token() {
     drop(events);
     let free = async {
         while !service.locks.inspect("a").await.unwrap().claims.is_empty() {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(20), free).await.expect("it is released");
@@ -358,7 +358,7 @@ async fn a_request_that_waits_is_granted_only_with_the_rights_of_that_time() {
         let waits = tokio::spawn(async move { answer(&router, request).await });
         let queued = async {
             while service.locks.inspect("a").await.unwrap().waiters().count() != 1 {
-                tokio::task::yield_now().await;
+                pause().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();

@@ -17,7 +17,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::kit::{Events, acquire, answer, get, lease, post, service};
+use crate::kit::{Events, acquire, answer, get, lease, pause, post, service};
 
 #[tokio::test]
 async fn the_openapi_document_has_each_request() {
@@ -194,7 +194,7 @@ async fn an_outage_has_a_line_when_it_begins_and_one_when_it_ends() {
     let has_ended = async {
         while !warnings.0.lock().unwrap().iter().any(|line| line.contains("succeed again")) {
             assert_eq!(answer(&router, get("/v1/lock?name=a")).await.0, StatusCode::OK);
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), has_ended)

@@ -8,7 +8,7 @@ use fencepost_core::{Client, ErrorKind, Eviction};
 use fencepost_server::Options;
 use serde_json::json;
 
-use crate::kit::{Events, acquire, answer, get, lease, post, service};
+use crate::kit::{Events, acquire, answer, get, lease, pause, post, service};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(20);
 async fn claims(locks: &Client, count: usize) {
     let look = async {
         while locks.inspect("a").await.unwrap().claims.len() != count {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(SOON, look).await.expect("the claims");

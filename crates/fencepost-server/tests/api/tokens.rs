@@ -10,7 +10,7 @@ use fencepost_server::Tokens;
 use nix::unistd::{Uid, setfsuid};
 use serde_json::json;
 
-use crate::kit::{answer, get, post};
+use crate::kit::{answer, get, pause, post};
 use crate::rights::{Guarded, add, with, write};
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn tokens_are_added_and_removed_by_a_new_file() {
     assert_eq!(fs::metadata(&service.file).unwrap().permissions().mode() & 0o777, 0o640);
     let removed = async {
         while service.ask(&first, get("/v1/locks")).await.0 != StatusCode::UNAUTHORIZED {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), removed).await.expect("the token is revoked");
@@ -171,7 +171,7 @@ async fn a_token_limits_its_waiting_requests() {
     let waits = tokio::spawn(async move { answer(&router, first).await });
     let queued = async {
         while service.locks.inspect("a").await.unwrap().waiters().count() != 1 {
-            tokio::task::yield_now().await;
+            pause().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();
