@@ -2,7 +2,7 @@
 //! when everything that has them open is dead.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,15 +16,20 @@ pub(crate) use crate::pipe::{Pipe, Reader};
 /// Nothing here takes so long; a test that waits longer has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Asks again and again until there is an answer, for so long at most.
+/// The shortest and the longest pause between two questions.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+/// Asks again and again until there is an answer, for so long at most. A question that starts a process takes as much of a processor
+/// as the process does, so the pause is three times as long as the question.
 pub(crate) fn eventually<T>(what: &str, bound: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + bound;
     loop {
+        let asked = Instant::now();
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(Instant::now() < end, "not within {bound:?}: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep((3 * asked.elapsed()).clamp(PAUSE.0, PAUSE.1));
     }
 }
 
@@ -266,27 +271,29 @@ pub(crate) fn stats() -> Vec<(i32, i32, String)> {
     // Not "self" and its like: those show this thread once more, under its own number.
     let numbered = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
     for entry in fs::read_dir("/proc").unwrap().flatten().filter(numbered) {
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        let Some((pid, rest)) = stat.split_once(' ') else { continue };
-        let Some((_, rest)) = rest.rsplit_once(") ") else { continue };
-        let mut rest = rest.split(' ');
-        if let (Ok(pid), Some(state), Some(Ok(parent))) =
-            (pid.parse(), rest.next(), rest.next().map(str::parse))
-        {
-            all.push((pid, parent, state.to_owned()));
-        }
+        all.extend(stat(&entry.path()));
     }
     all
 }
 
+/// Process, parent and state of the process with this folder in /proc.
+fn stat(folder: &Path) -> Option<(i32, i32, String)> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    let (pid, rest) = stat.split_once(' ')?;
+    let (_, rest) = rest.rsplit_once(") ")?;
+    let mut rest = rest.split(' ');
+    let state = rest.next()?.to_owned();
+    Some((pid.parse().ok()?, rest.next()?.parse().ok()?, state))
+}
+
 /// Whether a process is there and no zombie.
 pub(crate) fn alive(pid: i32) -> bool {
-    stats().iter().any(|(found, _, state)| *found == pid && state != "Z")
+    state(pid).is_some_and(|state| state != "Z")
 }
 
 /// The state letter of a process.
 pub(crate) fn state(pid: i32) -> Option<String> {
-    stats().into_iter().find(|(found, _, _)| *found == pid).map(|(_, _, state)| state)
+    stat(&Path::new("/proc").join(pid.to_string())).map(|(_, _, state)| state)
 }
 
 /// A running `fencepost run`, and the pipe of its script.
