@@ -109,6 +109,14 @@ impl Place for Scripted {
     fn abandon(&mut self, asking: bool) {
         self.script.asked.lock().push(Asked::Abandoned(asking));
     }
+
+    fn why_silent(&self) -> Option<Error> {
+        Some(refused())
+    }
+
+    fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
+        Some(&mut self.keeps)
+    }
 }
 
 struct NoSession;
@@ -436,4 +444,138 @@ fn cleanup_that_fails_ends_with_its_clock() {
     assert!(poll().is_pending(), "it tries again after a pause");
     clock.stop();
     assert!(poll().is_ready(), "nobody waits for it any more");
+}
+
+#[test]
+fn a_grant_that_has_expired_is_granted_no_more_and_is_still_released() {
+    let mut stage = Stage::granted(true);
+    let clock = stage.claim.runtime.clock().clone();
+    clock.advance_to(clock.now() + TTL);
+    assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
+    stage.script.left().send(Ok(Found::There.into())).unwrap();
+    assert_eq!(
+        now(stage.entry.release()).unwrap(),
+        Removed::Nothing,
+        "another claim may have held meanwhile"
+    );
+    assert_eq!(stage.script.asked(), [Asked::Leave(Leave::Release, false)]);
+}
+
+#[test]
+fn a_kept_request_that_was_blocked_or_failed_answers_the_next_one() {
+    for error in [None, Some(refused().unknown())] {
+        let mut stage = Stage::new(true);
+        let answer = stage.script.attempt();
+        assert!(poll(&mut stage.entry.attempt()).is_pending(), "its caller goes away now");
+        let fails = error.is_some();
+        answer.send(error.map_or(Ok(Attempt::Blocked { next_attempt: None }), Err)).unwrap();
+        assert_eq!(now(stage.entry.attempt()).is_err(), fails);
+        assert_eq!(stage.script.asked(), [Asked::Ask], "it was asked once");
+    }
+}
+
+#[test]
+fn a_kept_upgrade_and_a_kept_request_to_leave_answer_the_next_one() {
+    let mut stage = Stage::granted(true);
+    let answer = stage.script.attempt();
+    assert!(poll(&mut stage.entry.upgrade(true)).is_pending(), "its caller goes away now");
+    answer.send(Ok(Attempt::Blocked { next_attempt: None })).unwrap();
+    assert!(matches!(now(stage.entry.upgrade(true)), Ok(Attempt::Blocked { .. })));
+    assert_eq!(
+        stage.script.asked(),
+        [Asked::Convert(Conversion::Exclusive { join: true })],
+        "it was asked once"
+    );
+    let answer = stage.script.left();
+    assert!(poll(&mut stage.entry.release()).is_pending(), "its caller goes away now");
+    answer.send(Err(refused())).unwrap();
+    assert!(now(stage.entry.release()).is_err());
+    assert_eq!(stage.script.asked(), [Asked::Leave(Leave::Release, false)], "it was asked once");
+}
+
+#[test]
+fn a_claim_that_is_gone_is_renewed_only_if_it_was_granted() {
+    let mut stage = Stage::new(true);
+    stage.script.attempt().send(Ok(Attempt::Gone)).unwrap();
+    assert!(matches!(now(stage.entry.attempt()), Ok(Attempt::Gone)));
+    assert!(stage.entry.renewal().is_none(), "there is no loss to find the reason of");
+}
+
+/// An engine that answers on the spot, and does not know whether the lease had ended.
+struct NoClock;
+
+impl Place for NoClock {
+    fn ask(&mut self) -> Request<'_, Attempt> {
+        Request::ready(granted(1))
+    }
+
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn leave(&mut self, _: Leave, _: bool) -> Request<'_, Left> {
+        Request::ready(Ok(Found::There.into()))
+    }
+
+    fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
+        None
+    }
+}
+
+#[test]
+fn the_clients_clock_decides_whether_a_release_on_the_spot_was_in_time() {
+    for (passed, removed) in [(Duration::ZERO, Removed::Released), (TTL, Removed::Nothing)] {
+        let stage = Stage::new(false);
+        let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, NoClock);
+        stage.confirm();
+        assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))));
+        let clock = stage.claim.runtime.clock();
+        clock.advance_to(clock.now() + passed);
+        assert_eq!(now(entry.release()).unwrap(), removed);
+    }
+}
+
+#[test]
+fn what_the_engine_says_of_a_claim_that_left_goes_before_what_the_client_knows() {
+    for removed in [Removed::Withdrawn, Removed::Released] {
+        let mut stage = Stage::granted(true);
+        stage.script.left().send(Ok(removed.into())).unwrap();
+        assert_eq!(now(stage.entry.withdraw()).unwrap(), removed);
+    }
+}
+
+#[test]
+fn a_claim_that_is_forgotten_is_not_asked_to_leave_and_one_that_is_cleaned_up_leaves_as_told() {
+    for layers in 0..2 {
+        let layered = || {
+            let Stage { script, claim, entry } = Stage::granted(true);
+            let entry = (0..layers).fold(entry, |entry, _| {
+                let mut outer = Entry::new(Arc::clone(&claim), How::Enter, entry);
+                assert!(matches!(now(outer.attempt()), Ok(Attempt::Granted(_))));
+                outer
+            });
+            (script, entry)
+        };
+        let (script, entry) = layered();
+        entry.on_drop(Some(Leave::Withdraw)).forget();
+        assert_eq!(script.asked(), [Asked::Abandoned(false)], "{layers}");
+        let (script, entry) = layered();
+        script.left().send(Ok(Found::Valid.into())).unwrap();
+        entry.clean_up(Leave::Release);
+        assert_eq!(script.asked(), [Asked::Leave(Leave::Release, false)], "{layers}");
+    }
+}
+
+#[test]
+fn a_layer_passes_on_what_the_place_below_it_says() {
+    let mut stage = Stage::new(true);
+    assert!(stage.entry.native().is_none(), "it does not hold yet");
+    assert!(stage.entry.why_silent().is_some());
+    let Stage { claim, entry, .. } = Stage::granted(true);
+    let mut outer = Entry::new(claim, How::Enter, entry);
+    assert!(outer.why_silent().is_some());
+    assert!(matches!(now(outer.attempt()), Ok(Attempt::Granted(_))));
+    assert!(outer.native().is_some_and(|native| native.is::<bool>()));
+    assert!(outer.renewal().is_some());
+    outer.forget();
 }

@@ -302,3 +302,34 @@ fn a_quorum_is_suspect_when_too_few_of_its_parts_are_held() {
     parts[2].doubt();
     assert_eq!(states(), (State::Suspect, State::Suspect));
 }
+
+#[test]
+fn who_waits_for_doubt_is_woken_when_it_begins() {
+    let (clock, validity) = (Clock::manual(), Validity::new());
+    assert!(validity.confirm(&clock, clock.now(), TTL));
+    let mut suspect = pin!(validity.suspect(&clock));
+    let (flag, waker) = crate::testing::flag();
+    assert!(suspect.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    validity.doubt();
+    assert!(flag.is_set());
+    assert_eq!(suspect.poll(&mut Context::from_waker(&waker)), Poll::Ready(State::Suspect));
+}
+
+/// Metrics and the API of the lock service have these words.
+#[test]
+fn each_loss_has_a_word_of_its_own_and_a_sentence() {
+    let losses = [
+        (Loss::Expired, "expired"),
+        (Loss::Evicted, "evicted"),
+        (Loss::Deleted, "deleted"),
+        (Loss::SessionEnded, "session_ended"),
+        (Loss::MaxHold, "max_hold"),
+        (Loss::Released, "released"),
+        (Loss::Closed, "closed"),
+        (Loss::Forked, "forked"),
+    ];
+    for (loss, word) in losses {
+        assert_eq!(loss.as_str(), word);
+        assert!(loss.to_string().contains(' '));
+    }
+}
