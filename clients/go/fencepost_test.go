@@ -112,19 +112,26 @@ func TestDeadlineOfAWait(t *testing.T) {
 }
 
 func TestACancelledRequestLeavesNothingBehind(t *testing.T) {
+	cancelAtEachStep(t, 10*time.Second) // what is left would stay for 30 s
+}
+
+func TestACancelledStreamLeavesNothingBehind(t *testing.T) {
+	cancelAtEachStep(t, 5*time.Second, Stream()) // what is left would stay for 10 s
+}
+
+func cancelAtEachStep(t *testing.T, wait time.Duration, options ...Option) {
 	client := open(t)
 	began := now()
-	if err := client.Mutex("job").Do(context.Background(), func(*Held) error { return nil }); err != nil {
+	if err := client.Mutex("job", options...).Do(context.Background(), func(*Held) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	const steps = 40
 	took := began.elapsed()
 	for step := range [steps]struct{}{} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(step)*took/steps)
-		_ = client.Mutex("job").Do(ctx, func(*Held) error { return nil })
+		_ = client.Mutex("job", options...).Do(ctx, func(*Held) error { return nil })
 		cancel()
-		// What is left would stay for 30 s.
-		if err := client.Mutex("job", Wait(10*time.Second)).Do(context.Background(), func(*Held) error { return nil }); err != nil {
+		if err := client.Mutex("job", Wait(wait)).Do(context.Background(), func(*Held) error { return nil }); err != nil {
 			t.Fatalf("cancelled at step %d: %v", step, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,10 +68,19 @@ func (m *Mutex) byStream(ctx context.Context, wait time.Duration, asked moment) 
 	}
 }
 
-// listen opens a stream, and returns when the lock is granted.
+// listen opens a stream, and returns when the lock is granted. The first event has the lease of the grant. If the stream ends before the
+// grant was read, the lease is released, because the service may have granted the lock at that moment. So a stream whose context ends is read
+// until the first event.
 func (m *Mutex) listen(ctx context.Context, request request, patience *patience) (*Held, error) {
 	streaming, stop := context.WithCancel(context.Background())
-	granted := context.AfterFunc(ctx, stop)
+	var knowsLease atomic.Bool
+	granted := context.AfterFunc(ctx, func() {
+		if knowsLease.Load() {
+			stop()
+		} else {
+			time.AfterFunc(time.Second, stop)
+		}
+	})
 	defer granted() // a context that lives for long would keep each attempt
 	events, sent := &events{alarm: time.AfterFunc(silence, stop)}, now()
 	response, err := m.client.open(streaming, "/v1/hold", "", request)
@@ -79,14 +89,23 @@ func (m *Mutex) listen(ctx context.Context, request request, patience *patience)
 		return nil, err
 	}
 	events.lines = bufio.NewScanner(response.Body)
+	lease := ""
 	for {
 		event, data, err := events.next()
 		switch {
 		case err != nil:
 			stop()
+			m.giveBack(lease)
 			return nil, &Error{kind: errAgain, Detail: "the stream has ended: " + err.Error()}
 		case event == "waiting":
 			patience.answered()
+			lease = data.Lease
+			knowsLease.Store(true)
+			if ctx.Err() != nil {
+				stop()
+				m.giveBack(lease)
+				return nil, ctx.Err()
+			}
 		case event == "refused":
 			stop()
 			return nil, data.problem()
@@ -101,6 +120,21 @@ func (m *Mutex) listen(ctx context.Context, request request, patience *patience)
 			return held, nil
 		}
 	}
+}
+
+// giveBack releases what may have been granted to a stream that has ended.
+func (m *Mutex) giveBack(lease string) {
+	if lease == "" {
+		return
+	}
+	body := func() any {
+		return struct {
+			Lease string `json:"lease"`
+		}{lease}
+	}
+	shortly(func(ctx context.Context) {
+		_, _, _ = m.client.repeat(ctx, requestLimit, "/v1/leases/release", "", body)
+	})
 }
 
 // follow reads the events of a lock that is held.

@@ -581,14 +581,20 @@ class Client {
     }
   }
 
-  /** Takes a lock that the service renews for as long as the stream lasts. */
+  /**
+   * Takes a lock that the service renews for as long as the stream lasts. The first event has the lease of the grant. If the stream ends
+   * before the grant was read, the lease is released, because the service may have granted the lock at that moment. So a stream whose
+   * signal is aborted is read until the first event.
+   */
   async #stream(request, limit, signal) {
     const began = moment();
     for (let failed; ;) {
       const left = Math.max(0, limit - elapsed(began)), isLong = left > 300_000;
       const body = () => limit === 0 ? request : { ...request, wait: isLong ? 'forever' : text(left) };
       // It ends the wait and, unlike `signal`, not the stream of a lock that was granted.
-      const stop = new AbortController(), cancel = () => stop.abort(signal.reason);
+      let told;
+      const stop = new AbortController(), abort = () => stop.abort(signal.reason);
+      const cancel = () => told ? abort() : setTimeout(abort, 1000).unref();
       signal?.addEventListener('abort', cancel);
       const late = () => stop.abort(new TimedOutError(`the lock ${request.name} was not granted in time`));
       const timer = isLong && left <= LONGEST ? setTimeout(late, left) : undefined;
@@ -597,10 +603,15 @@ class Client {
         const stream = await this.#service.call('/v1/hold', body, { name: request.name, limit: 10_000, signal: stop.signal, events: true });
         const events = read(stream);
         for await (const { event, ...data } of keptOpen(events)) {
-          if (event === 'waiting') failed = undefined;
-          if (event === 'refused') throw errorOf(data.status, data, request.name);
+          if (event === 'waiting') [failed, told] = [undefined, data.lease];
+          if (event === 'waiting' && signal?.aborted) abort();
+          if (event === 'refused') {
+            told = undefined;
+            throw errorOf(data.status, data, request.name);
+          }
           if (event !== 'granted') continue;
           const lease = new Lease(this.#service, request.name, request.mode, { ...data, sent: stream.sent });
+          told = undefined;
           lease.follow(stream.response, stream.sent, events);
           return lease;
         }
@@ -611,6 +622,7 @@ class Client {
       } finally {
         signal?.removeEventListener('abort', cancel);
         clearTimeout(timer);
+        if (told) this.#service.callLater('/v1/leases/release', () => ({ lease: told }), {});
       }
       if (limit > 0 && error instanceof BusyError) throw new TimedOutError(error.message, error);
       if (!(error instanceof Passing)) throw error;

@@ -95,15 +95,17 @@ test('a request that is aborted at any moment leaves nothing behind', async (t) 
   const began = performance.now();
   await locks.run('job', () => {});
   const took = performance.now() - began, steps = 40;
-  for (let step = 0; step < steps; step += 1) {
-    const cancel = new AbortController();
-    const work = locks.run('job', () => {}, { signal: cancel.signal }).catch((error) => assert.equal(error.name, 'AbortError'));
-    const end = performance.now() + took * step / steps;
-    while (performance.now() < end) await new Promise(setImmediate);
-    cancel.abort();
-    await work;
-    // What is left would stay for 30 s.
-    await locks.run('job', () => {}, { wait: 10_000 });
+  for (const hold of [false, true]) {
+    for (let step = 0; step < steps; step += 1) {
+      const cancel = new AbortController();
+      const work = locks.run('job', () => {}, { signal: cancel.signal, hold }).catch((error) => assert.equal(error.name, 'AbortError'));
+      const end = performance.now() + took * step / steps;
+      while (performance.now() < end) await new Promise(setImmediate);
+      cancel.abort();
+      await work;
+      // What is left would stay for 30 s, and what is left of a stream for 10 s.
+      await locks.run('job', () => {}, { wait: 5_000 });
+    }
   }
   await locks.close();
 });

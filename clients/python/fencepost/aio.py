@@ -529,18 +529,29 @@ class Client:
 
     async def _open(self, want: dict[str, Any], outage: _Outage) -> Held:
         granted: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
-        keeper = self._spawn(self._stream(want, granted, outage))
+        told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        keeper = self._spawn(self._stream(want, granted, told, outage))
         try:
             held = await asyncio.shield(granted)
-        except BaseException:
-            keeper.cancel()
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self._spawn(self._forget({"lease": granted.result()._lease}))
+        except BaseException as error:
+            if isinstance(error, Unreachable) or not isinstance(error, FencepostError):
+                # It goes on although this task is cancelled.
+                self._spawn(self._give_up(keeper, told))
             raise
         held._keeper = keeper
         return held
 
-    async def _stream(self, want: dict[str, Any], granted: "asyncio.Future[Held]", outage: _Outage) -> None:
+    async def _give_up(self, keeper: "asyncio.Task[None]", told: "asyncio.Future[str]") -> None:
+        """Ends a stream, and releases what it may have been granted at that moment: its first event has the lease."""
+        await asyncio.wait([keeper, told], timeout=1, return_when=asyncio.FIRST_COMPLETED)
+        keeper.cancel()
+        if told.done():
+            await asyncio.wait([keeper], timeout=1)
+            await self._forget({"lease": told.result()})
+
+    async def _stream(
+        self, want: dict[str, Any], granted: "asyncio.Future[Held]", told: "asyncio.Future[str]", outage: _Outage
+    ) -> None:
         held, sent, at, url = None, clocks(), self._at, self._urls[self._at]
         try:
             async with request(url, "/v1/hold", want, self._headers({}), self._context) as response:
@@ -552,6 +563,8 @@ class Client:
                     event, data = await asyncio.wait_for(events.__anext__(), min(QUEUED, held.remaining) if held else QUEUED)
                     if event == "waiting":
                         outage.answered()
+                        if not told.done():
+                            told.set_result(data["lease"])
                     elif event == "granted":
                         held = Held(self, want, sent, data)
                         granted.set_result(held)

@@ -27,23 +27,24 @@ def look(url, name):
 async def a_task_that_is_cancelled_at_any_moment_leaves_nothing_behind(url):
     locks = aio.Client(url)
 
-    async def work():
-        async with locks.lock("cancelled"):
+    async def work(lock):
+        async with lock("cancelled"):
             pass
 
-    began = time.monotonic()
-    await work()
-    steps = 60
-    pause = 1.5 * (time.monotonic() - began) / steps
-    for step in range(steps):
-        task = asyncio.create_task(work())
-        await asyncio.sleep(step * pause)
-        task.cancel()
-        await asyncio.wait([task])
-        await locks.close()
-        # What is left would stay for 30 s. A release in the background may take a moment.
-        async with locks.lock("cancelled", wait=10):
-            pass
+    for lock in (locks.lock, locks.hold):
+        began = time.monotonic()
+        await work(lock)
+        steps = 60
+        pause = 1.5 * (time.monotonic() - began) / steps
+        for step in range(steps):
+            task = asyncio.create_task(work(lock))
+            await asyncio.sleep(step * pause)
+            task.cancel()
+            await asyncio.wait([task])
+            await locks.close()
+            # What is left would stay for 30 s, and what is left of a stream for 10 s. A release in the background may take a moment.
+            async with locks.lock("cancelled", wait=5):
+                pass
 
 
 async def a_child_of_a_task_releases_nothing(url):

@@ -60,14 +60,14 @@ pub(crate) struct Attempt {
     settled: bool,
 }
 
-impl Attempt {
-    /// Returns the number of a new attempt.
-    pub(crate) fn fresh() -> Answer<u64> {
-        getrandom::u64().map_err(|_| {
-            Problem::unavailable("unavailable", "the system's random numbers are not available; try again")
-        })
-    }
+/// Returns a random number: that of a new attempt, or a half of the id of a new claim.
+pub(crate) fn random() -> Answer<u64> {
+    getrandom::u64().map_err(|_| {
+        Problem::unavailable("unavailable", "the system's random numbers are not available; try again")
+    })
+}
 
+impl Attempt {
     /// Begins an attempt, if the record still has this version. `None`: another copy has begun one.
     pub(crate) async fn begin(
         service: &Service,

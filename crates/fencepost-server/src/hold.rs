@@ -7,12 +7,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use fencepost_core::{Guard, GuardView, Loss, Result};
+use fencepost_core::{ClaimId, DetachedLease, Guard, GuardView, Loss, Result};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use crate::attempt::random;
 use crate::events::{Events, SentEvent, Source, Told, stream};
 use crate::eviction;
 use crate::held::Held;
@@ -38,6 +39,9 @@ struct Hold {
     service: Service,
     caller: Caller,
     wanted: Wanted,
+    /// The id of the claim. The caller has its lease before the grant, so that a caller that gives up in the moment of the grant can release
+    /// the lock.
+    id: ClaimId,
     stage: Stage,
     received: Instant,
     /// How long after the last event the caller has stopped for certain.
@@ -86,11 +90,15 @@ pub(crate) async fn hold(
     };
     let (wanted, waits) = held.inspect_err(|problem| service.audit.acquired(&caller, &name, Err(problem)))?;
     let (closing, peer) = (service.streams.subscribe(), caller.peer.clone());
-    let (stage, stop_after) = (Stage::Begin, STOP_AFTER);
-    let hold = Hold { service, caller, wanted, stage, received, stop_after, closing, _waits: waits };
+    let (stage, stop_after, id) = (Stage::Begin, STOP_AFTER, fresh_id()?);
+    let hold = Hold { service, caller, wanted, id, stage, received, stop_after, closing, _waits: waits };
     let (events, stream) = stream();
     tokio::spawn(drive(hold, events, peer).in_current_span());
     Ok(stream)
+}
+
+fn fresh_id() -> Answer<ClaimId> {
+    Ok(ClaimId::from_u128(u128::from(random()?) << 64 | u128::from(random()?)))
 }
 
 /// Makes the events. A caller whose stream has ended has left the queue. If it held the lock, it may still work: a stream also ends because
@@ -178,14 +186,15 @@ impl Hold {
         match &mut self.stage {
             Stage::Begin => {
                 let wanted = self.wanted.clone();
-                let terms = Terms { wait: wanted.longest(), ..Terms::default() };
+                let known = Some((self.id, Box::new(|| {}) as Box<_>));
+                let terms = Terms { wait: wanted.longest(), known, ..Terms::default() };
                 let waits = Box::pin(async move { wanted.ask(terms).await });
                 self.stage = Stage::Waiting(waits);
-                Some(("waiting", json!({})))
+                Some(("waiting", self.waiting()))
             }
             Stage::Waiting(outcome) => {
                 let Ok(outcome) = tokio::time::timeout(BEAT, outcome).await else {
-                    return Some(("waiting", json!({})));
+                    return Some(("waiting", self.waiting()));
                 };
                 let problem = match outcome {
                     Ok(Asked::Granted(guard)) => match self.begin(guard) {
@@ -226,6 +235,12 @@ impl Hold {
             }
             Stage::Stopping { .. } | Stage::Ended => None,
         }
+    }
+
+    /// Makes the data of an event that says that the request waits.
+    fn waiting(&self) -> Value {
+        let Wanted { name, ttl, .. } = &self.wanted;
+        json!({ "lease": hold_lease(&DetachedLease::of(self.id, name.clone(), self.wanted.mode(), *ttl)) })
     }
 
     /// Begins to hold, if the caller may still have the lock. Returns the data of the event.

@@ -126,7 +126,7 @@ async fn find_or_acquire(
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let (until, mut settled) = (Instant::now() + limit, None);
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-    let (mut number, mut unanswered) = (Attempt::fresh()?, false);
+    let (mut number, mut unanswered) = (attempt::random()?, false);
     let mut is_first = true;
     while Instant::now() < until {
         // Also if something was lost.
@@ -154,7 +154,7 @@ async fn find_or_acquire(
             match with_record(service, wanted, key, attempt, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the position was lost, so this is done once more.
-                None => number = Attempt::fresh()?,
+                None => number = attempt::random()?,
             }
         } else if let Some(note) = note.filter(|note| note.granted) {
             let lease = lease_of(wanted, key, note.attempt);

@@ -11,6 +11,7 @@ use fencepost_core::{Client, Eviction};
 use fencepost_server::{Options, Streams};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
+use fencepost_testkit::wait::eventually;
 use h2::RecvStream;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -18,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::kit::{Events, answer, lease, pause, post, service};
+use crate::kit::{Events, acquire, answer, lease, pause, post, service};
 use crate::network::{connect, listen_on, make_certificate, tls};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -124,6 +125,28 @@ async fn a_stream_is_ended_by_its_lease() {
             assert!(!std::ptr::eq(copy, &router) || lost["loss"] == "released", "{lost}");
             assert_eq!(events.next().await, None);
         }
+    }
+}
+
+/// A caller that gives up in the moment of the grant has not read the event with the grant.
+#[tokio::test]
+async fn a_stream_that_waits_has_told_the_lease_that_ends_it() {
+    let (router, locks) = service().await;
+    let other_copy = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    for copy in [&router, &other_copy] {
+        let (_, before) = acquire(&router, "a", &json!({})).await;
+        let mut events = Events::hold(&router, "a", &json!({ "wait": "30s" })).await;
+        let waiting = events.next_of("waiting").await;
+        assert_eq!(release(copy, &waiting).await, StatusCode::GONE, "it holds nothing");
+        assert_eq!(release(&router, &before).await, StatusCode::NO_CONTENT);
+        let is_granted = async || locks.inspect("a").await.unwrap().holders().any(|holder| !holder.detached);
+        eventually(SOON, "it is granted", is_granted).await;
+        drop(events);
+        assert!(!is_free(&locks).await, "its holder may work");
+        let start = Instant::now();
+        assert_eq!(release(copy, &waiting).await, StatusCode::NO_CONTENT);
+        assert!(is_free(&locks).await && start.elapsed() < Duration::from_millis(500));
+        assert_eq!(release(copy, &waiting).await, StatusCode::GONE);
     }
 }
 

@@ -257,7 +257,11 @@ public final class Fencepost implements AutoCloseable {
         }
     }
 
-    /** Acquires a lock by a stream. A thread reads its events, and ends the request if the caller has given up meanwhile. */
+    /**
+     * Acquires a lock by a stream. A thread reads its events, and ends the request if the caller has given up meanwhile. The first event has
+     * the lease of the grant. If the stream ends before the grant was read, the lease is released, because the service may have granted the
+     * lock at that moment.
+     */
     private Lease stream(Request request, Duration wait, boolean interruptibly) throws InterruptedException {
         CompletableFuture<Lease> granted = new CompletableFuture<>();
         AtomicReference<InputStream> open = new AtomicReference<>();
@@ -293,14 +297,10 @@ public final class Fencepost implements AutoCloseable {
             boolean isPart = wait != null && wait.toMillis() - began.elapsed() > LONGEST;
             String last;
             Lease lease = null;
+            String told = null;
             try {
                 HttpResponse<InputStream> response = service.stream(attempt, "/v1/hold", request.body(limited(wait, began)));
                 InputStream in = response.body();
-                open.set(in);
-                if (granted.isDone()) {
-                    // The caller was interrupted before it could close the stream.
-                    in.close();
-                }
                 try (in; Service.Limit limit = service.new Limit(in, Service.PATIENCE)) {
                     if (response.statusCode() != 200) {
                         Map<String, Object> problem = Json.readObject(new String(in.readAllBytes(), StandardCharsets.UTF_8));
@@ -325,6 +325,14 @@ public final class Fencepost implements AutoCloseable {
                             heard = new Moment();
                             Map<String, Object> data = Json.readObject(line.substring(5));
                             switch (event) {
+                                case "waiting" -> {
+                                    told = (String) data.get("lease");
+                                    open.set(in);
+                                    if (granted.isDone()) {
+                                        // The caller was interrupted before it could close the stream.
+                                        in.close();
+                                    }
+                                }
                                 case "granted" -> {
                                     lease = new Lease(this, request, data, sent, in);
                                     if (!granted.complete(lease)) {
@@ -337,6 +345,7 @@ public final class Fencepost implements AutoCloseable {
                                     lease.lose(why.loss(), why.why());
                                 }
                                 case "refused" -> {
+                                    told = null;
                                     Service.Answer answer = new Service.Answer(0, data, sent);
                                     FencepostException refused = refused(request, wait, 0, data);
                                     if (!answer.isTransient() && !(isPart && refused instanceof FencepostException.TimedOut)) {
@@ -358,6 +367,10 @@ public final class Fencepost implements AutoCloseable {
                 last = "interrupted";
                 granted.completeExceptionally(new FencepostException.Unreachable("the client is closed", e));
             }
+            if (lease == null && told != null) {
+                // The stream has ended, perhaps in the moment of the grant.
+                giveBack(told);
+            }
             if (lease != null) {
                 lease.lose("expired", null);
             } else if (heard.elapsed() > Service.PATIENCE) {
@@ -365,6 +378,22 @@ public final class Fencepost implements AutoCloseable {
             } else {
                 pause(attempt);
             }
+        }
+    }
+
+    /** Releases what may have been granted to a stream that has ended, in the background. */
+    private void giveBack(String lease) {
+        Service.Call call = Service.Call.of("/v1/leases/release", Map.of("lease", lease));
+        try {
+            workers.execute(() -> {
+                try {
+                    service.repeat(call, Service.NO_WAIT, Service.PATIENCE, false, service.new Tries());
+                } catch (InterruptedException | FencepostException e) {
+                    // The lock becomes free some seconds later.
+                }
+            });
+        } catch (RejectedExecutionException e) {
+            // The client is closed.
         }
     }
 
