@@ -159,6 +159,15 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
     assert!(work.unwrap_err().is_lost());
 }
 
+/// The work never gives its thread to another task, so nobody could tell it.
+#[tokio::test]
+async fn run_tells_a_loss_during_the_last_step_of_the_work() {
+    let (locks, clock, _engine) = fencepost_core::testing::client();
+    let guard = locks.mutex("a").unwrap().lock().await.unwrap();
+    let paused = guard.run(async { clock.jump(Duration::from_secs(60)) }).await;
+    assert!(paused.unwrap_err().is_lost());
+}
+
 #[tokio::test]
 async fn a_detached_lease_is_taken_up_by_another_client() {
     let memory = Memory::new();

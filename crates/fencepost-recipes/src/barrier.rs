@@ -149,6 +149,8 @@ impl Barrier {
                 if guard.token() > last {
                     return Err(self.closed());
                 }
+                // A member whose lease ended before this look may not be one of those that were inside.
+                guard.ensure_held()?;
                 return Ok(Inside { guard, barrier: self.clone(), last });
             }
             let (inside, last) = members(&looks.look(self.inside.name()).await?);

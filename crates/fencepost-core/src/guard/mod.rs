@@ -101,7 +101,8 @@ impl Guard {
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         match select(pin!(self.lost()), pin!(work)).await {
             Either::Left((why, _)) => Err(self.lost_error(why)),
-            Either::Right((value, _)) => Ok(value),
+            // The process may have been paused during the last step of `work`.
+            Either::Right((value, _)) => self.ensure_held().map(|()| value),
         }
     }
 

@@ -38,6 +38,33 @@ async fn a_barrier_that_is_being_opened_keeps_to_the_limit() {
     entering.await.unwrap().unwrap();
 }
 
+/// Its look at the mark lasts until its lease has ended and two others have opened the generation.
+#[tokio::test]
+async fn a_member_that_was_not_inside_when_the_barrier_opened_is_not_let_in() {
+    let (locks, clock, engine) = testing::client();
+    let enter = |locks: &Client| {
+        let batch = Barrier::new(locks, "batch", 2).unwrap();
+        tokio::spawn(async move { batch.enter(1_000 * SECOND).await })
+    };
+    let first = enter(&locks);
+    clock.advance(millis(10)).await;
+    assert_eq!(locks.inspect("batch#barrier0").await.unwrap().holders().count(), 1);
+    engine.slow_all(40 * SECOND);
+    clock.advance(35 * SECOND).await;
+    let others = [engine.other(), engine.other()];
+    let others = [enter(&others[0]), enter(&others[1])];
+    clock.advance(SECOND).await;
+    let mut inside = Vec::new();
+    for other in others {
+        assert!(other.is_finished());
+        inside.push(other.await.unwrap().unwrap());
+    }
+    assert!(!first.is_finished());
+    clock.advance(10 * SECOND).await;
+    assert!(first.await.unwrap().is_err_and(|error| error.is_lost()));
+    assert!(inside.iter().all(|member| member.guard().ensure_held().is_ok()));
+}
+
 /// It has held the lock to wait for the run of another start, which failed.
 #[tokio::test]
 async fn a_start_does_not_find_its_own_locks_busy() {
