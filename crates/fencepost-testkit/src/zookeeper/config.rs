@@ -1,5 +1,6 @@
 //! The configuration of a server.
 
+use super::archive::archive;
 use crate::needs::ZOOKEEPER;
 use crate::server::free_port;
 use std::io;
@@ -154,6 +155,16 @@ impl Config {
 
     /// Returns the command that runs `class` on a configuration file.
     pub(super) fn command(&self, class: &str, file: &Path) -> Command {
+        let mut command = self.machine();
+        if let Some(archive) = archive().filter(|_| !self.fast) {
+            command.arg(format!("-XX:SharedArchiveFile={}", archive.display()));
+        }
+        command.args(["-cp", &server_path(), class]).arg(file);
+        command
+    }
+
+    /// Returns the command of a Java machine with the options of a server.
+    pub(super) fn machine(&self) -> Command {
         let mut command = Command::new("java");
         if self.fast {
             command.args(["-Xmx512m"]);
@@ -174,7 +185,6 @@ impl Config {
         if !self.synced {
             command.arg("-Dzookeeper.forceSync=no");
         }
-        command.args(["-cp", &server_path(), class]).arg(file);
         command
     }
 }

@@ -7,6 +7,7 @@
 //! Every server listens on the loopback interface, keeps its files in a temporary folder, and ends with the
 //! test process in every case.
 
+mod archive;
 mod config;
 mod ensemble;
 mod look;
