@@ -33,7 +33,7 @@
 //! - Advisory locks belong to one database of the server. Clients of another database do not exclude each other.
 //!
 //! # What is guaranteed by `mode=table`
-//! - Locks exclude each other through crashes and restarts of the server. A lock is free when its lease is over.
+//! - Locks exclude each other through crashes and restarts of the server. A lock is free when its lease has expired.
 //! - No connection belongs to a lock. A pooler in transaction mode works.
 //! - Fencing tokens grow for each lock, and are on the disk before the lock is granted.
 //! - Leases end by the server's clock. If that clock is set forward, a lock may be granted early, with a greater token.

@@ -53,7 +53,7 @@ const EXAMINATION: Duration = Duration::from_secs(10);
 /// alone: mostly the one that was proposed, else the greatest that was answered, written back before the grant is made known.
 ///
 /// Guaranteed: what the nodes guarantee, as long as no majority of them loses what it granted. Not: order of arrival. A node
-/// that may have lost its data must refuse by itself until the longest lease is over; the layer cannot know.
+/// that may have lost its data must refuse by itself until the longest lease has expired; the layer cannot know.
 pub struct Quorum(Arc<Shared>);
 
 struct Shared {

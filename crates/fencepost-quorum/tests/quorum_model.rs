@@ -41,7 +41,7 @@ enum Phase {
     Raising(u8),
     Granted(u8),
     Leaving,
-    /// It stopped, and its lease is over.
+    /// It stopped, and its lease has expired.
     Dead,
 }
 
@@ -228,7 +228,7 @@ impl Model for Votes {
             }
             Step::Return(n) => {
                 let mask = state.nodes[n].out?;
-                // The longest lease is over. Each holder of that time has lost or released its claim, or the others have renewed it. The
+                // The longest lease has expired. Each holder of that time has lost or released its claim, or the others have renewed it. The
                 // clocks have moved by more than they differ.
                 let over = |c: usize| match state.claims[c].phase {
                     Phase::Dead | Phase::Leaving => true,

@@ -45,7 +45,7 @@ impl Child {
 }
 
 /// Becomes the program in the arguments. It returns only after a failure, with the exit code. Stdin is a socket to the guardian; exec
-/// closes it. If the lease is over, this process writes one byte to the guardian and ends.
+/// closes it. If the lease has expired, this process writes one byte to the guardian and ends.
 pub(crate) fn main(program: &[OsString]) -> u8 {
     if let Err(error) = prctl::set_pdeathsig(Signal::SIGKILL) {
         error!("cannot start the program: {error}");

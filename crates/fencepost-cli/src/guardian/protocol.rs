@@ -80,7 +80,7 @@ pub(crate) enum Order {
 pub(crate) enum Event {
     /// The program runs under this process id, which is its group's too.
     Started(i32),
-    /// The lease was over before the program could start: nothing was run.
+    /// The lease had expired before the program could start: nothing was run.
     Late,
     /// No process could be made; the operating system's error number.
     Failed(i32),

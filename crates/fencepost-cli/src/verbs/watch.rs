@@ -129,7 +129,7 @@ fn changes<'a>(before: &'a Claims, now: &'a Claims, since: Duration) -> Vec<Even
         .collect()
 }
 
-/// How a grant ended, where the last look tells: it was evicted, its lease was over, or neither. `None`: the engine knows no lease, and
+/// How a grant ended, where the last look tells: it was evicted, its lease had expired, or neither. `None`: the engine knows no lease, and
 /// frees the lock of a process that dies as it frees one that is released.
 fn end(claim: &ClaimInfo, since: Duration) -> Option<&'static str> {
     match claim.expires_in {

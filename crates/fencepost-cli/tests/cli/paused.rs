@@ -27,7 +27,7 @@ fn stopped(kid: &Kid, point: &str) -> Vec<i32> {
     })
 }
 
-/// Pauses the whole command at `point` until its lease is over and another has held the lock.
+/// Pauses the whole command at `point` until its lease has expired and another has held the lock.
 fn past_its_lease(place: &Place, kid: &Kid, point: &str) -> Vec<i32> {
     let chain = stopped(kid, point);
     chain.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));

@@ -2,7 +2,7 @@
 //!
 //! Every deadline of fencepost runs on one [`Clock`] per client. In production that is `CLOCK_BOOTTIME`, which
 //! also counts while the machine is suspended (`Instant` does not, on Linux), so that a laptop that wakes up knows
-//! that its leases are over. In tests it is a clock that stands still until it is told to move.
+//! that its leases have expired. In tests it is a clock that stands still until it is told to move.
 
 mod backoff;
 mod clock;

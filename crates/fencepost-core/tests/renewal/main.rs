@@ -19,7 +19,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// The lease is over before the process reads that it has it. Somebody else may hold the lock by then.
+/// The lease expires before the process reads that it was granted. Somebody else may hold the lock by then.
 #[tokio::test]
 async fn a_grant_that_is_read_after_its_lease_is_none() {
     let stage = Stage::new();

@@ -36,7 +36,7 @@ pub(crate) enum Outcome {
     Queued(i64),
     /// Others hold the lock, and the claim has left nothing.
     Busy,
-    /// The lease is over, or the claim is withdrawn.
+    /// The lease has expired, or the claim is withdrawn.
     Gone,
 }
 

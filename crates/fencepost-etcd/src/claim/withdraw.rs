@@ -104,7 +104,7 @@ async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) 
     Err(Failed::contested())
 }
 
-/// Deletes the claim's key until that succeeds, or until all leases are over that the key may have. A key that is detached stays.
+/// Deletes the claim's key until that succeeds, or until all leases have expired that the key may have. A key that is detached stays.
 pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
     let clock = client.runtime.clock();
     let is_over = || {

@@ -98,7 +98,7 @@ async fn an_examination_finds_weak_settings() {
     client.close().await;
 }
 
-/// A holder reads its eviction with a ping, and keeps the lock until its lease is over.
+/// A holder reads its eviction with a ping, and keeps the lock until its lease has expired.
 #[tokio::test]
 async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
     needs!(MARIADB);

@@ -92,10 +92,10 @@ fn shown(one: &ListedClaim<PostgresServer>) -> Value {
     json!({ "name": one.claim.want().name.as_str(), "token": one.token.map(Token::get), "record": record, "entered": one.claim.entered() })
 }
 
-/// Ends a grant. `now`: releases its lock at once, else when its lease is over.
+/// Ends a grant. `now`: releases its lock at once, else when its lease has expired.
 async fn evict(one: &ListedClaim<PostgresServer>, now: bool, reason: Option<&str>) -> Option<Value> {
     let (held, why) = (one.held()?, reason.unwrap_or_default());
-    // The holder is told in any case. A release that the server does not confirm is repeated when the lease is over.
+    // The holder is told in any case. A release that the server does not confirm is repeated when the lease has expired.
     if !now || held.evict_now(why).await.is_err() {
         held.evict(why);
     }

@@ -4,7 +4,7 @@
 //! are those of every node, and `max_ttl=` (seconds, 60 by default) is the longest lease of the deployment. All clients give the
 //! same nodes. `node_timeout=` (250 ms by default) is how long an operation waits for nodes that do not answer.
 //!
-//! A node that is new, restarted or lost its data grants nothing until the longest lease is over, since it may have forgotten a
+//! A node that is new, restarted or lost its data grants nothing until the longest lease has expired, since it may have forgotten a
 //! grant. It is known by a marker that holds the run id of the server. [`vouch`] lets new nodes in at once.
 //! A URL leads to the server itself, not to a proxy that spreads commands over several.
 //!

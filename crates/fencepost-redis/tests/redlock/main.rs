@@ -70,7 +70,7 @@ async fn nodes_that_nobody_vouched_for_stay_out() {
     let guard = mutex.lock().wait(WAIT).await.expect("they come in by themselves");
     assert!(
         start.elapsed() >= Duration::from_millis(1_900),
-        "they granted before the longest lease was over"
+        "they granted before the longest lease had expired"
     );
     guard.release().await.expect("it was held");
     locks.close().await;
@@ -98,7 +98,10 @@ async fn comes_back(config: &Config) {
     let early = mutex.lock().wait(Duration::from_millis(500)).await;
     assert!(early.is_err(), "a node granted that may have forgotten a grant");
     let guard = mutex.lock().wait(WAIT).await.expect("it comes in by itself");
-    assert!(start.elapsed() >= Duration::from_millis(1_900), "it granted before the longest lease was over");
+    assert!(
+        start.elapsed() >= Duration::from_millis(1_900),
+        "it granted before the longest lease had expired"
+    );
     assert!(guard.token() > last);
     guard.release().await.expect("it was held");
     masters.node(1).cont().expect("it goes on");

@@ -193,7 +193,7 @@ impl<S: Server> Connection<S> {
         }
     }
 
-    /// Ends the connection if nothing has been answered for its idle timeout: its leases are over. A server that hangs keeps it open.
+    /// Ends the connection if nothing has been answered for its idle timeout: its leases have expired. A server that hangs keeps it open.
     /// Returns whether it has ended.
     pub(super) fn end_if_silent(&self) -> bool {
         let answered = self.state.lock().answered;

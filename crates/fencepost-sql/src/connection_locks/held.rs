@@ -57,7 +57,7 @@ impl<S: Server> Held<S> {
         held
     }
 
-    /// Ends the grant. Its lock is released when the holder releases it, or when its lease is over.
+    /// Ends the grant. Its lock is released when the holder releases it, or when its lease has expired.
     pub fn evict(self: &Arc<Held<S>>, why: &str) {
         let runtime = self.claim.runtime.clone();
         let until = runtime.clock().now() + self.claim.ttl();

@@ -21,7 +21,7 @@ pub(crate) struct Statements {
     pub(crate) make_name: Arc<str>,
     /// Reads all holders and waiters of a name: the lock's own row first, then the queue in the order of arrival.
     pub(crate) line: Arc<str>,
-    /// Deletes a session if its lease is over.
+    /// Deletes a session if its lease has expired.
     pub(crate) purge_session: Arc<str>,
     /// Locks the row of a session, then cuts an end of it that comes from an earlier clock. The second statement waits for nobody, so its
     /// time is later than that of each renewal that has committed.

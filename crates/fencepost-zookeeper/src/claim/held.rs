@@ -133,7 +133,7 @@ impl HeldGrants {
         }
     }
 
-    /// Returns the grants that have been held long enough for a watch. Takes out those whose own lease is over; those that were renewed
+    /// Returns the grants that have been held long enough for a watch. Takes out those whose own lease has expired; those that were renewed
     /// meanwhile stay.
     fn take_due(&self, now: Moment) -> (Vec<HeldGrant>, Vec<HeldGrant>) {
         let mut inner = self.inner();
@@ -157,7 +157,7 @@ impl HeldGrants {
     }
 }
 
-/// Releases grants whose lease is over and has old ones watched, as long as the client is there.
+/// Releases grants whose lease has expired and has old ones watched, as long as the client is there.
 pub(crate) async fn give_back(weak: Weak<HeldGrants>, clock: Clock) {
     while let Some(grants) = clock.next_due(&weak, |grants, waker| grants.inner().due.plan(waker)).await {
         let (old, over) = grants.take_due(clock.now());

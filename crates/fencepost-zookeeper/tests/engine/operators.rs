@@ -111,7 +111,7 @@ async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
     let end = Instant::now() + guard.remaining();
     other.evict("lock", guard.token(), &Eviction::default()).await.expect("it holds");
     assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
-    // Its program may still be at work: the next one comes when the lease is over, although nobody releases.
+    // Its program may still be at work: the next one comes when the lease has expired, although nobody releases.
     let (next, granted) = waiting.await.expect("no panic");
     assert!(granted >= end, "granted {:?} before the lease of the evicted one ended", end - granted);
     drop(guard);

@@ -45,8 +45,8 @@ pub(super) async fn a_fixed_lease_ends(stage: Stage) {
     let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     let waiting = stage.stand("lock", X).await;
     let next = waiting.granted().await;
-    assert!(start.elapsed() >= lease, "the next one was granted before the lease was over");
-    let error = guard.ensure_held().expect_err("its lease is over");
+    assert!(start.elapsed() >= lease, "the next one was granted before the lease had expired");
+    let error = guard.ensure_held().expect_err("its lease has expired");
     assert!(error.is_lost(), "{error}");
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert!(next.token() > guard.token() || next.token() == Token::default());

@@ -51,7 +51,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
     // Its lease has expired, and no claim has requested the lock since.
     let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
     guard.lost().await;
-    let error = guard.release().await.expect_err("its lease is over");
+    let error = guard.release().await.expect_err("its lease has expired");
     assert!(error.is_lost() && error.loss() == Some(Loss::Expired), "{error}");
     stage.assert_free("lock").await;
     // Its renewals fail.

@@ -106,7 +106,7 @@ pub(super) async fn a_lease_ends_behind_a_cut(stage: Stage) {
     // No whole number of seconds. The leases of two other locks end a little later, so what keeps them alive may keep the first one.
     let ttl = Duration::from_millis(2_500).max(stage.client().await.capabilities().min_ttl);
     let longer = ttl + ttl / 5;
-    // What a silent network held back may arrive as soon as the lease is over. After a cut longer than the lease, the client connects again.
+    // What a silent network held back may arrive as soon as the lease has expired. After a cut longer than the lease, the client connects again.
     for (silence, more) in [(true, Duration::ZERO), (false, ttl)] {
         let client = stage.client_of(ttl).await;
         let mutex = client.mutex("beside").expect("a good name");
