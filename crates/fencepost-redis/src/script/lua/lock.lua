@@ -1,8 +1,9 @@
 -- The layout of a lock in Redis: one hash. Its fields:
 --   s      the summary. SUMMARY: its form, exclusive holders, shared ones, ones of permits, permits held, earliest deadline or 0, time last
 --          seen, last token, expiry of the key, first and next number of the queue, claims in it, tombstones. OWNER follows if it
---          counts an exclusive holder: the id and the client of that. While a scan for the dead is under way, SCANNED, the earliest deadline that it
---          has found, and its cursor follow. A lock without holders, claims in the queue and tombstones has no other fields but e.
+--          counts an exclusive holder: the id and the client of that. While a scan for the dead is under way, SCANNED (the earliest
+--          deadline that it has found) and its cursor follow. A lock without holders, claims in the queue and tombstones has no other
+--          fields but e.
 --   c<id>  a claim. CLAIM: RECORD, which is state, deadline, token, since, lease, number in the queue or of the tombstone; then its terms.
 --          If the claim is evicted, a zero byte follows its text, and then who evicted it and why.
 --   w<n>   number n in the queue. WAITER: id, client.     p<client>  that has claims in the queue. CLIENT: until when it
@@ -84,7 +85,7 @@ local function touch(lock)
   end
 end
 
--- Writes what has changed: deletes before it sets, for a field may be in both. `always`: on a full server, too.
+-- Writes what has changed. It deletes before it sets, because a field may be in both. `always`: also on a full server.
 local function save(lock, always)
   if always then touch(lock) end
   local holders, mode, marked = lock.holders, lock.mode, lock.marked
@@ -108,10 +109,10 @@ local function save(lock, always)
   lock.alone = false
 end
 
--- Does the holder wait to be the only one?
+-- Returns whether the holder waits to be the only one.
 local function is_marked(claim) return claim.mode == EXCLUSIVE and (claim.of or 0) % 2 == 1 end
 
--- The marked holder has left, or waits no more.
+-- Removes the mark, because the marked holder has left or waits no more.
 local function unmark(lock)
   lock.marked, lock.mode = false, SHARED
   del(lock, 'u')
@@ -130,7 +131,7 @@ local function uncount(lock, claim)
   if is_marked(claim) then unmark(lock) end
 end
 
--- May the claim hold the lock beside its holders?
+-- Returns whether the claim may hold the lock beside its holders.
 local function fits(lock, claim)
   if lock.holders > 0 and (claim.mode ~= lock.mode or claim.mode == EXCLUSIVE) then return false end
   return claim.mode ~= PERMITS or lock.permits + claim.permits <= claim.of
@@ -143,7 +144,8 @@ local function set_holder(lock, id, claim)
   set_claim(lock, id, claim)
 end
 
--- Confirms a grant for a lease from now on. No lease gets shorter. The deadline of a HANDED claim is no lease: callers set it to 0 before.
+-- Confirms a grant for a lease from now on. No lease gets shorter. The deadline of a HANDED claim is not that of a lease, so callers set it
+-- to 0 before.
 local function confirm(lock, id, claim, lease)
   claim.deadline = math.max(claim.deadline, now + lease)
   claim.state, claim.lease = HOLDS, math.max(lease, claim.deadline - now)
@@ -151,10 +153,10 @@ local function confirm(lock, id, claim, lease)
   expire(lock, claim.deadline)
 end
 
--- Does the claim hold the lock, and may it go on to?
+-- Returns whether the claim holds the lock and may continue to.
 local function holds(claim) return claim and (claim.state == HANDED or claim.state == HOLDS) and claim.deadline > now end
 
--- In how many ms another look at the lock is worth it; -1: not before it changes.
+-- Returns in how many ms another look at the lock is worthwhile. -1: not before the lock changes.
 local function next_look(lock)
   if lock.earliest > now and not lock.more then return math.ceil((lock.earliest - now) / 1000) end
   return (lock.more or lock.earliest > 0) and 0 or -1
@@ -187,7 +189,7 @@ local function clear_tombstones(lock)
 end
 
 -- Clears away dead holders, and shortens what a clock set back would lengthen. Scans a part of a large lock: its earliest deadline stays
--- in the past then, and the next call goes on. `back`: the clock was set back.
+-- in the past then, and the next call continues. `back`: the clock was set back.
 local function clear_dead(lock, back)
   -- After another step back of the clock all is scanned again.
   if back or not lock.cursor then lock.cursor, lock.found = false, 0 end
@@ -234,10 +236,10 @@ local function clear_dead(lock, back)
   save(lock, true)
 end
 
--- Reads the summary of the lock at `key`, and clears away what has ended. That is saved at once, before the rest of the request: a summary
--- that counts a claim which is gone would keep the lock held for good. All holders have the same mode, unless one is `marked`. `alone`:
--- that one has become the only holder. `clients`: those that are known, by name; `asked`: the ids of the claims whose states the reply
--- tells, which need no message. `all_served`, `more`: see hand_over.
+-- Reads the summary of the lock at `key`, and clears away what has ended. That is saved at once, before the rest of the request, because a
+-- summary that counts a claim which is gone would keep the lock held for good. All holders have the same mode, unless one is `marked`.
+-- `alone`: that one has become the only holder. `clients`: those that were read in this call, by name. `asked`: the ids of the claims whose
+-- states the reply tells, so that they need no message. `all_served`, `more`: see hand_over.
 local function open(key, inbox, cluster, retention)
   local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, clients = {}, asked = {},
     holders = 0, mode = PERMITS, permits = 0, earliest = 0, seen = 0, token = 0, expires = 0, first = 1, next = 1, waiting = 0,

@@ -7,7 +7,7 @@ local function leave_queue(lock, field, name, client)
   if client.claims <= 0 then del(lock, 'p' .. name) end
 end
 
--- A client that waits here has sent a request. `stored`: its field.
+-- Notes that a client which waits here has sent a request, so that it counts as alive. `stored`: its field.
 local function hear(lock, name, stored)
   touch(lock)
   local client = unpack_client(stored)
@@ -16,8 +16,8 @@ local function hear(lock, name, stored)
   expire(lock, now + LIVE)
 end
 
--- Puts the stored limit of the lock's permits in the place of the claim's own number, see permits.rs. It is read once in a call. Zero:
--- there is none. -1: it cannot be read, so no claim fits now. The call may have written already, so nothing may raise an error here.
+-- Replaces the claim's own number of permits by the limit that is stored for the lock, see permits.rs. The limit is read once in a call.
+-- Zero: there is none. -1: it cannot be read, so no claim fits now. Nothing may raise an error here, because the call may have written.
 local function limit(lock, claim)
   if lock.limit == nil then
     -- In a cluster the two keys may be in different slots.
@@ -36,7 +36,7 @@ end
 local function hand(lock, id, name, client, claim)
   if not written then touch(lock) end
   local token = math.max(lock.token + 1, now)
-  -- An error, of a user who may not publish, must not end the script half-way: then the claim asks by itself within a second.
+  -- The error of a user who may not publish must not end the script half-way. In that case the claim asks by itself within a second.
   local reached = lock.asked[id] or redis.pcall('PUBLISH', lock.inbox .. name, 'G' .. id .. struct.pack('>d', token))
   if reached == 0 and not lock.cluster then return false end
   claim.state, claim.deadline, claim.token, claim.since = HANDED, client.alive, token, now
@@ -47,8 +47,9 @@ local function hand(lock, id, name, client, claim)
 end
 
 -- Walks the queue from its front, removes the claims of dead clients, and hands the lock to the claims that fit, up to the first that does
--- not. The claims of a client that no message reaches keep their positions and are passed over: within LIVE it sends a request, or it is dead.
--- A server of a cluster counts only its own subscribers, so there every client counts as reached. The queue is read as it is stored.
+-- not. The claims of a client that no message reaches keep their positions and are passed over, because
+-- within LIVE that client sends a request or is dead.
+-- A server of a cluster counts only its own subscribers, so there every client counts as reached. The queue is read from the hash.
 local function walk(lock)
   local number, batch, first_left, admitted, removed, passed, stop = lock.first, 1, nil, 0, 0, 0, false
   while number < lock.next and not stop do
@@ -96,7 +97,7 @@ local function walk(lock)
   lock.first = first_left or number
 end
 
--- Hands the lock on. `all_served`: no claim that can be reached waits any more. `more`: another call has more to do.
+-- Hands the lock to waiters. Sets `all_served` if no claim that can be reached waits any more, and `more` if another call has to continue.
 local function hand_over(lock)
   lock.all_served, lock.more = lock.waiting == 0, false
   if lock.waiting > 0 and (lock.holders == 0 or lock.mode ~= EXCLUSIVE) then walk(lock) end
@@ -108,10 +109,10 @@ local function hand_over(lock)
   lock.clients = {}
 end
 
--- Whether renew has work to do, as a number of a reply.
+-- Returns 1 if `renew` has to continue this work, else 0: a number of a reply.
 local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0 and 1 or 0 end
 
--- Asks for the lock, or asks again. Asking again changes nothing but the lease, and how long the client counts as alive.
+-- Asks for the lock. A repeated request changes nothing but the lease, and for how long the client counts as alive.
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua.
 -- Reply: HELD token: holds.
 --        WAIT look number token: waits. `look`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
@@ -144,7 +145,7 @@ function requests.enter()
   elseif claim then
     -- A claim whose lease has expired is still there if no scan has found it yet.
     if not holds(claim) then return 'GONE' end
-    -- The deadline of a claim that was HANDED the lock is no lease.
+    -- The deadline of a claim that was HANDED the lock is not that of a lease.
     if waits or claim.state == HANDED then claim.deadline = 0 end
   else
     claim = { state = HOLDS, deadline = 0, token = 0, since = now, lease = lease, number = 0, mode = mode, permits = permits, of = of,
@@ -218,7 +219,7 @@ function requests.leave()
     local client = unpack_client(redis.call('HGET', key, 'p' .. claim.client))
     leave_queue(lock, 'w' .. claim.number, claim.client, client)
     lock.clients[claim.client] = client
-    -- The hand-over reads the queue as it is stored.
+    -- hand_over reads the queue from the hash, so this is written first.
     touch(lock)
   elseif claim then
     if claim.deadline > now then status = 'FREE' end
@@ -226,17 +227,19 @@ function requests.leave()
   end
   if claim or tombstone or written or lock.waiting > 0 then
     hand_over(lock)
-    -- The key of an idle lock stays for its last token alone.
+    -- The key of an idle lock stays only for its last token.
     local idle_until = math.floor(math.max(now, lock.token) / 1000) + retention
-    if lock.holders + lock.waiting + lock.tombstones == 0 and lock.expires > idle_until + retention then lock.expires, lock.moved = idle_until, true end
+    local is_idle = lock.holders + lock.waiting + lock.tombstones == 0
+    if is_idle and lock.expires > idle_until + retention then lock.expires, lock.moved = idle_until, true end
     save(lock, true)
   end
-  -- If the refused claim is not in the sorted set any more, tell_refused has told it to ask. It leaves instead, so others are told.
+  -- If the refused claim is not in the sorted set any more, tell_refused has told it to ask. It leaves instead, so the next ones are told.
   if refusal and (status == 'FREE' or refusal ~= '' and redis.call('ZREM', 'redlock:' .. key, refusal) == 0) then tell_refused(lock) end
   return status .. struct.pack('>dd', unfinished(lock), full)
 end
 
--- Renews the leases and the positions in the queue of one client, for many locks of one slot. Goes on where another call had more to do.
+-- Renews the leases and the positions in the queue of one client, for many locks of one slot. Continues what
+-- another call has left to do.
 -- KEYS the locks. ARGV: 2 the client; 3 retention in ms; 4 inbox prefix; 5 "1" in a cluster; then for each lock "1" if the client waits
 -- there, the number of claims, and for each claim its id and its lease in µs. Of the claims that wait the client names its oldest: the lock
 -- goes to these first, so none that was handed it is missed.
@@ -281,7 +284,7 @@ end
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in lock.lua.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the conversion; 4 "1" for exclusive, else for shared; 5 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
--- Reply: HELD token: holds exclusively. WAIT again: is marked, and others hold the lock. BUSY look: the same without a mark.
+-- Reply: HELD token: holds exclusively. WAIT look: is marked, and others hold the lock. BUSY look: the same without a mark.
 --        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later conversion came first.
 --        `look`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
 function requests.convert()
@@ -345,7 +348,7 @@ function requests.convert()
   return 'BUSY' .. struct.pack('>d', next_look(lock))
 end
 
--- Takes up a grant by its id: extends its lease, and says whose it is from now on. Detaching gives it to nobody.
+-- Takes up a grant by its id: extends its lease, and notes whose it is from now on. To detach a grant, give it to NOBODY.
 -- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the client, or NOBODY; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
 -- many. Reply: HELD token, or GONE.
 function requests.take_up()

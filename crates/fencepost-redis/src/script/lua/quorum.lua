@@ -68,8 +68,8 @@ end
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua; 3 the token that the quorum proposes, or 0; 4 the longest lease in ms;
 -- 5 when the claim was made in µs, or 0: it does not wait; 6 "1": this node has refused it before; 7 the run of the server, `/` and the
 -- longest lease, or nothing, see stay_out.
--- Reply: HELD token: holds. BUSY look: does not hold. GONE: has left, was evicted, or its lease has expired. AWAY ms: this node stays out for so
--- long. `look`: ms until another look is worth it, or -1.
+-- Reply: HELD token: holds. BUSY look: does not hold. GONE: has left, was evicted, or its lease has expired. AWAY ms: this node stays out
+-- for so long. `look`: ms until another look is worth it, or -1.
 function requests.vote()
   local key, named_run, made = KEYS[1], ARGV[7], tonumber(ARGV[5])
   local _, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
