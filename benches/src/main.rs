@@ -16,6 +16,7 @@ mod host;
 mod impatient;
 mod killed;
 mod memory;
+mod object;
 mod partition;
 mod peers;
 mod primitives;
@@ -149,6 +150,10 @@ fn main() -> ExitCode {
         ["etcd-cancelled"] => etcd::cancelled(),
         ["etcd-impatient", count] => etcd::impatient(number(count)),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
+        ["object-one-task"] => rate(&object::one_task()),
+        ["object-handoff", waiters] => object::handoff(number(waiters)),
+        ["object-killed-holders"] => object::killed_holders(),
+        ["object-torture", cycles, seed] => object::torture(number(cycles), number(seed) as u64),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
         ["zookeeper-requests"] => cycle::requests(&zookeeper::start()),
@@ -223,7 +228,7 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 8] = [
+const ENGINES: [Engine; 9] = [
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
@@ -231,6 +236,7 @@ const ENGINES: [Engine; 8] = [
     ("etcd", etcd::figures),
     ("postgres", sql::figures::<Postgres>),
     ("mysql", sql::figures::<MariaDb>),
+    ("object", || vec![object::one_task()]),
     ("segments", primitives::curve),
 ];
 

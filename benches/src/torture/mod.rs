@@ -15,6 +15,7 @@ use crate::command::Place;
 use crate::crowd::PROCESSES;
 use crate::figure::Measured;
 use far::Far;
+use fencepost_core::ClaimInfo;
 use fencepost_testkit::faults::Faults as _;
 use fencepost_testkit::history::{Recorder, What};
 use fencepost_testkit::sim::Rng;
@@ -59,12 +60,22 @@ pub(crate) trait Target {
 
 /// The claims that the engine at `url` lists.
 pub(crate) fn claims(url: &str) -> Vec<String> {
+    listed(url, |_| true)
+}
+
+/// The holders that the engine at `url` lists.
+pub(crate) fn holders(url: &str) -> Vec<String> {
+    listed(url, ClaimInfo::holds)
+}
+
+fn listed(url: &str, is_meant: impl Fn(&ClaimInfo) -> bool) -> Vec<String> {
     runtime().block_on(async {
         let locks = connect(url).await;
         let mut claims = Vec::new();
         for name in (0..side::LOCKS).map(side::name).filter(|_| locks.capabilities().inspect) {
             let info = locks.inspect(&name).await.expect("a server that answers");
-            claims.extend(info.claims.iter().map(|claim| format!("{claim:?}")));
+            let meant = info.claims.iter().filter(|claim| is_meant(claim));
+            claims.extend(meant.map(|claim| format!("{claim:?}")));
         }
         locks.close().await;
         claims
