@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::sync::Mutex;
 use crate::time::{Clock, Moment};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -332,4 +333,44 @@ fn each_loss_has_a_word_of_its_own_and_a_sentence() {
         assert_eq!(loss.as_str(), word);
         assert!(loss.to_string().contains(' '));
     }
+}
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl GrantObserver for Told {
+    fn lost(&self, why: Loss, detail: Option<Arc<str>>) {
+        self.0.lock().push(format!("{} {}", why.as_str(), detail.unwrap_or_default()));
+    }
+
+    fn renewal_failed(&self, why: &str, again: bool) {
+        self.0.lock().push(format!("{why} {again}"));
+    }
+}
+
+#[test]
+fn the_observer_is_told_of_each_renewal_that_failed_and_of_one_loss() {
+    let (clock, validity, told) = (Clock::manual(), Validity::new(), Arc::new(Told::default()));
+    validity.observe(Arc::clone(&told) as Arc<dyn GrantObserver>);
+    assert!(validity.confirm(&clock, clock.now(), TTL));
+    let away = RenewalFailure { why: "away".into(), kind: ErrorKind::Unreachable, transient: true };
+    for trouble in [None, Some(away)] {
+        validity.tell_renewal_failed(trouble.as_ref());
+        validity.renewal_failed(trouble);
+    }
+    validity.end_with(Loss::Deleted, "by hand");
+    validity.end(Loss::Expired);
+    assert_eq!(*told.0.lock(), ["the engine did not confirm it false", "away true", "deleted by hand"]);
+}
+
+#[test]
+fn a_place_in_the_queue_that_cannot_be_renewed_is_no_trouble_of_a_grant() {
+    let (clock, validity) = (Clock::manual(), Validity::new());
+    let away = RenewalFailure { why: "away".into(), kind: ErrorKind::Unreachable, transient: true };
+    validity.set_unrenewed(clock.now(), away);
+    assert!(validity.why_unrenewed().is_some_and(|failure| &*failure.why == "away"));
+    assert_eq!(validity.trouble(), None);
+    validity.forget_unrenewed();
+    assert!(validity.why_unrenewed().is_none() && validity.unrenewed_since().is_none());
 }
