@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Firing, Found, How,
-    Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply,
-    Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Conversion, Entry, Error, ErrorKind, Eviction, Firing,
+    Found, How, Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
+    RecordStore, Reply, Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
 };
 use tokio::sync::Notify;
 
@@ -142,6 +142,10 @@ impl Place for BarePlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         self.inner.session(holds)
+    }
+
+    fn convert(&mut self, to: Conversion) -> Request<'_, Attempt> {
+        Place::convert(&mut self.inner, to)
     }
 
     fn abandon(&mut self, asking: bool) {
@@ -339,4 +343,49 @@ async fn a_run_from_the_future_keeps_nobody_from_running() {
         record.text = runs.to_string();
     }
     assert!(matches!(client.once("job", DAY).unwrap().try_begin().await, Ok(Some(Firing::First(_)))));
+}
+
+/// The grant alone is there when the attempt's time is over, and the work rests on the note.
+#[tokio::test]
+async fn a_firing_does_not_begin_while_the_store_is_silent() {
+    let (_, bare, store) = stage();
+    store.set(Writes::Wait);
+    let builder = Client::builder().history(DAY).attempt_timeout(Duration::from_millis(100));
+    let client = builder.open(|_| Ok(bare)).unwrap();
+    let begun = client.once("job", DAY).unwrap().try_begin().await;
+    assert!(!matches!(begun, Ok(Some(Firing::First(_)))), "nobody would know that it ran");
+}
+
+#[tokio::test]
+async fn a_detached_run_ends_with_the_exit_code_of_its_release() {
+    let (client, _, _) = stage();
+    for (code, good) in [(0, true), (7, false)] {
+        let name = format!("job/{code}");
+        let begun = client.once(&name, DAY).unwrap().try_begin().await.unwrap();
+        let Some(Firing::First(guard)) = begun else { panic!("it has not run") };
+        let token = Some(guard.token().get());
+        let lease = guard.detach().await.unwrap();
+        assert_eq!(tokens(&runs(&client, &name).await), [token, None, None], "it goes on");
+        client.release_run(&lease, code).await.unwrap();
+        let seen = runs(&client, &name).await;
+        assert_eq!(tokens(&seen), [None, token, token.filter(|_| good)]);
+        assert_eq!(seen.last.unwrap().exit_code, Some(code));
+    }
+}
+
+#[tokio::test]
+async fn the_run_of_an_upgraded_lock_has_its_new_token() {
+    let (client, _, _) = stage();
+    let lock = client.rwlock("table").unwrap();
+    let mut guard = lock.read().await.unwrap();
+    let before = guard.token();
+    guard.upgrade().await.unwrap();
+    assert!(guard.token() > before);
+    let token = Some(guard.token().get());
+    assert_eq!(tokens(&runs(&client, "table").await), [token, None, None]);
+    guard.downgrade().await.unwrap();
+    guard.report(0);
+    let token = Some(guard.token().get());
+    guard.release().await.unwrap();
+    assert_eq!(tokens(&runs(&client, "table").await), [None, token, token]);
 }
