@@ -87,6 +87,31 @@ class LocksTest {
         last.join(60_000);
     }
 
+    @Test
+    void anInterruptInTheMomentOfTheGrantLeavesNoLockBehind() throws Exception {
+        FencepostLock lock = locks.lock("job").withStream();
+        long began = System.nanoTime();
+        lock.acquire().close();
+        long took = System.nanoTime() - began;
+        for (int step = 0; step < 40; step++) {
+            Thread asks = new Thread(() -> {
+                try {
+                    lock.acquire().close();
+                } catch (InterruptedException e) {
+                    // It was too early for the grant.
+                }
+            });
+            asks.start();
+            for (long end = System.nanoTime() + took * step / 40; System.nanoTime() < end; ) {
+                Thread.onSpinWait();
+            }
+            asks.interrupt();
+            asks.join();
+            // What is left would stay for 4 s.
+            locks.lock("job").acquire(Duration.ofSeconds(2)).close();
+        }
+    }
+
     private void waitFor(int waiters) {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
         while (service.waiters("job") != waiters) {
