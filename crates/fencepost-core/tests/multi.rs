@@ -343,3 +343,21 @@ async fn a_set_that_is_not_granted_is_no_run() {
     set.lock().await.unwrap().release().await.unwrap();
     assert!(last().await.is_some());
 }
+
+/// Others may have taken the grant up by the id of its claim, so the end of its least time does not end it either.
+#[tokio::test]
+async fn a_grant_that_stays_after_its_drop_stays_after_its_least_time() {
+    let (locks, clock, engine) = testing::client();
+    let other = engine.other();
+    let (least, ttl) = (Duration::from_secs(5), Duration::from_secs(30));
+    for stays in [false, true] {
+        let lock = locks.mutex("a").unwrap();
+        let mut guard = lock.lock().ttl(ttl).no_renewal().at_least(least).await.unwrap();
+        guard.stays_after_drop(stays);
+        drop(guard);
+        clock.advance(least * 2).await;
+        assert_eq!(is_held(&other, "a").await, stays, "after the least time");
+        clock.advance(ttl).await;
+        assert!(!is_held(&other, "a").await, "after its lease");
+    }
+}

@@ -69,7 +69,7 @@ impl Single<'_> {
             (until, is_first) = (deadline, false);
             let validity = &owned.claim().validity;
             let too_long = |since: &Moment| clock.now() >= *since + self.client.outage;
-            // Makes the error of a queued claim that could not be renewed for as long as a claim waits for an engine that is away.
+            // The error of a queued claim whose renewals have failed for longer than `outage`.
             let given_up =
                 || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
             let next_attempt = match answer {

@@ -48,7 +48,7 @@ pub struct Capabilities {
     pub history: bool,
     /// Why it keeps none, and what to do, if that is more than that the engine cannot.
     pub no_history: Option<NoHistory>,
-    /// A lost renewal is noticed by the lease's length; this is the shortest that works.
+    /// The shortest lease that works here.
     pub min_ttl: Duration,
     /// The longest lease.
     pub max_ttl: Duration,

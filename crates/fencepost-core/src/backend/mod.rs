@@ -24,7 +24,9 @@
 //!                 └────────────────┴──── deleted, expired or evicted at the engine ──> gone
 //! ```
 //!
-//! The concrete [`Entry`] keeps this state, so that a place does not: it repeats a request whose reply was lost, keeps a request
+//! The picture leaves out that a holder may withdraw as if it had never been granted, and convert its grant to another mode.
+//!
+//! The concrete [`Entry`] keeps this state, so that a place does not: its callers repeat a request whose reply was lost, and it keeps a request
 //! whose caller went away, answers what it knows without a request, decides whether a release that found nothing was the one that
 //! removed the claim, and leaves nothing behind when it is dropped. A layer owns entries of its engines and writes a place, too, because an
 //! entry is a place itself: such a place passes on what it does not change.
@@ -40,7 +42,8 @@
 //! - [`Place::leave`](crate::Place::leave) sends with its first poll. That poll may happen in a `Drop`, without an async runtime, which is
 //!   needed only to wait for the reply.
 //! - The engine's own requests have a time limit: no future waits without a limit.
-//! - Validity counts from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it.
+//! - Validity counts from *before* the request was sent ([`Claim::confirm`]), for the `ttl` that was sent with it. Both are read once,
+//!   because the user may change the `ttl` while the request is under way.
 //! - Timers are those of [`Runtime::clock`](crate::Runtime::clock). Tasks run by [`Runtime::spawn`](crate::Runtime::spawn).
 //! - No poll blocks for long, because one thread renews all leases of a client. A driver that blocks runs on a thread of the engine. A short
 //!   call on a local file may run in the poll, with a time limit.

@@ -53,9 +53,9 @@ impl From<LaterFormat> for Error {
 /// A claim as it is written down, in all engines alike: compact JSON, for people and for programs of any language. An engine leaves out
 /// what it keeps in another form, such as the mode in a column.
 ///
-/// Grants depend on these parts of it: the numbers of [`Mode::Permits`], the [`position`](ClaimRecord::position), and whether it is
-/// one of ours at all. A record of a later format is refused, because it could say
-/// something that decides about a grant.
+/// Grants depend on some parts of it: the [`mode`](ClaimRecord::mode) with its numbers, the [`position`](ClaimRecord::position), whether
+/// it is one of ours at all, and in some engines its id and whether it was [`evicted`](ClaimRecord::evicted). A record of a later format is
+/// refused, because it could say something that decides about a grant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClaimRecord {
     /// The claim, if it is one of ours: settles what became of a request whose reply was lost.
@@ -76,7 +76,8 @@ pub struct ClaimRecord {
     pub evicted: bool,
     /// It is held by a lease that no process keeps.
     pub detached: bool,
-    /// The number of the claim's position in the queue, where another entry than this one took it: it comes before all greater ones.
+    /// The claim's position in the queue, in a record that was written later than that position was taken, such as the record of a permit.
+    /// A smaller number comes first.
     pub position: Option<u64>,
     /// The [order](crate::Vote::order) of the whole claim, if this is one node's part of a claim at a quorum.
     pub order: Option<u64>,

@@ -47,8 +47,8 @@ impl RecordKind {
     }
 }
 
-/// The place where an engine keeps small records: at most one of each [kind](RecordKind) for each name, apart from the claims. No grant
-/// depends on it, and a claim does not change it.
+/// The place where an engine keeps small records: at most one of each [kind](RecordKind) for each name, apart from the claims. Who is granted
+/// does not depend on it, and a claim does not change it.
 ///
 /// A client reads a record, and writes it if nobody has written it meanwhile. The engine's requests have a time limit.
 pub trait RecordStore: Send + Sync + 'static {

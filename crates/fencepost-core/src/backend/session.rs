@@ -17,13 +17,13 @@ pub struct Renewal {
 
 /// The liveness unit of grants: a connection, a session or a lease. When it ends, its grants end.
 pub trait Session: Send + Sync {
-    /// Returns the id of the unit: claims of sessions with the same id are renewed by one round, through one of those
-    /// sessions. It differs from the ids of all other sessions that core renews for the client.
+    /// Returns the id of the unit. Sessions of one id are one unit: their claims are renewed by one round, through one of them. Two units
+    /// that core renews for one client never share an id.
     fn id(&self) -> u64;
 
     /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
     /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not
-    /// [`renewed`](Claim::renewed) comes here only when its user extends it: its lease then ends `ttl` after this request at the
+    /// [`renewed`](Claim::renewed) comes here while it waits in the queue, and afterwards only when its user extends it: its lease then ends `ttl` after this request at the
     /// earliest. A renewal never shortens a lease, so two renewals may overtake each other.
     ///
     /// # Errors

@@ -38,11 +38,11 @@ impl Toy {
     }
 
     /// Makes the claim's lease last for another `ttl`. Never creates one, and never revives one that has ended: then it returns false.
-    fn extend(&self, claim: &Claim, now: Moment) -> bool {
+    fn extend(&self, claim: &Claim, now: Moment, ttl: Duration) -> bool {
         let mut rows = self.rows();
         match rows.get_mut(&claim.want().name).and_then(|row| row.holder.as_mut()) {
             Some((id, end)) if *id == claim.id && *end > now => {
-                *end = (*end).max(now + claim.ttl());
+                *end = (*end).max(now + ttl);
                 true
             }
             _ => false,
@@ -78,10 +78,11 @@ impl Session for Toy {
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
-            let now = claim.runtime.clock().now(); // read before the request is sent
+            // Both are read once and before the request is sent, because the user may change the length meanwhile.
+            let (now, ttl) = (claim.runtime.clock().now(), claim.ttl());
             // The claim is told without the table, because that may wake a task which asks at once.
-            if self.extend(claim, now) {
-                claim.confirm(now, claim.ttl());
+            if self.extend(claim, now, ttl) {
+                claim.confirm(now, ttl);
             } else {
                 claim.validity.end(Loss::Deleted);
             }
@@ -98,7 +99,8 @@ struct ToyPlace {
 
 impl Place for ToyPlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
-        let (claim, now) = (&self.claim, self.claim.runtime.clock().now());
+        let claim = &self.claim;
+        let (now, ttl) = (claim.runtime.clock().now(), claim.ttl());
         let mut rows = self.toy.rows();
         let row = rows.entry(claim.want().name.clone()).or_default();
         match row.holder.filter(|(_, end)| *end > now) {
@@ -106,10 +108,10 @@ impl Place for ToyPlace {
             Some(_) => return Request::ready(Ok(Attempt::Blocked { next_attempt: Some(now + POLL) })),
             None => row.last_token += 1,
         }
-        row.holder = Some((claim.id, now + claim.ttl()));
+        row.holder = Some((claim.id, now + ttl));
         let token = Token::new(row.last_token);
         drop(rows);
-        claim.confirm(now, claim.ttl());
+        claim.confirm(now, ttl);
         Request::ready(Ok(Attempt::Granted(token)))
     }
 

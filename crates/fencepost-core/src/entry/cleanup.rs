@@ -13,8 +13,9 @@ use crate::entry::{Entry, Life};
 use crate::error::{Error, ErrorKind};
 use crate::time::{Backoff, Moment};
 
-/// Returns when nothing of the claim can be left at the engine. A request that was sent before now may still arrive, and makes a lease of
-/// the longest length that was asked for; one second is added for its way.
+/// Returns when the claim can hold nothing at the engine any more. A request that was sent before now may still arrive, and makes a lease of
+/// the longest length that was asked for; one second is added for its way. A claim in the queue may stay for as long as its engine keeps
+/// waiters, and holds nothing.
 pub fn cleanup_deadline(claim: &Claim) -> Moment {
     claim.runtime.clock().now() + claim.longest_ttl().max(Duration::from_secs(5)) + Duration::from_secs(1)
 }

@@ -33,8 +33,10 @@ struct Queue {
     waiting: BTreeMap<u64, Option<Waker>>,
     /// How many claims are at the engine and do not hold.
     inside: u32,
-    /// How many of those have had no answer yet: claims that are sent alone, and claims that are sent together.
-    entering: [u32; 2],
+    /// How many of those have had no answer yet, of the claims that are sent alone.
+    entering_alone: u32,
+    /// The same, of the claims that are sent together.
+    entering_together: u32,
     /// How many of the claims that are sent alone have waited here.
     resumed: u32,
 }
@@ -70,8 +72,7 @@ impl Queues {
 
 impl Queue {
     fn has_room(&self, alone: bool, most: u32) -> bool {
-        let [lone, together] = self.entering;
-        self.inside < most && lone == 0 && (!alone || together == 0)
+        self.inside < most && self.entering_alone == 0 && (!alone || self.entering_together == 0)
     }
 
     /// Returns whether a claim is queued here, or was queued here and has no answer of the engine yet.
@@ -81,7 +82,12 @@ impl Queue {
 
     fn enter(&mut self, alone: bool) {
         self.inside += 1;
-        self.entering[usize::from(!alone)] += 1;
+        *self.entering(alone) += 1;
+    }
+
+    /// How many claims have had no answer yet, of those that are sent `alone` or of the others.
+    fn entering(&mut self, alone: bool) -> &mut u32 {
+        if alone { &mut self.entering_alone } else { &mut self.entering_together }
     }
 }
 
@@ -183,7 +189,7 @@ impl LocalTurn {
             _ => return,
         };
         self.on(|queue| {
-            queue.entering[usize::from(!alone)] -= 1;
+            *queue.entering(alone) -= 1;
             queue.resumed -= resumed;
         });
         self.at = At::Inside;

@@ -3,7 +3,7 @@
 //! This module keeps two rules, so that no engine has to:
 //!
 //! - **An error without an [effect](Error::effect) means that the claim is where it was before.** So a request for the grant that was refused
-//!   leaves a claim that is not at the engine, and a request to leave that was refused is not repeated by the next one: see
+//!   leaves a claim that is not at the engine, unless an earlier one had no reply, and a request to leave that was refused is not repeated by the next one: see
 //!   [`Life::note_ask_answer`] and [`LeaveRequests::note_answer`].
 //! - **A claim counts as one that was valid when it left, if it was valid by the client's clock when the first request to leave was sent.** This
 //!   decides whether a request that found nothing reports "released" because an earlier one took effect, or "lost": see
@@ -47,7 +47,7 @@ use crate::token::Token;
 ///
 /// # Drop
 /// The drop leaves nothing of the claim at the engine. It sends the request to leave, unless another request must be answered or the end of
-/// a run must be recorded first. In the background the request is repeated until the engine has confirmed it or the lease must have ended.
+/// a run must be recorded first. In the background the request is repeated until the engine has confirmed it, refuses it for good, or the lease must have ended.
 /// [`on_drop`](Entry::on_drop) says how the claim leaves. In a process that was forked off the client's, the drop does nothing.
 pub struct Entry {
     place: Box<dyn Place>,
@@ -253,9 +253,9 @@ impl Entry {
 /// Where the claim is, as far as the engine's answers tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The claim was not asked for, so nothing of it is at the engine.
+    /// Nothing of the claim is at the engine: it was not asked for, or was refused without waiting.
     New,
-    /// The claim was asked for, and may be at the engine.
+    /// The claim may be at the engine, because a request was sent or an earlier client left its grant there.
     Asked,
     Queued,
     Holding(Token),

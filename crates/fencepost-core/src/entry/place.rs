@@ -24,7 +24,7 @@ pub trait Place: Send {
     /// Asks for the grant, or collects a grant that was pushed. Called again while the claim waits, and after a lost reply: the same claim
     /// then gets the same answer. A grant [confirms](crate::Claim::confirm) the claim. If the claim is queued, the engine may schedule the
     /// renewal of its position ([`waiting`](crate::Validity::waiting)). If the claim does not wait, a blocked request leaves nothing at the
-    /// engine. A ready answer means that the engine was not asked, unless the engine always answers on the spot.
+    /// engine, also of an earlier request whose reply was lost. A ready answer means that the engine was not asked, unless the engine always answers on the spot.
     ///
     /// For a claim that [attaches](How::Attach), this takes up the detached grant for the claim's `ttl`, or answers
     /// [`Attempt::Gone`]. It never makes a new grant. If the claim is not [`renewed`](crate::Claim::renewed), the grant stays detached and is
@@ -34,8 +34,9 @@ pub trait Place: Send {
     /// Without an [effect](Error::effect) the claim is where it was before. Otherwise it may be at the engine.
     fn ask(&mut self) -> Request<'_, Attempt>;
 
-    /// Is ready when asking again is worthwhile. This is a hint: it may be ready without a reason, but not every time. A wake-up between
-    /// the answer of a request and this call is not lost. Not called while a request is under way.
+    /// Is ready when asking again is worthwhile. This is a hint: it may be ready without news now and then. If it always were, the
+    /// loop would ask without a pause. A wake-up between the answer of a request and this call is not lost. Not called while core awaits a
+    /// request, but maybe after it has dropped one.
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Removes the claim from the engine, granted or not, or detaches its grant. `may_have_left`: an earlier request to

@@ -69,7 +69,8 @@ impl Guard {
         Guard { owned, view }
     }
 
-    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure leaves the lease as it was.
+    /// Takes up a detached lease. Until the engine has granted it, nothing is owned: a failure ends nothing of the lease, but after a
+    /// lost reply it may have the length and the owner that were asked for.
     pub(crate) async fn attach(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Result<Option<Guard>> {
         let mut entry = client.entry(&claim, How::Attach);
         let Attempt::Granted(token) = entry.attempt().await? else { return Ok(None) };
@@ -111,7 +112,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the lock is lost, [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds, or what the
-    /// engine says; the lock then stands as before.
+    /// engine says. The lock is held as before then. Its lease at the engine may last longer if the error says that the request
+    /// [may have taken effect](Error::effect).
     ///
     /// # Cancel safety
     /// Dropped midway, the lease is extended or not.

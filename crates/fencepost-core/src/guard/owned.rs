@@ -49,9 +49,9 @@ pub(super) struct LentEntry(Mutex<Option<Entry>>);
 
 impl LentEntry {
     /// Lends the entry, unless its longest time has ended, so that nobody takes it any more: it is released then.
-    pub(super) fn put(&self, entry: Option<Entry>, claim: &Claim) {
+    pub(super) fn put(&self, entry: Entry, claim: &Claim) {
         let mut lent = self.0.lock();
-        *lent = entry;
+        *lent = Some(entry);
         let ended = lent.take_if(|_| claim.validity.ended() == Some(Loss::MaxHold));
         drop(lent);
         // Dropped when the slot is free again, because its cleanup may wake others.
@@ -133,7 +133,10 @@ impl Owned {
             };
             limits.key = Some(self.client.deadlines.add(most, Box::new(end)));
         }
-        lent.put(self.entry.get_mut().take(), &self.claim);
+        // An upgrade that is being undone has the entry and may bring it back at any moment, so what is not here is not put there.
+        if let Some(entry) = self.entry.get_mut().take() {
+            lent.put(entry, &self.claim);
+        }
     }
 
     /// Holds the grant for its least time, in the background, instead of ending it now. Returns whether it does.
@@ -149,9 +152,17 @@ impl Owned {
         self.drop_limits();
         let entry = self.slot().take();
         self.claim.validity.give_back();
-        let mut held = Owned::new(&self.client, Arc::clone(&self.claim), entry, true);
-        (held.holding, held.undoing, held.lent) =
-            (self.holding.take(), self.undoing.take(), self.lent.take());
+        // The entry keeps what its drop does, because a grant that others may have taken up stays after this hold, too.
+        let held = Owned {
+            client: Arc::clone(&self.client),
+            claim: Arc::clone(&self.claim),
+            entry: Mutex::new(entry),
+            lent: self.lent.take(),
+            granted: true,
+            holding: self.holding.take(),
+            limits: None,
+            undoing: self.undoing.take(),
+        };
         // The client's close drops it sooner.
         self.client.deadlines.add(least, Box::new(move || drop(held)));
         true

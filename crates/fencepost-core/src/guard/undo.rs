@@ -41,7 +41,7 @@ impl Owned {
             let answer = undo(&mut entry, token, &claim, stopped).await;
             // Without its guard the entry is released by its drop.
             if let Some(lent) = lent.upgrade() {
-                lent.put(Some(entry), &claim);
+                lent.put(entry, &claim);
             }
             let _ = tell.send(answer);
         });

@@ -44,7 +44,8 @@ impl Guard {
     /// # Guarantees
     /// The lock is held all the time, by the same lease, and a loss is told by this guard. With a success it has a new
     /// [`token`](crate::GuardView::token), greater than all before. With a failure, or if the future is dropped, it is a read lock as before,
-    /// with its old token, and other readers are admitted again.
+    /// with its old token, and other readers are admitted again. If the engine does not confirm that in time, they are admitted when the read
+    /// lock is released or its lease ends.
     ///
     /// # What is not guaranteed
     /// That the upgrade succeeds: a second reader that upgrades is refused. It has to release its read lock, and to read again

@@ -158,20 +158,20 @@ impl MemoryQueue {
     }
 
     fn grant(&mut self, number: u64, claim: &Arc<Claim>, now: Moment, rules: &Rules) -> Token {
-        let token = rules.draw(claim, self.holders.len());
+        let (token, ttl) = (rules.draw(claim, self.holders.len()), claim.ttl());
         self.holders.push(MemoryHolder {
             number,
             claim: Arc::clone(claim),
             token,
             mode: claim.want().mode,
             since: now,
-            end: now + claim.ttl(),
+            end: now + ttl,
             evicted: false,
             detached: false,
             marked: false,
             waker: None,
         });
-        claim.confirm(now, claim.ttl());
+        claim.confirm(now, ttl);
         token
     }
 
@@ -237,18 +237,18 @@ impl MemoryQueue {
 
     /// Takes up the detached grant of this id. Returns its number and its token.
     pub(super) fn attach(&mut self, claim: &Arc<Claim>, change: &Change) -> Option<(u64, Token)> {
-        let mode = claim.want().mode;
+        let (mode, ttl) = (claim.want().mode, claim.ttl());
         let grant = self.holders.iter_mut().find(|grant| grant.claim.id == claim.id)?;
         if grant.evicted || grant.mode != mode {
             return None;
         }
-        grant.end = (change.now + claim.ttl()).max(grant.end);
+        grant.end = (change.now + ttl).max(grant.end);
         grant.detached = !claim.renewed;
         // An extension leaves the holder as it is.
         if claim.renewed {
             grant.claim = Arc::clone(claim);
         }
-        claim.confirm(change.now, claim.ttl());
+        claim.confirm(change.now, ttl);
         Some((grant.number, grant.token))
     }
 

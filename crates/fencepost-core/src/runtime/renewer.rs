@@ -145,7 +145,7 @@ impl Shared {
     async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
         let clock = self.runtime.clock();
         let start = clock.now();
-        // Once the last of these leases has expired there is nothing left to renew. Queued claims have no lease yet, so they get 5 s.
+        // Once the last of these leases has expired there is nothing left to renew. The leases of queued claims are known to the engine alone, so they get 5 s.
         let bound = claims
             .iter()
             .filter(|claim| claim.validity.is_confirmed())
