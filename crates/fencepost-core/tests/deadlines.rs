@@ -30,6 +30,8 @@ struct Slow {
     /// And then it is a failure.
     fails: bool,
     look: Duration,
+    /// Nobody may look.
+    hides: bool,
 }
 
 struct EnginePlace {
@@ -68,6 +70,9 @@ impl Operator for Engine {
             self.looks.notify_one();
             // The time that the look takes is what the tests are about.
             tokio::time::sleep(self.slow.look).await;
+            if self.slow.hides {
+                return Err(Error::new(ErrorKind::Denied, "the user may not look"));
+            }
             self.memory.operator().inspect(name).await
         })
     }
@@ -161,6 +166,25 @@ async fn a_short_wait_names_the_holder_too() {
         let error = mutex.lock().wait(millis(wait)).await.unwrap_err();
         assert!(error.to_string().contains("first"), "after {wait} ms: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_is_busy_although_nobody_may_look_who_holds_it() {
+    let (locks, _) = client(Slow { hides: true, ..Slow::default() });
+    let mutex = locks.mutex("a").unwrap();
+    let _held = mutex.lock().await.unwrap();
+    for wait in [0, 50] {
+        let error = mutex.lock().wait(millis(wait)).await.unwrap_err();
+        assert!(error.is_timeout(), "after {wait} ms: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_wait_is_repeated_three_times() {
+    let (locks, sent) = client(Slow { fails: true, ..Slow::default() });
+    let error = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(sent.load(Ordering::SeqCst), 4);
 }
 
 #[tokio::test]
