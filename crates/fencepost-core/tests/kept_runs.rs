@@ -389,3 +389,16 @@ async fn the_run_of_an_upgraded_lock_has_its_new_token() {
     guard.release().await.unwrap();
     assert_eq!(tokens(&runs(&client, "table").await), [None, token, token]);
 }
+
+#[tokio::test]
+async fn a_firing_whose_end_may_not_be_noted_is_released_all_the_same() {
+    let (client, _, store) = stage();
+    let Some(Firing::First(guard)) = client.once("job", DAY).unwrap().try_begin().await.unwrap() else {
+        panic!("it has not run");
+    };
+    guard.report(0);
+    store.set(Writes::Fail);
+    guard.release().await.unwrap();
+    let free = client.mutex("job").unwrap().try_lock().await.unwrap();
+    free.expect("the lock is free").release().await.unwrap();
+}
