@@ -549,6 +549,7 @@ fn a_claim_that_is_forgotten_is_not_asked_to_leave_and_one_that_is_cleaned_up_le
     for layers in 0..2 {
         let layered = || {
             let Stage { script, claim, entry } = Stage::granted(true);
+            let entry = entry.on_drop(Some(Leave::Withdraw));
             let entry = (0..layers).fold(entry, |entry, _| {
                 let mut outer = Entry::new(Arc::clone(&claim), How::Enter, entry);
                 assert!(matches!(now(outer.attempt()), Ok(Attempt::Granted(_))));
