@@ -14,12 +14,12 @@ use crate::claim::enter::{Outcome, enter, hold};
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::{clean_up, leave_queue, release_detached, withdraw};
 use crate::claim::{eviction, lease_change};
-use crate::client::EtcdClient;
+use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::guarded::Held;
 use crate::keys;
 use crate::lease::session::EtcdSession;
-use crate::rpc::proto::{Compare, Op, PutRequest, TxnRequest};
+use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
 pub(crate) struct EtcdPlace {
     client: Arc<EtcdClient>,
@@ -105,21 +105,42 @@ async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left>
     let ttl = state.claim.ttl();
     let lease = client.leases.dedicated(ttl).await?;
     let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value())? }.to_bytes();
-    let put = PutRequest::leased(key.to_vec(), value, lease.id);
     // An evicted claim, whose holder will be told soon, must not be detached: nobody could be told then.
     let note = keys::eviction(&client.config.prefix, id, revision);
-    let txn = TxnRequest {
-        compare: vec![Compare::created(&note, 0), Compare::created(key, revision)],
-        success: vec![Op::Put(put).into()],
-        failure: Vec::new(),
-    };
-    let reply = client.cluster.call(txn, None).await?;
-    if !reply.succeeded {
-        return Ok(Found::Missing.into());
+    let mut written = state.moved_at().max(revision);
+    for _ in 0..TRIES {
+        let put = PutRequest::leased(key.to_vec(), value.clone(), lease.id);
+        let unwritten = Compare::written(key, written);
+        let txn = TxnRequest {
+            compare: vec![Compare::created(&note, 0), Compare::created(key, revision), unwritten],
+            success: vec![Op::Put(put).into()],
+            failure: vec![RequestOp::key(key)],
+        };
+        let reply = client.cluster.call(txn, None).await?;
+        let now = reply.key(0).filter(|now| now.create_revision == revision);
+        let at = match now {
+            _ if reply.succeeded => reply.revision(),
+            // An earlier attempt took effect, and its reply was lost.
+            Some(now) if now.lease == lease.id => now.mod_revision,
+            // A program that knows the claim's id has extended the grant, perhaps for longer.
+            Some(now) if ClaimRecord::read(&now.value)?.detached => {
+                client.leases.revoke_unused(lease.id);
+                return Ok(Found::There.into());
+            }
+            Some(now) if now.mod_revision != written => {
+                written = now.mod_revision;
+                continue;
+            }
+            Some(_) | None => {
+                client.leases.revoke_unused(lease.id);
+                return Ok(Found::Missing.into());
+            }
+        };
+        lease_change::set_lease(&client, &state, &lease, at);
+        state.claim.confirm(lease.sent(), ttl);
+        return Ok(Found::There.into());
     }
-    lease_change::set_lease(&client, &state, &lease, reply.revision());
-    state.claim.confirm(lease.sent(), ttl);
-    Ok(Found::There.into())
+    Err(Failed::contested().into())
 }
 
 impl Place for EtcdPlace {

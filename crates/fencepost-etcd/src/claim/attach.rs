@@ -1,6 +1,7 @@
 //! Taking over the key of a detached claim, or extending its lease.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::ClaimRecord;
 
@@ -59,6 +60,7 @@ impl Attachment<'_> {
         };
         let ttl = claim.ttl();
         // An extension never shortens the lease.
+        let mut length = ttl;
         if !claim.renewed && kv.lease != 0 {
             let sent = client.now();
             let left = match client.cluster.keep_alive(kv.lease, sent + client.config.timeout).await {
@@ -71,17 +73,20 @@ impl Attachment<'_> {
                 self.ended = Some(kv.lease);
                 return Ok(Outcome::Changed);
             }
-            // A key that is not detached could be deleted by the client that has its lease.
-            if record.detached && left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
-                claim.confirm(sent, ttl);
-                return Ok(Outcome::Done(Some(kv.create_revision)));
+            if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
+                if record.detached {
+                    claim.confirm(sent, ttl);
+                    return Ok(Outcome::Done(Some(kv.create_revision)));
+                }
+                // A key that is not detached could be deleted by the client that has its lease.
+                length = Duration::from_secs(left.unsigned_abs());
             }
         }
         let was_detached = std::mem::replace(&mut record.detached, !claim.renewed);
         let value = record.to_bytes();
-        let lease = match self.unused.take() {
+        let lease = match self.unused.take().filter(|unused| unused.ttl >= length) {
             Some(lease) => lease,
-            None => client.leases.dedicated(ttl).await?,
+            None => client.leases.dedicated(length).await?,
         };
         let put = PutRequest::leased(kv.key.clone(), value.clone(), lease.id);
         let txn = TxnRequest {

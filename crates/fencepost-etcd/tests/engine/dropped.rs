@@ -93,16 +93,18 @@ async fn a_grant_that_is_detached_stays_when_its_claim_is_let_go() {
     let etcd = server();
     let engine = Bare::open(etcd.address()).await;
     let others = connect(&format!("etcd://{}", etcd.address())).await;
-    for (id, ttl) in [(1, SHORT), (2, SOON)] {
+    for (id, ttl) in [(1, SHORT), (2, 4 * SOON)] {
         let name = format!("stock/{id}");
         let mut entry = engine.enter_named(&name, id, SOON);
         assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
         let id = ClaimId::from_u128(id);
         let lease = DetachedLease::of(id, Name::new(&name).unwrap(), Mode::Exclusive, ttl);
         let lease = others.extend(&lease, ttl).await.unwrap();
+        let left = others.inspect(&name).await.unwrap().holders().next().unwrap().expires_in.unwrap();
+        assert!(left > SOON / 2, "an extension shortens no lease: {left:?}");
         entry.forget();
         // Claims that are let go later, and whose keys go.
-        for number in 10..30 {
+        for number in 10..15 {
             let mut later = engine.enter_named("later", number, SOON);
             assert!(matches!(later.attempt().await.unwrap(), Attempt::Granted(_)));
             later.forget();
@@ -111,6 +113,26 @@ async fn a_grant_that_is_detached_stays_when_its_claim_is_let_go() {
         others.extend(&lease, ttl).await.expect("the lease is valid");
         others.release(&lease).await.unwrap();
     }
+    others.close().await;
+    engine.close().await;
+}
+
+/// The one that detaches it was stopped meanwhile, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_detachment_shortens_no_lease_that_somebody_else_has_extended() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let engine = Bare::open(etcd.address()).await;
+    let others = connect(&format!("etcd://{}", etcd.address())).await;
+    let mut entry = engine.enter(7, SHORT);
+    assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+    let name = Name::new("stock").unwrap();
+    let lease = DetachedLease::of(ClaimId::from_u128(7), name, Mode::Exclusive, 20 * SOON);
+    let lease = others.extend(&lease, 20 * SOON).await.unwrap();
+    entry.detach().await.unwrap();
+    let left = others.inspect("stock").await.unwrap().holders().next().unwrap().expires_in.unwrap();
+    assert!(left > 19 * SOON, "{left:?}");
+    others.release(&lease).await.unwrap();
     others.close().await;
     engine.close().await;
 }
