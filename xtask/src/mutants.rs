@@ -41,7 +41,7 @@ struct Stage {
     tests: String,
     /// The packages whose tests are built.
     packages: Vec<String>,
-    /// Arguments of cargo that choose their test programs.
+    /// Arguments of cargo that choose their test programs, and the features that these need.
     programs: Vec<String>,
 }
 
