@@ -69,5 +69,6 @@ fencepost_testkit::conformance!(Toys, excused: [
     shared,
     stop_and_continue,
     what_is_attached_heeds_its_secret,
+    a_detachment_shortens_no_lease,
     who_waits_hears_of_an_outage,
 ]);

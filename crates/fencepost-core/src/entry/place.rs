@@ -152,7 +152,8 @@ pub enum Leave {
     Withdraw,
     /// Its work is done, or its guard was dropped.
     Release,
-    /// Its grant stays for the claim's `ttl` from this request on, and belongs to no process. [`Found::Missing`] answers that there is none.
+    /// Its grant stays for the claim's `ttl` from this request on at the earliest, and belongs to no process. This shortens no lease, because
+    /// somebody else may have been told of a longer one. [`Found::Missing`] answers that there is none.
     /// Not asked of an engine without [detached leases](crate::Capabilities::detach).
     Detach,
 }

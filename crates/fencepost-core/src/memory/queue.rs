@@ -286,7 +286,8 @@ impl MemoryQueue {
     /// Detaches the grant. Returns whether there is one.
     pub(super) fn detach(&mut self, number: u64, claim: &Claim, now: Moment) -> bool {
         let Some(grant) = self.holder(number) else { return false };
-        (grant.end, grant.detached, grant.marked) = (now + claim.ttl(), true, false);
+        // Never shorter than before: somebody may have been told of the longer lease.
+        (grant.end, grant.detached, grant.marked) = (grant.end.max(now + claim.ttl()), true, false);
         true
     }
 

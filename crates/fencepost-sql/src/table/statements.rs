@@ -82,6 +82,10 @@ impl Statements {
         let (lock, queue, session) = (&names.lock, &names.queue, &names.session);
         let now = dialect.now;
         let floor = &fill(dialect.since_1970, &[now]);
+        // When the lease of a row ends. Whoever sets another end leaves it that long at least, because somebody may have been told of it.
+        // MySQL reads a column that the same statement has set before with its new value, so `session` is set after `expires`.
+        let end =
+            format!("coalesce(expires, (SELECT s.expires FROM {session} s WHERE s.id = session), {now})");
         let returned = |value: &str| fill(dialect.returned, &[value]);
         let returning = |column: &str| fill(dialect.returning, &[column]);
         let after = |micros: &str| fill(dialect.after, &[micros]);
@@ -218,7 +222,7 @@ impl Statements {
             )),
             collect: text(format!("SELECT token FROM {queue} WHERE name = $1 AND owner = $2")),
             extend: pair(&format!(
-                "UPDATE {{table}} SET token = {}, expires = greatest(coalesce(expires, {now}), {}), ttl = greatest(ttl, $3), \
+                "UPDATE {{table}} SET token = {}, expires = greatest({end}, {}), ttl = greatest(ttl, $3), \
                  modified = {now} \
                  WHERE name = $1 AND owner = $2 AND (mode = $4 OR $4 = {ANY_MODE}) AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
@@ -230,7 +234,8 @@ impl Statements {
                 "SELECT evicted FROM {table} WHERE name = $1 AND owner = $2 AND evicted IS NOT NULL",
             ),
             detach: pair(&format!(
-                "UPDATE {{table}} SET token = {}, session = NULL, expires = {}, ttl = $3, modified = {now} \
+                "UPDATE {{table}} SET token = {}, expires = greatest({end}, {}), ttl = greatest(ttl, $3), session = NULL, \
+                 modified = {now} \
                  WHERE name = $1 AND owner = $2 AND token > 0 AND evicted IS NULL \
                  AND (expires IS NULL OR expires > {now}) {}",
                 returned("token"),
@@ -238,8 +243,7 @@ impl Statements {
                 returning("token")
             )),
             evict: pair(&format!(
-                "UPDATE {{table}} SET evicted = $3, expires = coalesce(expires, (SELECT s.expires FROM {session} s \
-                 WHERE s.id = session), {now}), modified = {now} WHERE name = $1 AND owner = $2"
+                "UPDATE {{table}} SET evicted = $3, expires = {end}, modified = {now} WHERE name = $1 AND owner = $2"
             )),
             count_eviction: text(format!(
                 "UPDATE {session} SET evictions = evictions + 1, evicted = $2 WHERE id = $1"

@@ -19,11 +19,13 @@ pub(crate) fn detach(
 ) -> Result<bool, Failure> {
     match rows::find(db, resource, id)? {
         Some(row) if row.holds() && !row.is_evicted() => {
+            // Never shorter than before: somebody may have been told of the longer lease.
+            let least = if row.process.is_none() { liveness.end_of(&row) } else { row.until.unwrap_or(0) };
             // Neither pinned nor fixed any more.
             let sql = "UPDATE line SET process = NULL, mode = CASE WHEN flags & 8 THEN 1 ELSE mode END, flags = 0, \
                  missing = NULL WHERE resource = ?1 AND seq = ?2";
             db.prepare_cached(sql)?.execute(params![resource, row.seq])?;
-            set_end(db, liveness, resource, row.seq, ttl, 0)?;
+            set_end(db, liveness, resource, row.seq, ttl, least)?;
             Ok(true)
         }
         _ => Ok(false),

@@ -218,6 +218,23 @@ pub(super) async fn what_is_attached_heeds_its_secret(stage: Stage) {
     }
 }
 
+/// Somebody else was told of a longer lease, so the one that detaches the grant late leaves it that long.
+pub(super) async fn a_detachment_shortens_no_lease(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let ttl = at_least(one.capabilities(), SOON);
+    let mutex = one.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(ttl).await.expect("it is free");
+    let lease = guard.detach().await.expect("it is held");
+    let guard = two.attach(&lease).await.expect("it is held");
+    one.extend(&lease, LONG).await.expect("it is held");
+    let lease = guard.detach().await.expect("it is held");
+    let holder = one.inspect("lock").await.expect("it is there").holders().next().cloned();
+    let left = holder.expect("it is held").expires_in.expect("a detached lease has an end");
+    assert!(left > LONG / 2, "it ends in {left:?}");
+    two.release(&lease).await.expect("it is held");
+    stage.assert_free("lock").await;
+}
+
 pub(super) async fn a_detached_lease_ends(stage: Stage) {
     let client = stage.client().await;
     let ttl = at_least(client.capabilities(), SHORT);
