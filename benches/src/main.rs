@@ -16,6 +16,7 @@ mod host;
 mod impatient;
 mod killed;
 mod memory;
+#[cfg(feature = "object")]
 mod object;
 mod partition;
 mod peers;
@@ -150,9 +151,13 @@ fn main() -> ExitCode {
         ["etcd-cancelled"] => etcd::cancelled(),
         ["etcd-impatient", count] => etcd::impatient(number(count)),
         ["redis-partition"] => Partition::of_leases(&redis::start()).holders(),
+        #[cfg(feature = "object")]
         ["object-one-task"] => rate(&object::one_task()),
+        #[cfg(feature = "object")]
         ["object-handoff", waiters] => object::handoff(number(waiters)),
+        #[cfg(feature = "object")]
         ["object-killed-holders"] => object::killed_holders(),
+        #[cfg(feature = "object")]
         ["object-torture", cycles, seed] => object::torture(number(cycles), number(seed) as u64),
         ["zookeeper-one-task"] => ratio(&zookeeper::cycle::one_task()),
         ["zookeeper-driver"] => zookeeper::cycle::beside_the_driver(),
@@ -228,7 +233,7 @@ fn side(work: impl FnOnce()) -> ExitCode {
 /// An engine and what measures it.
 type Engine = (&'static str, fn() -> Vec<Figure>);
 
-const ENGINES: [Engine; 9] = [
+const ENGINES: &[Engine] = &[
     ("memory", rate::figures),
     ("sqlite", sqlite_figures),
     ("redis", redis::figures),
@@ -236,6 +241,7 @@ const ENGINES: [Engine; 9] = [
     ("etcd", etcd::figures),
     ("postgres", sql::figures::<Postgres>),
     ("mysql", sql::figures::<MariaDb>),
+    #[cfg(feature = "object")]
     ("object", || vec![object::one_task()]),
     ("segments", primitives::curve),
 ];
@@ -246,12 +252,12 @@ fn sqlite_figures() -> Vec<Figure> {
 
 fn figures(engines: &[&str]) -> ExitCode {
     if let Some(unknown) = engines.iter().find(|engine| !ENGINES.iter().any(|(name, _)| name == *engine)) {
-        let known = ENGINES.map(|(name, _)| name).join(", ");
+        let known = ENGINES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         eprintln!("fencepost-bench: no figures for `{unknown}`; there is: {known}");
         return ExitCode::from(64);
     }
     for (name, measure) in ENGINES {
-        if engines.is_empty() || engines.contains(&name) {
+        if engines.is_empty() || engines.contains(name) {
             measure().iter().for_each(print);
         }
     }

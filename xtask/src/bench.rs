@@ -150,7 +150,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<String, String> {
     let packages = ["--package", "fencepost-cli", "--package", "fencepost-benches"];
     let programs = [&packages[..], &features, &["--bin", "fencepost", "--bin", "token-timing"]].concat();
     // Apart from them: the command switches on the metrics of the library, which are off by default.
-    for what in [&programs[..], &["--package", "fencepost-benches"]] {
+    for what in [&programs[..], &["--package", "fencepost-benches", "--features", "object"]] {
         workspace.cargo("build", &[&["build", "--release"][..], what].concat()).limit(BUILD).run()?;
     }
     Ok(workspace.target().join("release/fencepost-bench").to_string_lossy().into_owned())

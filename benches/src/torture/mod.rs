@@ -64,6 +64,7 @@ pub(crate) fn claims(url: &str) -> Vec<String> {
 }
 
 /// The holders that the engine at `url` lists.
+#[cfg(feature = "object")]
 pub(crate) fn holders(url: &str) -> Vec<String> {
     listed(url, ClaimInfo::holds)
 }
