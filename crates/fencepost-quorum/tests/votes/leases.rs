@@ -124,19 +124,25 @@ fn a_node_that_detaches_late_is_left_to_it() {
     assert_eq!(votes.runtime.cleaner().backlog(), 0);
 }
 
+/// Makes a claim that holds by two nodes, while the first node has not answered yet that it has raised the token.
+fn granted_during_a_raise(votes: &Votes) -> Entry {
+    let wall = votes.wall();
+    let mut entry = votes.enter(1);
+    let mut asking = entry.attempt();
+    votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
+    assert!(poll(&mut asking).is_pending());
+    votes.nodes[2].say(Say::Grant(wall + 5));
+    assert!(matches!(now(asking), Ok(Attempt::Granted(_))));
+    assert_eq!(votes.asked()[0], [Asked::Vote(wall), Asked::Raise(wall + 5)]);
+    entry
+}
+
 /// Its vote is a part of the lease: otherwise it would stay until it expires, also if the lease is released before.
 #[test]
 fn a_node_whose_token_is_being_raised_detaches_behind_that() {
     for is_late in [false, true] {
         let votes = Votes::of(3);
-        let wall = votes.wall();
-        let mut entry = votes.enter(1);
-        let mut asking = entry.attempt();
-        votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
-        assert!(poll(&mut asking).is_pending());
-        votes.nodes[2].say(Say::Grant(wall + 5));
-        assert!(matches!(now(asking), Ok(Attempt::Granted(_))));
-        assert_eq!(votes.asked()[0], [Asked::Vote(wall), Asked::Raise(wall + 5)]);
+        let mut entry = granted_during_a_raise(&votes);
         let mut detaching = entry.detach();
         assert!(poll(&mut detaching).is_pending());
         assert_eq!(votes.asked(), [vec![], vec![Asked::Detach], vec![Asked::Detach]]);
@@ -159,13 +165,7 @@ fn a_node_whose_token_is_being_raised_detaches_behind_that() {
 #[test]
 fn a_node_that_cannot_detach_behind_a_raise_keeps_nothing() {
     let votes = Votes::of(3);
-    let wall = votes.wall();
-    let mut entry = votes.enter(1);
-    let mut asking = entry.attempt();
-    votes.say([Say::Grant(wall), Say::Grant(wall + 5)]);
-    assert!(poll(&mut asking).is_pending());
-    votes.nodes[2].say(Say::Grant(wall + 5));
-    assert!(matches!(now(asking), Ok(Attempt::Granted(_))));
+    let mut entry = granted_during_a_raise(&votes);
     let mut detaching = entry.detach();
     assert!(poll(&mut detaching).is_pending());
     votes.nodes[1..].iter().for_each(|node| node.say(Say::Done));
