@@ -1,4 +1,4 @@
-//! The script: one text of Lua with a function for each request, called by its hash, sent in full only where a server does not know it.
+//! The script: one text of Lua with a block for each request, called by its hash, sent in full only where a server does not know it.
 //!
 //! Invariants of all requests: a clock that is set back lengthens no lease, because nothing ends later than now and its length. Tokens
 //! are max(last token + 1, now), unless a quorum proposes or raises one, or a downgrade gives the old one back. A full server, one at `maxmemory`, refuses a script whose first write is not HDEL or PEXPIREAT, and
@@ -22,10 +22,9 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 pub(crate) static LOCKS: Text = Text::new(concat!(
     include_str!("lua/constants.lua"),
     include_str!("lua/lock.lua"),
-    include_str!("lua/quorum.lua"),
     include_str!("lua/queue.lua"),
+    include_str!("lua/quorum.lua"),
     include_str!("lua/records.lua"),
-    include_str!("lua/call.lua"),
 ));
 
 /// One argument in pieces, which are put together in the command itself.
@@ -55,15 +54,15 @@ impl Text {
     }
 }
 
-/// A request that the script answers: the function that its first argument names.
+/// A request that the script answers: its first argument names it.
 pub(crate) struct Script {
     text: &'static Text,
-    function: &'static str,
+    request: &'static str,
 }
 
 impl Script {
-    pub(crate) const fn new(text: &'static Text, function: &'static str) -> Script {
-        Script { text, function }
+    pub(crate) const fn new(text: &'static Text, request: &'static str) -> Script {
+        Script { text, request }
     }
 
     /// Its hash, as EVALSHA wants it.
@@ -71,14 +70,14 @@ impl Script {
         self.text.sha.get_or_init(|| redis::Script::new(self.text.source).get_hash().to_owned())
     }
 
-    /// `EVALSHA sha numkeys keys… function args…`.
+    /// `EVALSHA sha numkeys keys… request args…`.
     pub(crate) fn command<K: AsRef<[u8]>>(&self, keys: &[K], args: impl FnOnce(&mut Cmd)) -> Cmd {
         let mut command = Cmd::with_capacity(16, 384);
         command.arg("EVALSHA").arg(self.sha()).arg(keys.len());
         for key in keys {
             command.arg(key.as_ref());
         }
-        command.arg(self.function);
+        command.arg(self.request);
         args(&mut command);
         command
     }

@@ -1,4 +1,6 @@
--- The constants of the script. The parts of its text follow one another: this file, lock.lua, quorum.lua, queue.lua, records.lua, call.lua.
+-- The constants of the script. The parts of its text follow one another: this file, lock.lua, queue.lua, quorum.lua, records.lua.
+-- Each call runs the text from its beginning, and makes each function that it passes, which costs the server more than most of their work.
+-- So the answer to a request is no function but a block that returns, and functions which few requests need are behind the blocks of others.
 -- Modes.
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 -- States of a claim. HANDED: was handed the lock, and has not confirmed it. EVICTED: cannot renew its lease, and counts as a holder until
@@ -19,3 +21,6 @@ local CLIENT, WAITER, STONE, STONES = '>dI4', '>c16c16', '>dc16', '>ddd'
 -- The names of fields c, and the first bytes of the names of fields c and p. NOBODY: in the place of a client.
 local CLAIM_FIELD, KIND_CLAIM, KIND_CLIENT, NOBODY = '>Bc16', 99, 112, '0000000000000000'
 
+-- The request that this call answers, and the time of the call.
+local request, clock = ARGV[1], redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]

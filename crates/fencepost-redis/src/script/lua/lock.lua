@@ -24,10 +24,6 @@
 -- Times are µs of the server's clock; retention and expiry are ms. A client has 16 hex digits.
 -- A client has a channel for messages: the inbox prefix and its name. The messages are in inbox.rs.
 
--- The functions that answer the requests: ARGV[1] names one of them.
-local requests = {}
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 -- Whether this call has written, and how many fields it may still scan: a call for many locks leaves the last of them to the next call.
 local written, budget = false, SCAN
 
@@ -43,12 +39,6 @@ end
 local function read_claim(lock, id)
   local record = redis.call('HGET', lock.key, 'c' .. id)
   return record and unpack_claim(record)
-end
-
--- Replaces the fixed part of a claim's terms; `client` only if it is given.
-local function set_terms(claim, mode, permits, of, client)
-  local _, _, _, old, text = struct.unpack(TERMS, claim.terms)
-  claim.terms = struct.pack(TERMS, mode, permits, of, client or old) .. string.sub(claim.terms, text)
 end
 
 local function unpack_client(field)

@@ -1,4 +1,4 @@
--- The queue, and the requests of all claims.
+-- The queue, and the requests of claims.
 
 -- Frees a position in the queue, and counts one claim less for its client.
 local function leave_queue(lock, field, name, client)
@@ -118,7 +118,7 @@ local function unfinished(lock) return next_look(lock) == 0 and lock.waiting > 0
 --        WAIT look number token: waits. `look`: ms until another look is worth it, or -1. `number`: in the queue. `token`: the last one.
 --        BUSY look: left nothing behind. GONE: has left, was evicted, or its lease has expired.
 --        DENY limit: asks for more permits than the limit of the lock.
-function requests.enter()
+if request == 'enter' then
   local key = KEYS[1]
   local joins, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
   local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
@@ -196,13 +196,41 @@ local function entomb(lock, id)
   expire(lock, till)
 end
 
+-- Tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
+-- claim that is refused again is added again. A claim whose client no message reaches is passed over. `lock` counts those who are told as
+-- holders, and must not be saved after this. A client that is stopped still takes messages and asks for nothing, so
+-- one more is told to ask a little later.
+local function tell_refused(lock)
+  local refused, at = 'redlock:' .. lock.key, 0
+  for _ = 1, 100 do
+    local entry = (lock.holders == 0 or lock.mode ~= EXCLUSIVE) and at < 16 and redis.call('ZRANGE', refused, at, at)[1]
+    if not entry then break end
+    local _, told, terms = struct.unpack(REFUSED, entry)
+    local mode, permits, of, client = struct.unpack(TERMS, entry, terms)
+    local asks = { mode = mode, permits = permits, of = of, client = client }
+    if fits(lock, asks) then
+      redis.call('ZREM', refused, entry)
+      local reached = redis.pcall('PUBLISH', lock.inbox .. client, 'H' .. told)
+      if type(reached) == 'number' and reached > 0 then count(lock, told, asks) end
+    else
+      at = at + 1
+    end
+  end
+  local spare = redis.call('ZRANGE', refused, 0, 0)[1]
+  if spare then
+    local _, told, terms = struct.unpack(REFUSED, spare)
+    local _, _, _, client = struct.unpack(TERMS, spare, terms)
+    redis.pcall('PUBLISH', lock.inbox .. client, 'S' .. told)
+  end
+end
+
 -- Releases a grant, or gives up a position in the queue, and hands the lock on.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 "1" to leave a tombstone, because a request of this claim may still be
 -- on its way; 4 at a node of a quorum only: what the node wrote down when it refused the claim, see REFUSED in lock.lua, or empty: it did
 -- not, or `-`: an eviction has freed the lock, so the refused are told.
 -- Reply: FREE more full: the grant has ended. LEFT more full: waits no more. NONE more full: was not there, or its lease had expired.
 --        `more` is 1: renew has work to do. `full` is 1: there is no room for a tombstone, call this again later.
-function requests.leave()
+if request == 'leave' then
   local key, tombstone, refusal, status, full = KEYS[1], ARGV[3] == '1', ARGV[4], 'NONE', 0
   local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[2])
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
@@ -245,7 +273,7 @@ end
 -- goes to these first, so none that was handed it is missed.
 -- Reply: DONE, for each lock ms until another look is worth it or -1, and behind it for each claim its state and a token:
 --        HOLDS and its token, for its lease from now on; WAITS and the last token; EVICTED or 0 (it is gone) and 0.
-function requests.renew()
+if request == 'renew' then
   local name, retention, inbox, cluster, reply, argument = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5] == '1', { 'DONE' }, 6
   for _, key in ipairs(KEYS) do
     local waits, claims = ARGV[argument] == '1', tonumber(ARGV[argument + 1])
@@ -281,13 +309,19 @@ function requests.renew()
   return table.concat(reply)
 end
 
+-- Replaces the fixed part of a claim's terms; `client` only if it is given.
+local function set_terms(claim, mode, permits, of, client)
+  local _, _, _, old, text = struct.unpack(TERMS, claim.terms)
+  claim.terms = struct.pack(TERMS, mode, permits, of, client or old) .. string.sub(claim.terms, text)
+end
+
 -- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in lock.lua.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the conversion; 4 "1" for exclusive, else for shared; 5 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
 -- Reply: HELD token: holds exclusively. WAIT look: is marked, and others hold the lock. BUSY look: the same without a mark.
 --        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later conversion came first.
 --        `look`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
-function requests.convert()
+if request == 'convert' then
   local key, number = KEYS[1], tonumber(ARGV[3])
   local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[2])
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
@@ -351,7 +385,7 @@ end
 -- Takes up a grant by its id: extends its lease, and notes whose it is from now on. To detach a grant, give it to NOBODY.
 -- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the client, or NOBODY; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
 -- many. Reply: HELD token, or GONE.
-function requests.take_up()
+if request == 'take_up' then
   local id, client, lease, mode, permits, of = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
   local lock = open(KEYS[1], nil, false, tonumber(ARGV[5]))
   local claim = read_claim(lock, id)
@@ -369,7 +403,7 @@ end
 -- KEYS[1] the lock. ARGV: 2 the token; 3 "1" to free the lock at once, else when the lease has expired; 4 inbox prefix; 5 "1" in a cluster;
 -- 6 who evicts and why; 7 where the scan for that grant goes on, at first 0.
 -- Reply: DONE. NONE: no grant has that token. MORE cursor: call again with that.
-function requests.evict()
+if request == 'evict' then
   local token, at_once, by = tonumber(ARGV[2]), ARGV[3] == '1', ARGV[6]
   local lock = open(KEYS[1], ARGV[4], ARGV[5] == '1', 0)
   local cursor, fields = unpack(redis.call('HSCAN', lock.key, ARGV[7], 'COUNT', SCAN))
@@ -403,7 +437,7 @@ end
 
 -- Reads locks as they are, about SCAN fields at most. KEYS the locks. ARGV from 2: where to go on in each, at first 0.
 -- Reply: a list: LIST, now in µs, then of each lock that was read the cursor and some fields, or the error of a key that is no hash.
-function requests.read()
+if request == 'read' then
   local list, left = { 'LIST', now }, SCAN
   for i, key in ipairs(KEYS) do
     local got = redis.pcall('HSCAN', key, ARGV[i + 1], 'COUNT', left)

@@ -35,34 +35,6 @@ local function stay_out(prefix, max_ttl, named_run)
   return bounded
 end
 
--- Tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
--- claim that is refused again is added again. A claim whose client no message reaches is passed over. `lock` counts those who are told as
--- holders, and must not be saved after this. A client that is stopped still takes messages and asks for nothing, so
--- one more is told to ask a little later.
-local function tell_refused(lock)
-  local refused, at = 'redlock:' .. lock.key, 0
-  for _ = 1, 100 do
-    local entry = (lock.holders == 0 or lock.mode ~= EXCLUSIVE) and at < 16 and redis.call('ZRANGE', refused, at, at)[1]
-    if not entry then break end
-    local _, told, terms = struct.unpack(REFUSED, entry)
-    local mode, permits, of, client = struct.unpack(TERMS, entry, terms)
-    local asks = { mode = mode, permits = permits, of = of, client = client }
-    if fits(lock, asks) then
-      redis.call('ZREM', refused, entry)
-      local reached = redis.pcall('PUBLISH', lock.inbox .. client, 'H' .. told)
-      if type(reached) == 'number' and reached > 0 then count(lock, told, asks) end
-    else
-      at = at + 1
-    end
-  end
-  local spare = redis.call('ZRANGE', refused, 0, 0)[1]
-  if spare then
-    local _, told, terms = struct.unpack(REFUSED, spare)
-    local _, _, _, client = struct.unpack(TERMS, spare, terms)
-    redis.pcall('PUBLISH', lock.inbox .. client, 'S' .. told)
-  end
-end
-
 -- Asks for the node's vote, or asks again: a grant of this node, if the claim fits beside the holders. Asking again changes nothing but the
 -- lease. Nobody is queued at a node: a claim that waits is written down as refused, see REFUSED in lock.lua.
 -- KEYS[1] the lock. ARGV: 2 the request, see REQUEST in lock.lua; 3 the token that the quorum proposes, or 0; 4 the longest lease in ms;
@@ -70,7 +42,7 @@ end
 -- longest lease, or nothing, see stay_out.
 -- Reply: HELD token: holds. BUSY look: does not hold. GONE: has left, was evicted, or its lease has expired. AWAY ms: this node stays out
 -- for so long. `look`: ms until another look is worth it, or -1.
-function requests.vote()
+if request == 'vote' then
   local key, named_run, made = KEYS[1], ARGV[7], tonumber(ARGV[5])
   local _, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
   local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
@@ -114,7 +86,7 @@ end
 -- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the token; 4 retention in ms; 5 "1": the quorum gave the claim this token before, and this
 -- node has voted for it again. Then the token may be smaller than the lock's last one, if nobody else holds the lock.
 -- Reply: DONE. NONE: the claim holds it no more, or another claim was given a token as great.
-function requests.raise()
+if request == 'raise' then
   local id, token = ARGV[2], tonumber(ARGV[3])
   local lock = open(KEYS[1], nil, false, tonumber(ARGV[4]))
   local claim = read_claim(lock, id)
@@ -130,14 +102,14 @@ end
 
 -- Vouches for a node of a quorum: it has lost nothing, or nobody holds anything.
 -- KEYS[1] the marker, see stay_out. ARGV: 2 the longest lease in ms. Reply: DONE.
-function requests.vouch()
+if request == 'vouch' then
   redis.call('HSET', KEYS[1], 'run', run_of_server(), 'until', 0, 'ttl', ARGV[2])
   return 'DONE'
 end
 
 -- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field e in lock.lua. ARGV: 2 inbox prefix.
 -- Reply: a list: LIST, now in µs, then for each key a list of the refused whose clients are there, see REFUSED in lock.lua.
-function requests.refused()
+if request == 'refused' then
   local list = { 'LIST', now }
   for i, key in ipairs(KEYS) do
     local there = {}

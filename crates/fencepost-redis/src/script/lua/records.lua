@@ -10,7 +10,7 @@ local function stay_out_of_records()
 end
 
 -- Reads a record. Reply: the time in µs, the record's version, its text, and until when it is kept, in µs.
-function requests.read_record()
+if request == 'read_record' then
   local away = stay_out_of_records()
   if away then return away end
   local version, text, till = unpack(redis.call('HMGET', KEYS[1], 'version', 'record', 'until'))
@@ -19,7 +19,7 @@ end
 
 -- Writes a record. ARGV: 4 the version that is replaced; 5 the new one; 6 the text; 7 for how many µs it is kept. Without a text it is
 -- deleted. A request that is repeated after a lost reply finds its own version. Reply: whether the record is as it was asked for.
-function requests.write_record()
+if request == 'write_record' then
   local key, old, new, text = KEYS[1], ARGV[4], ARGV[5], ARGV[6]
   local away = stay_out_of_records()
   if away then return away end

@@ -1,2 +1,0 @@
-
-return requests[ARGV[1]]()
