@@ -9,7 +9,7 @@ use nix::sys::statvfs::statvfs;
 use serde_json::Value;
 use std::fs::{File, TryLockError};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// How many tests of a program the harness runs at a time.
@@ -171,11 +171,9 @@ pub(crate) fn test(only: &[String], extent: Extent) -> Result<bool, String> {
         ("lint", Box::new(|| lint(workspace, messages))),
         ("documentation", Box::new(|| documentation(workspace))),
         ("README's commands", Box::new(|| readme::check(workspace, extent.all))),
-        ("planted bugs are built", Box::new(|| planted(workspace, &["--no-run"]).and_then(|_| passed()))),
     ];
     run.step_beside("tests", || tests(workspace, messages), beside);
     run.step("documentation examples", || documentation_examples(workspace));
-    run.step("planted bugs are caught", || counted(&planted(workspace, &[])?));
     // A step that is named runs as well.
     if extent.all || extent.list || !only.is_empty() {
         run.step("clippy on all features", || clippy(workspace, &["--all-features"]));
@@ -296,36 +294,6 @@ fn threads(tests: Program, load: Load) -> Program {
     };
     // The memory for their servers is not counted by cores.
     tests.env(THREADS, &count.min(8).to_string())
-}
-
-/// Builds the checker and the suite against bugs put into the memory engine on purpose, and runs them. Returns the output.
-///
-/// The packages and features are those of the other tests, so that their dependencies are compiled already. The programs that the tests
-/// start have a folder of their own, because the other tests start theirs at the same time.
-fn planted(workspace: &Workspace, options: &[&str]) -> Result<String, String> {
-    let tests = planted_tests(&workspace.root().join("crates/fencepost-testkit/tests"), "planted")?;
-    let mut arguments = vec!["test", "--workspace", "--features", "fencepost-testkit/planted"];
-    arguments.extend(FEATURES);
-    arguments.extend(options);
-    arguments.extend(tests.iter().flat_map(|test| ["--test", test]));
-    let cargo = linted(workspace, "planted bugs", &arguments);
-    let cargo = cargo.env("CARGO_BUILD_BUILD_DIR", &workspace.target().to_string_lossy());
-    Ok(cargo.env("CARGO_TARGET_DIR", &workspace.scratch("planted").to_string_lossy()).run()?.text)
-}
-
-/// Returns the test programs that the feature changes. The others have run without it.
-fn planted_tests(folder: &Path, feature: &str) -> Result<Vec<String>, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    let needs = format!("feature = \"{feature}\"");
-    let mut tests = Vec::new();
-    for file in std::fs::read_dir(folder).map_err(failed)? {
-        let path = file.map_err(failed)?.path();
-        let is_program = path.extension().is_some_and(|extension| extension == "rs");
-        if is_program && std::fs::read_to_string(&path).map_err(failed)?.contains(&needs) {
-            tests.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
-        }
-    }
-    if tests.is_empty() { Err(format!("{}: no test needs {needs}", folder.display())) } else { Ok(tests) }
 }
 
 #[cfg(test)]

@@ -80,10 +80,6 @@ pub use guard::multi::MultiGuard;
 pub use guard::upgrade::{TryUpgrade, Upgrade};
 pub use guard::view::GuardView;
 pub use lock::{AnyLock, Firing, Kind, MultiLock, Mutex, Once, RwLock, Semaphore};
-#[cfg(feature = "planted")]
-pub use lock::{LockBug, plant};
-#[cfg(feature = "planted")]
-pub use memory::Bug;
 pub use memory::Memory;
 pub use name::Name;
 pub use operator::checks;

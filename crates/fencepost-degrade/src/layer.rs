@@ -66,7 +66,7 @@ impl DegradeLayer {
             Err((name, opener)) => Primary::away(name, opener, needs),
         };
         let clock = runtime.clock().clone();
-        let settling = if options.hasty { Duration::ZERO } else { max_ttl.saturating_add(interval) };
+        let settling = max_ttl.saturating_add(interval);
         let engines = Arc::new(Engines::new(primary, stand, clock, options.name(), (settling, interval)));
         engines.start_probes(runtime);
         Ok(DegradeLayer { engines, all: Arc::default(), max_ttl })

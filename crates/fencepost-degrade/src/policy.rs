@@ -30,8 +30,6 @@ pub struct Degrade {
     pub(super) policy: Policy,
     pub(super) max_ttl: Option<Duration>,
     pub(super) interval: Duration,
-    /// A planted bug: neither switch waits for old leases.
-    pub(super) hasty: bool,
 }
 
 /// The policy, and the URL of the fallback. `Debug` shows no more of it than its scheme: it may hold a password.
@@ -52,7 +50,7 @@ impl Degrade {
     pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
     fn new(policy: Policy) -> Degrade {
-        Degrade { policy, max_ttl: None, interval: Degrade::PROBE_INTERVAL, hasty: false }
+        Degrade { policy, max_ttl: None, interval: Degrade::PROBE_INTERVAL }
     }
 
     /// Fails while the engine is away. This is the default.
@@ -94,14 +92,6 @@ impl Degrade {
     #[must_use]
     pub fn probe_interval(mut self, interval: Duration) -> Degrade {
         self.interval = interval;
-        self
-    }
-
-    /// Plants a bug: neither switch waits for old leases. For proving the checker.
-    #[cfg(feature = "planted")]
-    #[must_use]
-    pub fn with_hasty_switch(mut self) -> Degrade {
-        self.hasty = true;
         self
     }
 

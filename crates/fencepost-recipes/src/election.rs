@@ -7,8 +7,6 @@ use fencepost_core::{
     Acquire, ClaimInfo, Client, HolderInfo, Looks, Mode, Mutex, Name, Need, Result, Token, Tokens,
 };
 
-use crate::bug::planted;
-
 /// An election: candidates campaign, one of them leads, and everybody can see who.
 ///
 /// # What is guaranteed
@@ -87,13 +85,7 @@ impl Election {
         let leads = |claim: &ClaimInfo| {
             Some(Leader { term: claim.token?, holder: claim.holder.clone(), value: claim.reason.clone() })
         };
-        let mut leader = info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads);
-        if let (true, Some(leader), Some(last)) =
-            (planted!(LastCandidateLeads), &mut leader, info.claims.last())
-        {
-            leader.value = last.reason.clone();
-        }
-        Ok(leader)
+        Ok(info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads))
     }
 
     /// Observes the leaders from now on, by a look each `interval`, which is 1 ms at least.

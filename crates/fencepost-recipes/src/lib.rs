@@ -3,7 +3,6 @@
 //! Programs use the crate `fencepost`, whose `Locks` makes them: `locks.latch("loaded", 3)?`.
 
 mod barrier;
-mod bug;
 mod election;
 mod latch;
 mod striped;
@@ -11,8 +10,6 @@ mod striped;
 use std::time::Duration;
 
 pub use barrier::{Barrier, Inside};
-#[cfg(feature = "planted")]
-pub use bug::{RecipeBug, plant};
 pub use election::{Election, Leader, Leaders};
 pub use latch::Latch;
 pub use striped::{FreeFirst, StripedLock, Usage};

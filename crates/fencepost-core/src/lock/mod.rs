@@ -1,7 +1,6 @@
 //! The locks that users see, all on one mechanism.
 
 mod any;
-mod bug;
 mod kind;
 mod multi;
 mod mutex;
@@ -10,8 +9,6 @@ mod rwlock;
 mod semaphore;
 
 pub use any::AnyLock;
-#[cfg(feature = "planted")]
-pub use bug::{LockBug, plant};
 pub use kind::Kind;
 pub use multi::{MultiLock, Several};
 pub use mutex::Mutex;

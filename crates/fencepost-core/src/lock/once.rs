@@ -9,7 +9,6 @@ use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
-use crate::lock::bug::planted;
 use crate::name::Name;
 use crate::operator::run::{Run, Runs};
 use crate::time::Moment;
@@ -189,8 +188,7 @@ impl Start<'_> {
         (brief.options.at_least, brief.options.max_hold) = (None, None);
         let brief = |name| Single { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
-        let at_first = once.runs().await?;
-        let asked = at_first.now_micros;
+        let asked = once.runs().await?.now_micros;
         // The next start, here or elsewhere, would find a lock busy whose release is under way.
         let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
         loop {
@@ -199,8 +197,7 @@ impl Start<'_> {
                 Outcome::Granted(guard) => guard,
                 other => return Ok(other.without_guard()),
             };
-            let no_look = planted!(NoLookBeforeRun) && at_first.running.is_none();
-            let runs = if no_look { at_first.clone() } else { once.runs().await? };
+            let runs = once.runs().await?;
             if let Some(run) = once.same_firing(&runs, asked) {
                 released(decision).await;
                 return Ok(Outcome::Granted(Firing::Already(run)));

@@ -2,10 +2,8 @@
 
 use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::bug::planted;
 use super::engine::Memory;
 use super::place::MemoryPlace;
 use super::queue::MemoryQueue;
@@ -33,9 +31,6 @@ impl Backend for Memory {
     }
 
     fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
-        if how == How::Enter && planted!(self.rules.planted, TokenBeforeGrant) {
-            claim.note.store(self.rules.next_token().get(), Ordering::Relaxed);
-        }
         let place = MemoryPlace::new(Arc::clone(&self), Arc::clone(&claim), how == How::Attach);
         Entry::new(claim, how, place)
     }

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-#[cfg(feature = "planted")]
-use super::bug::Bug;
-use super::bug::Planted;
 use super::queue::{Change, MemoryQueue};
 use super::records::MemoryRecords;
 use super::rules::Rules;
@@ -34,19 +31,13 @@ impl Memory {
     /// An engine of its own.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<Memory> {
-        Memory::with(Rules::new(Planted::default(), None))
+        Memory::with(Rules::new(None))
     }
 
     /// An engine whose tokens are at least the time of its clients' wall clock plus `offset` microseconds, as those of Redis or SQLite are:
     /// for tests of layers that compare the tokens of two engines.
     pub fn with_clock_tokens(offset: i64) -> Arc<Memory> {
-        Memory::with(Rules::new(Planted::default(), Some(offset)))
-    }
-
-    /// An engine with a bug, for proving the checker.
-    #[cfg(feature = "planted")]
-    pub fn with_bug(bug: Bug) -> Arc<Memory> {
-        Memory::with(Rules::new(Planted::new(bug), None))
+        Memory::with(Rules::new(Some(offset)))
     }
 
     fn with(rules: Rules) -> Arc<Memory> {
@@ -149,10 +140,6 @@ impl Session for Memory {
             });
             match kept {
                 Ok(now) => {
-                    #[cfg(feature = "planted")]
-                    if self.rules.planted.has(Bug::LateRenewal) {
-                        claim.validity.revive(now, ttl);
-                    }
                     claim.confirm(now, ttl);
                 }
                 Err(why) => claim.validity.end(why),

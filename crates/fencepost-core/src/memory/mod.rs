@@ -5,7 +5,6 @@
 //! clock. Not guaranteed: anything beyond the process.
 
 mod backend;
-mod bug;
 mod engine;
 mod place;
 mod queue;
@@ -13,6 +12,4 @@ mod records;
 mod rules;
 
 pub(crate) use backend::open;
-#[cfg(feature = "planted")]
-pub use bug::Bug;
 pub use engine::Memory;

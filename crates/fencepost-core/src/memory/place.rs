@@ -51,7 +51,7 @@ impl MemoryPlace {
 impl Place for MemoryPlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
         Request::ready(match self.number {
-            Some(number) => Ok(self.on_queue(|queue, change| queue.ask(number, change))),
+            Some(number) => Ok(self.on_queue(|queue, _| queue.ask(number))),
             None if self.attaches => Ok(self.take_up()),
             None => self.arrive(),
         })
@@ -69,7 +69,7 @@ impl Place for MemoryPlace {
         }
         let (claim, number) = (&self.claim, self.number.unwrap_or_default());
         Request::ready(Ok(self.on_queue(|queue, change| match how {
-            Leave::Release | Leave::Withdraw => queue.leave(number, claim, change).into(),
+            Leave::Release | Leave::Withdraw => queue.leave(number, claim).into(),
             Leave::Detach if queue.detach(number, claim, change.now) => Found::There.into(),
             Leave::Detach => Found::Missing.into(),
         })))

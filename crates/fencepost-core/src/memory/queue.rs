@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::bug::planted;
 use super::rules::Rules;
 use crate::backend::admission::{Held, Mode};
 use crate::backend::claim::Claim;
@@ -79,8 +78,8 @@ pub(super) struct Change<'a> {
 
 impl MemoryHolder {
     /// The mode in which it counts for other claims: a marked one admits nobody.
-    fn counted_as(&self, rules: &Rules) -> Mode {
-        if self.marked && !planted!(rules.planted, UpgradeOvertaken) { Mode::Exclusive } else { self.mode }
+    fn counted_as(&self) -> Mode {
+        if self.marked { Mode::Exclusive } else { self.mode }
     }
 
     fn info(&self) -> ClaimInfo {
@@ -122,23 +121,18 @@ impl MemoryWaiter {
 impl MemoryQueue {
     /// Ends the grants whose leases have ended, grants to the claims that may hold now, and tells those that may ask now.
     pub(super) fn settle(&mut self, change: &mut Change) {
-        let now = if planted!(change.rules.planted, WallClockDeadline) {
-            self.wall_moment(change.now)
-        } else {
-            change.now
-        };
+        let now = change.now;
         self.holders.retain(|grant| grant.end > now);
         if let [grant] = &mut self.holders[..] {
             change.woken.extend(grant.waker.take());
         }
-        let (mut held, limit) = (self.held(change.rules), self.limit);
+        let (mut held, limit) = (self.held(), self.limit);
         while let Some(first) = self.waiters.first_entry()
             && held.admit(first.get().claim.want().mode.limited(limit))
         {
             let (number, waiter) = first.remove_entry();
-            let token = self.grant(number, &waiter.claim, now, change.rules);
-            let sleeps_on = planted!(change.rules.planted, LostWakeup) && token.get().is_multiple_of(64);
-            change.woken.extend(waiter.waker.filter(|_| !sleeps_on));
+            self.grant(number, &waiter.claim, now, change.rules);
+            change.woken.extend(waiter.waker);
         }
         self.voters.retain(|_, voter| voter.until > now);
         for voter in self.voters.values_mut() {
@@ -151,14 +145,14 @@ impl MemoryQueue {
         }
     }
 
-    fn held(&self, rules: &Rules) -> Held {
+    fn held(&self) -> Held {
         let mut held = Held::default();
-        self.holders.iter().for_each(|grant| held.add(grant.counted_as(rules)));
+        self.holders.iter().for_each(|grant| held.add(grant.counted_as()));
         held
     }
 
     fn grant(&mut self, number: u64, claim: &Arc<Claim>, now: Moment, rules: &Rules) -> Token {
-        let (token, ttl) = (rules.draw(claim, self.holders.len()), claim.ttl());
+        let (token, ttl) = (rules.draw(claim), claim.ttl());
         self.holders.push(MemoryHolder {
             number,
             claim: Arc::clone(claim),
@@ -184,17 +178,9 @@ impl MemoryQueue {
         if let Some(limit) = self.limit.filter(|_| !mode.is_possible()) {
             return Err(Error::over_limit(limit).on("memory"));
         }
-        if planted!(change.rules.planted, SharedId) {
-            let same = |grant: &&MemoryHolder| grant.claim.id.as_u128() % 8 == claim.id.as_u128() % 8;
-            if let Some(grant) = self.holders.iter().find(same) {
-                claim.confirm(change.now, claim.ttl());
-                return Ok(Attempt::Granted(grant.token));
-            }
-        }
-        let overtakes = mode == Mode::Shared && planted!(change.rules.planted, StarvingWriter);
         // The first claim that waits does not fit, because the queue is settled, so no fair claim may hold before it.
-        let is_next = self.waiters.is_empty() || overtakes || claim.is_unfair();
-        if is_next && self.held(change.rules).fits(mode) {
+        let is_next = self.waiters.is_empty() || claim.is_unfair();
+        if is_next && self.held().fits(mode) {
             return Ok(Attempt::Granted(self.grant(number, claim, change.now, change.rules)));
         }
         if claim.waits {
@@ -204,12 +190,7 @@ impl MemoryQueue {
     }
 
     /// A later request of the claim that arrived as `number`.
-    pub(super) fn ask(&mut self, number: u64, change: &Change) -> Attempt {
-        if planted!(change.rules.planted, NoRecheck)
-            && let Some(waiter) = self.waiters.remove(&number)
-        {
-            return Attempt::Granted(self.grant(number, &waiter.claim, change.now, change.rules));
-        }
+    pub(super) fn ask(&mut self, number: u64) -> Attempt {
         if self.waiters.contains_key(&number) {
             return Attempt::Blocked { next_attempt: None };
         }
@@ -218,7 +199,7 @@ impl MemoryQueue {
 
     /// Votes for the claim: it is granted if it fits beside the holders, whichever claims were refused before.
     fn vote(&mut self, number: u64, claim: &Arc<Claim>, change: &Change) -> Attempt {
-        if self.held(change.rules).fits(claim.want().mode) {
+        if self.held().fits(claim.want().mode) {
             self.voters.remove(&place_of(claim));
             return Attempt::Granted(self.grant(number, claim, change.now, change.rules));
         }
@@ -270,14 +251,10 @@ impl MemoryQueue {
     }
 
     /// Removes the claim.
-    pub(super) fn leave(&mut self, number: u64, claim: &Claim, change: &Change) -> Removed {
-        let any = planted!(change.rules.planted, ReleaseByName);
-        if let Some(at) = self.holders.iter().position(|grant| any || grant.number == number) {
+    pub(super) fn leave(&mut self, number: u64, claim: &Claim) -> Removed {
+        if let Some(at) = self.holders.iter().position(|grant| grant.number == number) {
             self.holders.remove(at);
             return Removed::Released;
-        }
-        if planted!(change.rules.planted, OrphanedWaiter) && self.waiters.contains_key(&number) {
-            return Removed::Withdrawn;
         }
         let waited = self.waiters.remove(&number).is_some() || self.voters.remove(&place_of(claim)).is_some();
         if waited { Removed::Withdrawn } else { Removed::Nothing }
@@ -303,7 +280,6 @@ impl MemoryQueue {
                 grant.end = grant.end.max(change.now + ttl);
                 Ok(())
             }
-            None if planted!(change.rules.planted, LateRenewal) => Ok(()),
             None => Err(Loss::Expired),
         }
     }
@@ -318,7 +294,7 @@ impl MemoryQueue {
     ) -> Result<Attempt> {
         let holders = self.holders.len();
         let is_rival = |grant: &MemoryHolder| grant.marked && grant.number != number;
-        let has_rival = self.holders.iter().any(is_rival) && !planted!(change.rules.planted, TwoUpgrades);
+        let has_rival = self.holders.iter().any(is_rival);
         let Some(grant) = self.holder(number) else { return Ok(Attempt::Gone) };
         if grant.mode == Mode::Exclusive {
             return Ok(Attempt::Granted(grant.token));
@@ -326,12 +302,12 @@ impl MemoryQueue {
         if has_rival {
             return Err(Error::upgrade_conflict(claim.want().name.clone()).on("memory"));
         }
-        if holders > 1 && !planted!(change.rules.planted, UpgradeBesideReaders) {
+        if holders > 1 {
             grant.marked = join;
             return Ok(Attempt::Blocked { next_attempt: None });
         }
         (grant.mode, grant.marked) = (Mode::Exclusive, false);
-        grant.token = change.rules.draw(claim, holders);
+        grant.token = change.rules.draw(claim);
         Ok(Attempt::Granted(grant.token))
     }
 
@@ -431,15 +407,5 @@ impl MemoryQueue {
         let all = self.holders.iter().map(MemoryHolder::info).chain(waiters).chain(refused);
         // A lease that has run out is ended by the next claim that comes; until then it must not look held.
         all.filter(|info| info.expires_in != Some(Duration::ZERO)).collect()
-    }
-
-    /// Returns the time as the planted bug reads it.
-    fn wall_moment(&self, now: Moment) -> Moment {
-        const START: u64 = 1_700_000_000_000_000 - 1_000_000_000;
-        self.clock()
-            // Only changes forward: a change backward would set each alarm into the past.
-            .map_or(now, |clock| {
-                Moment::from_nanos(clock.wall_micros().saturating_sub(START) * 1_000).max(now)
-            })
     }
 }

@@ -1,14 +1,12 @@
-//! The parts that the queues of one engine share: the numbers that grow, and planted bugs.
+//! The parts that the queues of one engine share: the numbers that grow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bug::{Planted, planted};
 use crate::backend::claim::Claim;
 use crate::token::Token;
 
 /// The rules of one engine.
 pub(super) struct Rules {
-    pub(super) planted: Planted,
     /// The last token of any resource: one counter grows for all.
     last: AtomicU64,
     /// How many claims have waited.
@@ -18,8 +16,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) fn new(planted: Planted, clock_offset: Option<i64>) -> Rules {
-        Rules { planted, last: AtomicU64::new(0), arrivals: AtomicU64::new(0), clock_offset }
+    pub(super) fn new(clock_offset: Option<i64>) -> Rules {
+        Rules { last: AtomicU64::new(0), arrivals: AtomicU64::new(0), clock_offset }
     }
 
     /// Returns the number of a claim that begins to wait: greater than all before.
@@ -27,18 +25,12 @@ impl Rules {
         self.arrivals.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn next_token(&self) -> Token {
+    fn next_token(&self) -> Token {
         Token::new(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Makes the token of a grant of `claim` beside so many holders.
-    pub(super) fn draw(&self, claim: &Claim, holders: usize) -> Token {
-        if planted!(self.planted, TokenBeforeGrant) {
-            return Token::new(claim.note.load(Ordering::Relaxed));
-        }
-        if planted!(self.planted, TokenReuse) {
-            return Token::new(holders as u64 + 1);
-        }
+    /// Makes the token of a grant of `claim`.
+    pub(super) fn draw(&self, claim: &Claim) -> Token {
         let proposal = claim.vote.as_ref().map(|vote| Token::new(vote.proposal.load(Ordering::Relaxed)));
         proposal.and_then(|token| self.take_token(token)).unwrap_or_else(|| self.token_for(claim))
     }

@@ -69,14 +69,6 @@ impl Validity {
         self.end.get().is_none()
     }
 
-    /// Revives a validity that has ended: the planted bug does what [`confirm`](Validity::confirm) must never do.
-    #[cfg(feature = "planted")]
-    pub(crate) fn revive(&self, sent: Moment, ttl: Duration) {
-        self.suspect.fetch_max_first((sent + ttl / 2).as_nanos());
-        self.due.store((sent + ttl / 3).as_nanos(), Ordering::Release);
-        self.until.fetch_max((sent + ttl.saturating_sub(margin(ttl))).as_nanos(), Ordering::AcqRel);
-    }
-
     /// Notes that the engine has confirmed a position in the queue by a request sent at `sent`. This gives no validity, but schedules the next
     /// renewal of the position.
     pub fn waiting(&self, sent: Moment, ttl: Duration) {

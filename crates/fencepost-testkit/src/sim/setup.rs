@@ -160,9 +160,9 @@ pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Lay
         let runtime = Runtime::for_client(spread, clock.clone(), executor.host(client));
         let layer = layer(&runtime, chaos);
         fair &= layer.capabilities().fair;
+        let ttl = LONGEST_LEASE.min(layer.capabilities().max_ttl);
         let witness: Arc<dyn Backend> = Arc::new(Witness::new(layer, recorder.clone()));
-        let builder =
-            Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(LONGEST_LEASE);
+        let builder = Client::builder().label(&format!("client {client}")).runtime(runtime).ttl(ttl);
         // The checker expects answers to depend on the timeout alone.
         let builder = builder.attempt_timeout(Duration::ZERO);
         let locks = builder.open(|_| Ok(witness)).expect("a client of an engine that needs no connection");
@@ -183,7 +183,8 @@ pub fn simulate_layered(seed: u64, setup: &Setup, engine: Engine<'_>, layer: Lay
         }
     }
     troubles::plan(&mut executor, &mut rng, (setup.troubles, setup.steps), &crew, &recorder);
-    let limit = start + Duration::from_secs(3600 * 24);
+    // Each claim takes less than four of the longest leases on average, also one after the other.
+    let limit = start + 4 * LONGEST_LEASE * setup.claims;
     let ran = executor.run(limit, || crew.is_done());
     // The entries of dropped futures and lost releases end with their leases. The waiters of a dead client
     // are granted in turn, and expire.
