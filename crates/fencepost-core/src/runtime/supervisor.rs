@@ -1,7 +1,7 @@
 //! A connection that is made again whenever it ends.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
@@ -28,6 +28,8 @@ struct State<C, E> {
     connectivity: watch::Sender<Connectivity<C, E>>,
     /// Somebody wants an attempt that begins later than the last one. Written while `connectivity` is locked.
     hurried: AtomicBool,
+    /// How many callers wait for a connection.
+    needed: AtomicUsize,
     /// The last attempt worked.
     worked: AtomicBool,
     /// Why the last attempt failed, until one works. Unlike the failure in `connectivity` it outlives `try_now`.
@@ -46,6 +48,7 @@ impl<C, E> Default for Supervisor<C, E> {
         Supervisor(Arc::new(State {
             connectivity,
             hurried: AtomicBool::new(false),
+            needed: AtomicUsize::new(0),
             worked: AtomicBool::new(false),
             last_failure: Mutex::new(None),
         }))
@@ -94,6 +97,23 @@ impl<C: Clone, E: Clone> Supervisor<C, E> {
             Some(state) => answer(&state),
             None => self.look(answer),
         }
+    }
+
+    /// Does what [`settled`](Supervisor::settled) does, for a caller that needs a connection. If one has ended and no attempt has failed since,
+    /// the next attempt is made at once. If that connection ends before the caller sees it, the pause after it is the first of the backoff.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn connected<R>(
+        &self,
+        clock: &Clock,
+        until: Moment,
+        is_settled: impl Fn(&Connectivity<C, E>) -> bool,
+        answer: impl FnOnce(&Connectivity<C, E>) -> R,
+    ) -> R {
+        let _need = Need::new(&self.0.needed);
+        self.reconnect_now();
+        self.settled(clock, until, is_settled, answer).await
     }
 
     /// Notes why there is no connection. Returns the connection that this ends.
@@ -157,41 +177,51 @@ impl<C: Clone, E: Clone> Supervisor<C, E> {
     /// Makes one connection after the other until it is closed. `connect` makes connection number 1, 2 and so on. `serve` completes when
     /// that connection has ended, or when the state is not `Up` any more: see [`ended`](Supervisor::ended).
     ///
-    /// After a failure it pauses for as long as `backoff` says. After a connection that lasted twice the longest pause, and after an
-    /// attempt that took that time, the next attempt is made at once. So it is after [`try_now`](Supervisor::try_now) and, if the last
-    /// attempt worked, after [`reconnect_now`](Supervisor::reconnect_now).
+    /// It pauses for as long as `backoff` says: after a failure for the number of failures in a row, and after a connection that ended for
+    /// the number of connections that have ended before anybody waited for the next one. After a connection that lasted twice the longest
+    /// pause, and after an attempt that took that time, the next attempt is made at once. So it is after
+    /// [`try_now`](Supervisor::try_now) and, if the last attempt worked, after [`reconnect_now`](Supervisor::reconnect_now).
     ///
     /// # Cancel safety
     /// May be dropped; nobody makes the next connection then.
     pub async fn run<A, S>(
         &self,
         clock: &Clock,
-        mut backoff: Backoff,
+        backoff: Backoff,
         mut connect: impl FnMut(u64) -> A,
         mut serve: impl FnMut(C) -> S,
     ) where
         A: Future<Output = Result<C, E>>,
         S: Future<Output = ()>,
     {
+        // Each has its own count, because the pause after a connection that ended is left out where a connection is needed. With one count, a
+        // failure after some of those would cost its caller the longest pause.
+        let (mut failures, mut ends) = (backoff, backoff);
         let mut number = 0;
         while !self.is_closed() {
             number += 1;
             self.0.worked.store(false, Ordering::SeqCst);
             self.0.hurried.store(false, Ordering::SeqCst);
             let began = clock.now();
-            match connect(number).await {
+            let backoff = match connect(number).await {
                 Ok(connection) => {
                     self.0.worked.store(true, Ordering::SeqCst);
                     *self.0.last_failure.lock() = None;
                     self.change(Connectivity::Up(connection.clone()), |_| true);
                     serve(connection).await;
                     self.cut(|_| true);
+                    failures.reset();
+                    if self.0.needed.load(Ordering::SeqCst) > 0 {
+                        ends.reset();
+                    }
+                    &mut ends
                 }
                 Err(failure) => {
                     *self.0.last_failure.lock() = Some(failure.clone());
                     self.change(Connectivity::Down(Some(failure)), |_| !self.is_hurried());
+                    &mut failures
                 }
-            }
+            };
             if clock.now().since(began) >= 2 * backoff.longest() {
                 backoff.reset();
                 continue;
@@ -208,6 +238,22 @@ impl<C: Clone, E: Clone> Supervisor<C, E> {
     /// May be dropped.
     pub async fn ended(&self) {
         let _ = self.0.connectivity.subscribe().wait_for(|state| !matches!(state, Connectivity::Up(_))).await;
+    }
+}
+
+/// One caller that waits for a connection.
+struct Need<'a>(&'a AtomicUsize);
+
+impl Need<'_> {
+    fn new(count: &AtomicUsize) -> Need<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Need(count)
+    }
+}
+
+impl Drop for Need<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -248,14 +294,14 @@ mod tests {
         assert_eq!(supervisor.cut(|up| *up == 2), None, "that is another one");
         assert_eq!(supervisor.cut(|up| *up == 3), Some(3));
         assert!(pass(Duration::ZERO).is_pending() && supervisor.up().is_none(), "it was short");
-        assert!(pass(4 * MS).is_pending());
+        assert!(pass(MS).is_pending());
         assert_eq!(supervisor.up(), Some(4));
         assert!(pass(8 * MS).is_pending());
         assert_eq!(supervisor.fail(None), Some(4));
         assert!(pass(Duration::ZERO).is_pending());
         assert_eq!(supervisor.up(), Some(5), "it had lasted, so the next one is made at once");
         let since = attempts.lock().iter().map(Duration::as_millis).collect::<Vec<_>>();
-        assert_eq!(since, [0, 1, 3, 7, 15]);
+        assert_eq!(since, [0, 1, 3, 4, 12]);
         assert_eq!(supervisor.close(), Some(5));
         assert_eq!(pass(Duration::ZERO), Poll::Ready(()));
         assert!(supervisor.is_closed() && supervisor.fail(Some("late")).is_none() && supervisor.is_closed());
@@ -318,6 +364,74 @@ mod tests {
         clock.advance_to(clock.now() + MS);
         pass();
         assert_eq!(supervisor.up(), Some(4));
+    }
+
+    #[test]
+    fn cuts_in_a_row_do_not_lengthen_the_pause_after_an_attempt_that_fails() {
+        let (clock, supervisor) = (Clock::manual(), Supervisor::<u64, u64>::default());
+        // Each fifth attempt fails, as if that connection were cut before it is ready.
+        let connect =
+            |number: u64| async move { if number.is_multiple_of(5) { Err(number) } else { Ok(number) } };
+        let backoff = Backoff::new(MS, 64 * MS);
+        let mut run = pin!(supervisor.run(&clock, backoff, connect, async |_| supervisor.ended().await));
+        let mut pass = || assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        pass();
+        for number in 1..50 {
+            if number % 5 == 0 {
+                supervisor
+                    .look(|state| assert!(matches!(state, Connectivity::Down(Some(at)) if *at == number)));
+                clock.advance_to(clock.now() + MS);
+            } else {
+                assert_eq!(supervisor.cut(|_| true), Some(number));
+                pass();
+                supervisor.reconnect_now();
+            }
+            pass();
+        }
+    }
+
+    #[test]
+    fn a_connection_that_ends_before_its_caller_sees_it_costs_the_first_pause() {
+        let (clock, supervisor) = (Clock::manual(), Supervisor::<u64, u64>::default());
+        // The sixth one is cut before anybody sees it.
+        let serve = async |number| {
+            supervisor.cut(|_| number == 6);
+            supervisor.ended().await;
+        };
+        let connect = |number| async move { Ok(number) };
+        let mut run = pin!(supervisor.run(&clock, Backoff::new(MS, 64 * MS), connect, serve));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut pass = || assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        pass();
+        for number in 1..=5 {
+            assert_eq!(supervisor.cut(|_| true), Some(number));
+            pass();
+            if number < 5 {
+                supervisor.reconnect_now();
+                pass();
+            }
+        }
+        let is_up = |state: &Connectivity<u64, u64>| matches!(state, Connectivity::Up(_));
+        {
+            let until = clock.now() + 64 * MS;
+            let mut waits = pin!(supervisor.connected(&clock, until, is_up, is_up));
+            assert!(waits.as_mut().poll(&mut cx).is_pending());
+            pass();
+            assert_eq!(supervisor.up(), None, "the sixth has ended already");
+            clock.advance_to(clock.now() + MS);
+            pass();
+            assert_eq!(waits.as_mut().poll(&mut cx), Poll::Ready(true));
+        }
+        for (number, pause) in [(7, 2), (8, 4)] {
+            assert_eq!(supervisor.cut(|_| true), Some(number));
+            pass();
+            clock.advance_to(clock.now() + (pause - 1) * MS);
+            pass();
+            assert_eq!(supervisor.up(), None, "nobody waits, so the pauses grow");
+            clock.advance_to(clock.now() + MS);
+            pass();
+        }
+        assert_eq!(supervisor.up(), Some(9));
     }
 
     #[test]

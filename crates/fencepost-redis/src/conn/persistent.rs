@@ -112,7 +112,6 @@ impl PersistentConnection {
     /// is not `patient` gets the error of the first attempt.
     pub(crate) async fn connected(&self, until: Moment, patient: bool) -> Result<Connection, Error> {
         self.start();
-        self.reconnect_now();
         let is_settled = |state: &Connectivity<Connection, Error>| match state {
             Connectivity::Down(Some(failure)) => !failure.is_transient() || !patient,
             Connectivity::Down(None) => false,
@@ -130,7 +129,7 @@ impl PersistentConnection {
                 .unwrap_or_else(|| self.0.late("in time"))),
             Connectivity::Closed => Err(closed()),
         };
-        self.0.supervisor.settled(self.0.runtime.clock(), until, is_settled, answer).await
+        self.0.supervisor.connected(self.0.runtime.clock(), until, is_settled, answer).await
     }
 
     /// If it is down, attempts to connect at once, without the rest of the pause.
