@@ -189,7 +189,15 @@ impl Clock {
     /// Its client is being closed: the holders of its grants are told. The timers go on.
     pub(crate) fn close(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
-        // Each task that sleeps looks again, and goes on sleeping if it waits for something else.
+        self.wake_all();
+    }
+
+    /// Wakes each task that sleeps, so that it looks again whether something else has happened that it waits for. No timer ends by this.
+    pub fn wake_all(&self) {
+        if self.is_forked() {
+            // A thread that is not there may have the lock.
+            return;
+        }
         let all = self.schedule().timers.items().cloned().collect::<Vec<Waker>>();
         all.into_iter().for_each(Waker::wake);
     }
@@ -338,6 +346,36 @@ mod tests {
         assert!(Pin::new(&mut other).poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         assert!(poll(&mut other).is_pending());
+    }
+
+    #[test]
+    fn a_forked_child_that_wakes_all_waits_for_no_lock() {
+        let clock = Clock::manual();
+        let mut sleep = clock.sleep_until(clock.now() + Duration::from_secs(5));
+        let waker = crate::testing::fork_when_dropped({
+            let clock = clock.clone();
+            move || clock.wake_all()
+        });
+        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(poll(&mut sleep).is_pending(), "its last waker is replaced, and so dropped under the lock");
+    }
+
+    #[test]
+    fn all_that_sleep_are_woken_and_sleep_on() {
+        let clock = Clock::manual();
+        let count = Arc::new(Wakes(AtomicU64::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let at = clock.now() + Duration::from_secs(5);
+        let mut sleeps = [clock.sleep_until(at), clock.sleep_until(at)];
+        for _ in 0..2 {
+            for sleep in &mut sleeps {
+                assert!(Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+            clock.wake_all();
+        }
+        assert_eq!(count.0.load(Ordering::SeqCst), 4);
+        assert_eq!(clock.next_timer(), Some(at));
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::conn::fresh_number;
 use crate::conn::info::met;
 use crate::conn::sentinels::Unused;
 use crate::conn::target::Target;
-use crate::conn::task::Liveness;
-use crate::error::{closed, demoted, redis_error};
+use crate::conn::task::{Liveness, NoAnswer};
+use crate::error::{broken, closed, demoted, redis_error};
 use crate::script::vote::named;
 
 /// The pause after the first attempt that failed, and the longest.
@@ -290,43 +290,57 @@ async fn open_at(
     let inbox = inner.inbox.clone().map(|inbox| Inbox { replaced: Arc::clone(&replaced), ..inbox });
     let (mut driver, work) = connect(&address, &inner.connect_options, inbox).await?;
     let ended = Arc::downgrade(inner);
-    let liveness = Liveness::start(work, replaced, move || {
+    let clock = inner.runtime.clock();
+    let liveness = Liveness::start(clock, work, replaced, move || {
         if let Some(inner) = ended.upgrade() {
             inner.cut(number);
         }
     });
-    if matches!(inner.target, Target::Master(_)) {
-        // A sentinel may not know yet, or the server may not.
-        let role = driver.send_packed_command(&role()).await.and_then(Value::extract_error);
-        if !matches!(&role, Ok(Value::Array(parts)) if matches!(&parts[..], [Value::BulkString(role), ..] if role == b"master"))
-        {
+    let until = clock.now() + inner.patience;
+    let run = match liveness.answer(until, greet(inner, &address, &mut driver)).await {
+        Ok(Ok(run)) => run,
+        failed => {
             liveness.stop();
-            return Err(match role {
-                Ok(_) => demoted(&address.to_string(), &inner.target.to_string()),
-                Err(error) => crate::error::handshake(&error, &address.to_string()),
+            return Err(match failed {
+                Ok(Err(failure)) => failure,
+                Err(NoAnswer::Ended) => broken(&address.to_string()),
+                _ => inner.late(&format!("within {:?}", inner.patience)),
             });
         }
-    }
-    let mut run = None;
-    if let Some(inbox) = &inner.inbox {
-        // Before it is used, so that nothing that is asked here is answered with a message that does not come.
-        if let Err(error) = driver.subscribe(&inbox.channel).await {
-            let failure = crate::error::handshake(&error, &address.to_string());
-            // Rights that were taken away from a client at work: its own requests tell a waiter of its turn. A node of a quorum has
-            // no queue, and a claim that it refused would not ask again.
-            let goes_on = inner.served.load(Ordering::SeqCst) && failure.is_denied() && inbox.node.is_none();
-            if !goes_on {
-                liveness.stop();
-                return Err(failure);
-            }
-            tracing::warn!(error = %failure, "no messages come: a waiter learns of its turn up to 1 s late");
-        }
-        if let Some(longest) = inbox.node {
-            // Without it each vote takes longer.
-            run = met(&mut driver).await.map(|run| named(&run, longest).into());
-        }
-    }
+    };
     Ok(Connection { driver, liveness, run, guest, id: fresh_number(), address: Arc::new(address), number })
+}
+
+/// Makes sure that the server is the right one, and subscribes the inbox. Returns which run of the server it is.
+async fn greet(
+    inner: &Inner,
+    address: &Address,
+    driver: &mut MultiplexedConnection,
+) -> Result<Option<Arc<str>>, Error> {
+    if matches!(inner.target, Target::Master(_)) {
+        // A sentinel may not know yet, or the server may not.
+        let is_master = |parts: &[Value]| matches!(parts, [Value::BulkString(role), ..] if role == b"master");
+        match driver.send_packed_command(&role()).await.and_then(Value::extract_error) {
+            Ok(Value::Array(parts)) if is_master(&parts) => {}
+            Ok(_) => return Err(demoted(&address.to_string(), &inner.target.to_string())),
+            Err(error) => return Err(crate::error::handshake(&error, &address.to_string())),
+        }
+    }
+    let Some(inbox) = &inner.inbox else { return Ok(None) };
+    // Before it is used, so that nothing that is asked here is answered with a message that does not come.
+    if let Err(error) = driver.subscribe(&inbox.channel).await {
+        let failure = crate::error::handshake(&error, &address.to_string());
+        // Rights that were taken away from a client at work: its own requests tell a waiter of its turn. A node of a quorum has
+        // no queue, and a claim that it refused would not ask again.
+        let goes_on = inner.served.load(Ordering::SeqCst) && failure.is_denied() && inbox.node.is_none();
+        if !goes_on {
+            return Err(failure);
+        }
+        tracing::warn!(error = %failure, "no messages come: a waiter learns of its turn up to 1 s late");
+    }
+    let Some(longest) = inbox.node else { return Ok(None) };
+    // Without it each vote takes longer.
+    Ok(met(driver).await.map(|run| named(&run, longest).into()))
 }
 
 fn role() -> Cmd {

@@ -20,6 +20,7 @@ use crate::conn::connect::{ConnectOptions, Inbox};
 use crate::conn::persistent::{Connection, PersistentConnection};
 use crate::conn::request::{Request, SHARE};
 use crate::conn::target::Target;
+use crate::conn::task::NoAnswer;
 use crate::error::{Answer, broken, crowded, demoted, elsewhere, read_only, silent};
 
 /// One server, or the master that sentinels name.
@@ -302,25 +303,25 @@ impl Server {
         asking: bool,
         until: Moment,
     ) -> Option<Answer> {
-        let clock = self.options.runtime.clock();
-        let mut heard = connection.liveness.heard.load(Ordering::Relaxed);
+        let (clock, liveness) = (self.options.runtime.clock(), &connection.liveness);
+        let mut heard = liveness.heard.load(Ordering::Relaxed);
         let mut driver = connection.driver.clone();
         // A task that has used up its share of time must send all the same: its first poll may be its last.
         let mut sent = pin!(tokio::task::unconstrained(request.send(&mut driver, asking)));
-        let polls = connection.liveness.polls();
-        let mut answer = None;
+        let polls = liveness.polls();
+        let mut answer = Err(NoAnswer::Late);
         if connection.guest {
             let stall = (clock.now() + self.options.timeout / 4).min(until);
-            answer = clock.within(stall, sent.as_mut()).await;
-            if answer.is_none() && connection.liveness.polls() == polls {
+            answer = liveness.answer(stall, sent.as_mut()).await;
+            if matches!(answer, Err(NoAnswer::Late)) && liveness.polls() == polls {
                 persistent.move_home(connection);
                 return Some(Answer::Lost(broken(&self.shown)));
             }
         }
         let (mut until, last) = (until, until + self.options.timeout * STAY);
-        while answer.is_none() {
-            answer = clock.within(until, sent.as_mut()).await;
-            let before = std::mem::replace(&mut heard, connection.liveness.heard.load(Ordering::Relaxed));
+        while matches!(answer, Err(NoAnswer::Late)) {
+            answer = liveness.answer(until, sent.as_mut()).await;
+            let before = std::mem::replace(&mut heard, liveness.heard.load(Ordering::Relaxed));
             if !request.stays || before == heard || until >= last {
                 heard = before;
                 break;
@@ -328,15 +329,19 @@ impl Server {
             // The connection answers others: asked again, the request would stand behind even more.
             until = until + self.options.timeout;
         }
-        let Some(result) = answer else {
-            if connection.liveness.heard.load(Ordering::Relaxed) == heard {
-                // Answers come in order: a connection that gave none in all this time is dead.
-                persistent.cut(connection);
+        let result = match answer {
+            Ok(result) => result,
+            Err(NoAnswer::Ended) => return Some(Answer::Lost(broken(&self.shown))),
+            Err(NoAnswer::Late) => {
+                if liveness.heard.load(Ordering::Relaxed) == heard {
+                    // Answers come in order: a connection that gave none in all this time is dead.
+                    persistent.cut(connection);
+                }
+                return None;
             }
-            return None;
         };
-        connection.liveness.heard.fetch_add(1, Ordering::Relaxed);
-        if connection.liveness.is_replaced() {
+        liveness.heard.fetch_add(1, Ordering::Relaxed);
+        if liveness.is_replaced() {
             // The vote that this answers may have been given in place of a grant that was forgotten.
             return Some(Answer::Lost(broken(&self.shown)));
         }

@@ -1,12 +1,13 @@
 //! A connection's task, and the signs that it is alive.
 
 use fencepost_core::sync::Mutex;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use fencepost_core::Task;
+use fencepost_core::{Clock, Moment, Task};
 use tokio::task::AbortHandle;
 
 /// The signs that a connection's task is alive.
@@ -16,6 +17,8 @@ pub(crate) struct Liveness {
     /// How many answers have come.
     pub(crate) heard: AtomicU64,
     over: AtomicBool,
+    /// Wakes those who wait for answers when it is over.
+    clock: Clock,
     /// See [`Inbox`](crate::conn::connect::Inbox).
     replaced: Arc<AtomicBool>,
     abort: Mutex<Option<AbortHandle>>,
@@ -23,9 +26,19 @@ pub(crate) struct Liveness {
     work: Mutex<Option<Task>>,
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoAnswer {
+    /// The connection has ended.
+    Ended,
+    /// The time is over.
+    Late,
+}
+
 impl Liveness {
     /// Starts `task` on the runtime that this is called in; `ended` is called at its end, also when its runtime drops it.
     pub(crate) fn start(
+        clock: &Clock,
         task: Task,
         replaced: Arc<AtomicBool>,
         ended: impl FnOnce() + Send + 'static,
@@ -34,6 +47,7 @@ impl Liveness {
             polls: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            clock: clock.clone(),
             replaced,
             abort: Mutex::new(None),
             work: Mutex::new(Some(task)),
@@ -57,6 +71,38 @@ impl Liveness {
         self.replaced.load(Ordering::SeqCst)
     }
 
+    /// Waits until `until` for the driver's answer to a request, or until the connection ends.
+    ///
+    /// The driver itself fails the requests that it has when it ends. But one that is sent at that moment may stay in its queue, which nobody
+    /// reads any more, and which the asker's own handle keeps from being dropped: `tokio::sync::mpsc` accepts a message while its receiver
+    /// is being dropped, and then neither the channel nor the receiver drops it.
+    pub(crate) async fn answer<T>(
+        &self,
+        until: Moment,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, NoAnswer> {
+        let mut answer = pin!(self.clock.within(until, asked));
+        poll_fn(|cx| {
+            let mut polled = answer.as_mut().poll(cx);
+            // Looked at when it sleeps, because the end wakes those that sleep.
+            if polled.is_pending() && self.is_over() {
+                // The answer may have come before the end.
+                polled = answer.as_mut().poll(cx);
+                if polled.is_pending() {
+                    return Poll::Ready(Err(NoAnswer::Ended));
+                }
+            }
+            polled.map(|answer| answer.ok_or(NoAnswer::Late))
+        })
+        .await
+    }
+
+    fn end(&self, work: Option<Task>) {
+        self.over.store(true, Ordering::SeqCst);
+        drop(work);
+        self.clock.wake_all();
+    }
+
     /// Ends the task. Its requests without a reply fail, even where its runtime is blocked and polls no task any more.
     pub(crate) fn stop(&self) {
         let abort = self.abort.lock().take();
@@ -65,7 +111,9 @@ impl Liveness {
         }
         // A runtime that polls it now is not blocked, and drops it after this poll.
         let work = self.work.try_lock().and_then(|mut work| work.take());
-        drop(work);
+        if work.is_some() {
+            self.end(work);
+        }
     }
 }
 
@@ -94,9 +142,8 @@ struct End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.liveness.over.store(true, Ordering::SeqCst);
         let work = self.liveness.work.lock().take();
-        drop(work);
+        self.liveness.end(work);
         if let Some(ended) = self.ended.take() {
             ended();
         }
@@ -109,5 +156,71 @@ pub(crate) struct Aborted(pub(crate) AbortHandle);
 impl Drop for Aborted {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    type Asked = tokio::task::JoinHandle<Result<(), NoAnswer>>;
+
+    /// Waits for the answer to a request that the driver has forgotten. Returns the waiting task, which sleeps by now.
+    async fn forgotten(liveness: &Arc<Liveness>, until: Moment) -> Asked {
+        let (tell, told) = oneshot::channel();
+        let liveness = Arc::clone(liveness);
+        let asked = tokio::spawn(async move {
+            let request = async {
+                tell.send(()).expect("the test waits for it");
+                pending().await
+            };
+            liveness.answer(until, request).await
+        });
+        told.await.expect("it asks");
+        asked
+    }
+
+    async fn result(asked: Asked) -> Result<(), NoAnswer> {
+        let asked = tokio::time::timeout(Duration::from_secs(5), asked).await;
+        asked.expect("the end wakes it").expect("it does not panic")
+    }
+
+    #[tokio::test]
+    async fn a_request_that_the_driver_has_forgotten_ends_with_its_connection() {
+        let clock = Clock::manual();
+        let until = clock.now() + Duration::from_secs(2);
+        // By itself.
+        let (end, ended) = oneshot::channel::<()>();
+        let task: Task = Box::pin(async { drop(ended.await) });
+        let liveness = Liveness::start(&clock, task, Arc::default(), || {});
+        let asked = forgotten(&liveness, until).await;
+        drop(end);
+        assert_eq!(result(asked).await, Err(NoAnswer::Ended));
+        // By a decision, although its runtime does not run it any more.
+        let liveness = Liveness::start(&clock, Box::pin(pending()), Arc::default(), || {});
+        let asked = forgotten(&liveness, until).await;
+        liveness.stop();
+        assert!(liveness.is_over(), "before anything else runs");
+        assert_eq!(result(asked).await, Err(NoAnswer::Ended));
+        assert_eq!(liveness.answer(until, ready(())).await, Ok(()), "an answer that is there counts");
+    }
+
+    #[tokio::test]
+    async fn a_request_has_until_its_time_is_over() {
+        let clock = Clock::manual();
+        let until = clock.now() + Duration::from_secs(2);
+        let liveness = Liveness::start(&clock, Box::pin(pending()), Arc::default(), || {});
+        let asked = forgotten(&liveness, until).await;
+        clock.wake_all();
+        tokio::task::yield_now().await;
+        assert!(!asked.is_finished(), "it sleeps again");
+        clock.advance_to(until);
+        assert_eq!(result(asked).await, Err(NoAnswer::Late));
+        liveness.stop();
     }
 }
