@@ -21,6 +21,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 /// The text that answers the requests of locks, see lua/lock.lua.
 pub(crate) static LOCKS: Text = Text::new(concat!(
     include_str!("lua/constants.lua"),
+    include_str!("lua/free.lua"),
     include_str!("lua/lock.lua"),
     include_str!("lua/queue.lua"),
     include_str!("lua/quorum.lua"),

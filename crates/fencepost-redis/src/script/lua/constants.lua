@@ -1,4 +1,4 @@
--- The constants of the script. The parts of its text follow one another: this file, lock.lua, queue.lua, quorum.lua, records.lua.
+-- The constants of the script. The parts of its text follow one another: this file, free.lua, lock.lua, queue.lua, quorum.lua, records.lua.
 -- Each call runs the text from its beginning, and makes each function that it passes, which costs the server more than most of their work.
 -- So the answer to a request is no function but a block that returns, and functions which few requests need are behind the blocks of others.
 -- Modes.

@@ -234,7 +234,8 @@ local function open(key, inbox, cluster, retention)
   local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, clients = {}, asked = {},
     holders = 0, mode = PERMITS, permits = 0, earliest = 0, seen = 0, token = 0, expires = 0, first = 1, next = 1, waiting = 0,
     tombstones = 0, owner = '', moved = false, marked = false, alone = false, all_served = true, more = false }
-  local summary = redis.call('HGET', key, 's')
+  local summary = known
+  if summary == nil then summary = redis.call('HGET', key, 's') end
   if not summary then return lock end
   local _, exclusive, shared, of_permits, rest
   local form = string.byte(summary) or 0

@@ -4,6 +4,7 @@
 //! holds and who waits in which order, the clock for who is dead, and nothing else. `FENCEPOST_CASES` says how many histories,
 //! `FENCEPOST_SEED` the first. proptest makes one that fails as short and simple as it can before it is printed.
 
+mod free;
 mod history;
 mod layout;
 mod model;

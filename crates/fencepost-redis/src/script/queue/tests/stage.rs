@@ -1,6 +1,6 @@
 //! A real server on a clock that stands still, the scripts, and an inbox for each client.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) struct Stage {
     connection: Connection,
     inbox: Connection,
     settings: Vec<Setting>,
-    /// Which script is called instead of one: with a bug put into it.
-    instead: HashMap<Vec<u8>, String>,
+    /// The digest of the text that is called instead of the script's.
+    instead: String,
     /// The run of the server that votes name.
     pub(super) named: Option<String>,
     thread: Thread,
@@ -67,13 +67,7 @@ impl Stage {
             connection.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
             connection
         };
-        let (mut connection, inbox) = (connect(), connect());
-        let mut instead = HashMap::new();
-        let load = ENTER.load();
-        let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
-        let source = [bug.as_bytes(), source].concat();
-        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection);
-        instead.insert(ENTER.sha().as_bytes().to_vec(), sha.expect("the script is taken"));
+        let (connection, inbox) = (connect(), connect());
         let settings = (0..CLIENTS).map(|number| Setting {
             prefix: "fencepost:".into(),
             client: client_name(number),
@@ -90,15 +84,22 @@ impl Stage {
             connection,
             inbox,
             settings,
-            instead,
+            instead: String::new(),
             thread,
             marks: 0,
             now,
             reached,
             named: None,
         };
+        stage.load(&format!("{bug}{}", source()));
         stage.subscription("SUBSCRIBE", MARK);
         stage
+    }
+
+    /// Calls this text instead of the script's from now on.
+    pub(super) fn load(&mut self, text: &str) {
+        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection);
+        self.instead = sha.expect("the script is taken");
     }
 
     /// An empty server, with everybody there.
@@ -173,8 +174,21 @@ impl Stage {
 
     /// Runs a command, and looks what stands there then.
     fn run(&mut self, command: &Cmd) -> Result<(Value, Vec<Seen>), String> {
+        let (answer, locks) = self.run_unread(command)?;
+        let seen = locks.into_iter().enumerate().map(|(lock, (fields, left))| {
+            let seen = Seen::read(&fields, self.now, left)?;
+            let info = crate::script::record::info(&name(lock), &fields, self.now, false)
+                .ok_or("it cannot be read")?;
+            super::shown(&info, &seen, self.now)?;
+            Ok(seen)
+        });
+        Ok((answer, seen.collect::<Result<_, String>>()?))
+    }
+
+    /// Runs a command. Returns its reply, and each lock's fields and time to live in ms then.
+    pub(super) fn run_unread(&mut self, command: &Cmd) -> Result<(Value, [(Fields, i64); LOCKS]), String> {
         let mut pipe = redis::pipe();
-        pipe.add_command(command.clone());
+        pipe.add_command(self.spoilt(command));
         for lock in 0..LOCKS {
             let key = self.settings[0].key(name(lock).as_str());
             pipe.cmd("HGETALL").arg(&key).cmd("PTTL").arg(&key);
@@ -183,15 +197,7 @@ impl Stage {
         pipe.cmd("PUBLISH").arg(MARK).arg(self.marks);
         let (answer, first, first_left, second, second_left, _): (Value, Fields, i64, Fields, i64, i64) =
             pipe.query(&mut self.connection).map_err(|error| error.to_string())?;
-        let seen = [(first, first_left), (second, second_left)].into_iter().enumerate();
-        let seen = seen.map(|(lock, (fields, left))| {
-            let seen = Seen::read(&fields, self.now, left)?;
-            let info = crate::script::record::info(&name(lock), &fields, self.now, false)
-                .ok_or("it cannot be read")?;
-            super::shown(&info, &seen, self.now)?;
-            Ok(seen)
-        });
-        Ok((answer, seen.collect::<Result<_, String>>()?))
+        Ok((answer, [(first, first_left), (second, second_left)]))
     }
 
     /// Lets claims of a client wait for the first lock, without a look at each step.
@@ -223,16 +229,14 @@ impl Stage {
 
     /// Calls a script.
     pub(super) fn call(&mut self, acts: &[(usize, Act)], sender: usize) -> Result<After, String> {
-        let command =
-            self.spoilt(&command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime));
-        let (mut value, mut seen) = self.run(&command)?;
+        let (mut value, mut seen) = self.run(&self.command(acts, sender))?;
         if let [(lock, Act::Evict { token, now })] = acts {
             let key = self.settings[sender].key(name(*lock).as_str());
             while let Ok(ScriptReply { status: b"MORE", numbers, .. }) = ScriptReply::read(&value) {
                 let cursor = numbers[0] as u64;
                 let command =
                     self.settings[sender].evict(&key, Token::new(*token), *now, "by somebody", cursor);
-                (value, seen) = self.run(&self.spoilt(&command))?;
+                (value, seen) = self.run(&command)?;
             }
         }
         let (answers, more) = answers(acts, &value)?;
@@ -241,11 +245,16 @@ impl Stage {
         Ok(After { answers, more, full, seen, told: self.told()? })
     }
 
+    /// The command of a call.
+    pub(super) fn command(&self, acts: &[(usize, Act)], sender: usize) -> Cmd {
+        command(&self.settings[sender], acts, self.named.as_deref(), &self.thread.runtime)
+    }
+
     fn spoilt(&self, command: &Cmd) -> Cmd {
         let mut spoilt = Cmd::new();
         for word in command.args_iter() {
             let Arg::Simple(word) = word else { panic!("a word is a word") };
-            spoilt.arg(self.instead.get(word).map_or(word, String::as_bytes));
+            spoilt.arg(if word == ENTER.sha().as_bytes() { self.instead.as_bytes() } else { word });
         }
         spoilt
     }
@@ -272,6 +281,13 @@ impl Stage {
             told.extend(layout::message(payload)?.into_iter().map(|what| (client.to_owned(), what)));
         }
     }
+}
+
+/// The script.
+pub(super) fn source() -> String {
+    let load = ENTER.load();
+    let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
+    String::from_utf8(source.to_vec()).expect("a text")
 }
 
 /// A call's command, as the client makes it.

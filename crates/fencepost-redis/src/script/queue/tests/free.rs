@@ -1,0 +1,234 @@
+//! The short path of lua/free.lua beside the other parts of the script: random histories, each played with it and without it. Time stands
+//! still during a call, so every reply, message, field and expiry is the same to the byte.
+
+use std::cell::RefCell;
+
+use fencepost_core::{ClaimId, Mode, Token};
+use fencepost_testkit::needs;
+use proptest::bool::weighted;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::history::{CLIENTS, LOCKS, advance, client_number, set_back, ttl};
+use super::layout::{Fields, Id, Told};
+use super::model::{Act, Who};
+use super::stage::{Stage, client_name, name, source};
+use super::{CASES, number, runner};
+use crate::script::answer::ScriptReply;
+use crate::script::queue::ConvertTo;
+
+const SHORT: &str = include_str!("../../lua/free.lua");
+/// What the other parts need in its place.
+const NOTHING: &str = "local known\n";
+/// The lock of these histories.
+const LOCK: usize = 0;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Call {
+        sender: usize,
+        act: Act,
+    },
+    /// Evicts the claim with the last token.
+    Evict {
+        now: bool,
+    },
+    /// `again`: with the number of the conversion before.
+    Convert {
+        id: Id,
+        exclusive: bool,
+        mark: bool,
+        again: bool,
+    },
+    Advance(u64),
+    SetBack(u64),
+    /// The client receives messages from now on, or does not.
+    Reach(usize, bool),
+    /// Another version has written a summary of another form.
+    Foreign,
+}
+
+/// A claim with this id is always the same one.
+fn who(id: Id) -> Who {
+    let mode = match id {
+        1..=4 => Mode::Exclusive,
+        5..=6 => Mode::Shared,
+        _ => Mode::Permits { n: 1, of: 2 },
+    };
+    let client = client_name(id as usize % CLIENTS);
+    Who { id, client, mode, join: !id.is_multiple_of(4), unfair: id == 3 }
+}
+
+/// What a history is mostly about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum About {
+    Claims,
+    Upgrades,
+    NodeOfQuorum,
+}
+
+fn histories() -> impl Strategy<Value = Vec<Step>> {
+    let about = select(&[About::Claims, About::Claims, About::Upgrades, About::NodeOfQuorum][..]);
+    about.prop_flat_map(|about| vec(step(about), 1..60))
+}
+
+fn step(about: About) -> impl Strategy<Value = Step> {
+    let votes = if about == About::NodeOfQuorum { 300 } else { 30 };
+    let claims = if about == About::NodeOfQuorum { 30 } else { 300 };
+    let (conversions, ids) = if about == About::Upgrades {
+        (300, &[1, 5, 5, 5, 6, 6, 6][..])
+    } else {
+        (30, &[1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8][..])
+    };
+    let id = move || select(ids);
+    let call = |id: Id, act| Step::Call { sender: id as usize % CLIENTS, act };
+    let enter = (id(), ttl()).prop_map(move |(id, ttl)| call(id, Act::Enter { who: who(id), ttl }));
+    let leave = (id(), weighted(0.1)).prop_map(move |(id, tombstone)| call(id, Act::Leave { id, tombstone }));
+    let renew = (id(), ttl(), any::<bool>()).prop_map(move |(id, ttl, waits)| {
+        call(id, Act::Keep { client: who(id).client, waits, claims: vec![id], ttl })
+    });
+    let take = (id(), any::<bool>(), ttl()).prop_map(move |(id, ours, ttl)| {
+        let Who { client, mode, .. } = who(id);
+        call(id, Act::Take { id, mode, client, ours, ttl })
+    });
+    let vote = (id(), ttl()).prop_map(move |(id, ttl)| {
+        call(id, Act::Vote { who: who(id), ttl, wish: 0, since: 7, refused: false })
+    });
+    let take_back = (id(), any::<bool>()).prop_map(move |(id, refused)| {
+        call(id, Act::TakeBack { who: who(id), tombstone: false, since: 7, refused })
+    });
+    // No client converts a holder of permits.
+    let convert = (1..=6_u128, any::<bool>(), any::<bool>(), weighted(0.2))
+        .prop_map(|(id, exclusive, mark, again)| Step::Convert { id, exclusive, mark, again });
+    prop_oneof![
+        claims => enter,
+        claims => leave,
+        40 => renew,
+        20 => take,
+        votes => vote,
+        votes => take_back,
+        conversions => convert,
+        15 => any::<bool>().prop_map(|now| Step::Evict { now }),
+        10 => Just(Step::Call { sender: 0, act: Act::Tend }),
+        200 => advance().prop_map(Step::Advance),
+        20 => set_back().prop_map(Step::SetBack),
+        20 => (client_number(), weighted(0.7)).prop_map(|(client, reached)| Step::Reach(client, reached)),
+        1 => Just(Step::Foreign),
+    ]
+}
+
+/// The reply, each lock's fields and time to live, and the messages. An error names a line of the text, so only its kind is compared.
+type Outcome = Result<(redis::Value, [(Fields, i64); LOCKS], Vec<(String, Told)>), bool>;
+
+fn play(stage: &mut Stage, steps: &[Step]) -> Vec<Outcome> {
+    stage.reset(false);
+    let key = stage.setting(0).key(name(LOCK).as_str());
+    let vouch = stage.setting(0).vouch();
+    stage.run_unread(&vouch).expect("a node that votes");
+    stage.told().expect("no messages");
+    let (mut last, mut conversions) = (0, 1);
+    let mut outcomes = Vec::new();
+    for step in steps {
+        let command = match step {
+            Step::Call { sender, act } => stage.command(&[(LOCK, act.clone())], *sender),
+            Step::Evict { now } => stage.setting(0).evict(&key, Token::new(last), *now, "by somebody", 0),
+            Step::Convert { id, exclusive, mark, again } => {
+                conversions += u32::from(!again);
+                let to = if *exclusive {
+                    ConvertTo::Exclusive { mark: *mark }
+                } else {
+                    ConvertTo::Shared { token: Token::new(last) }
+                };
+                stage.setting(0).convert(&key, ClaimId::from_u128(*id), conversions, to)
+            }
+            Step::Advance(micros) => {
+                stage.set(stage.now + micros);
+                continue;
+            }
+            Step::SetBack(micros) => {
+                stage.set(stage.now - micros);
+                continue;
+            }
+            Step::Reach(client, reached) => {
+                stage.reach(*client, *reached);
+                continue;
+            }
+            Step::Foreign => redis::cmd("HSET").arg(&key).arg("s").arg("\x02").clone(),
+        };
+        let outcome = stage.run_unread(&command).map_err(|error| error.contains("FENCEPOST layout"));
+        let told = stage.told().expect("messages that can be read");
+        if let Ok((value, _)) = &outcome
+            && let Ok(ScriptReply { status: b"HELD", numbers, .. }) = ScriptReply::read(value)
+        {
+            last = numbers[0] as u64;
+        }
+        outcomes.push(outcome.map(|(value, locks)| (value, locks, told)));
+    }
+    outcomes
+}
+
+/// Finds a history that this text plays otherwise than the script does without the short path.
+fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Option<String> {
+    let full = source().replace(SHORT, NOTHING);
+    assert_ne!(full, source(), "the script has the short path");
+    let stage = RefCell::new(stage);
+    let compare = |history: Vec<Step>| {
+        let mut stage = stage.borrow_mut();
+        stage.load(text);
+        let short = play(&mut stage, &history);
+        stage.load(&full);
+        let full = play(&mut stage, &history);
+        match short.iter().zip(&full).position(|(short, full)| short != full) {
+            Some(at) => Err(TestCaseError::fail(format!("call {at}: {:?}, else {:?}", short[at], full[at]))),
+            None => Ok(()),
+        }
+    };
+    let first = number("FENCEPOST_SEED").unwrap_or(1);
+    (first..first + cases).find_map(|seed| {
+        let failure = runner(seed, shrink).run(&histories(), compare).err()?;
+        Some(format!("seed {seed}: {failure}"))
+    })
+}
+
+#[test]
+fn the_short_path_does_what_the_other_parts_do() {
+    needs!(REDIS);
+    let cases = number("FENCEPOST_CASES").unwrap_or(2 * CASES);
+    if let Some(difference) = find_difference(&mut Stage::open(""), &source(), cases, 1_000) {
+        panic!("{difference}");
+    }
+}
+
+/// What is wrong with the short path, and where: this text, and what stands in its place.
+const BUGS: [(&str, &str, &str); 18] = [
+    ("it leaves no tombstone", " and ARGV[3] ~= '1'", ""),
+    ("a node of a quorum tells nobody", " and not ARGV[4]", ""),
+    ("a summary of another form is read", "string.byte(summary) == FORM", "true"),
+    ("shared holders are not seen", "shared + of_permits", "of_permits"),
+    ("holders of permits are not seen", " + of_permits", ""),
+    ("waiters are not seen", " + waiting +", " +"),
+    ("tombstones are not seen", " + tombstones ==", " =="),
+    ("an exclusive holder is not seen", " and exclusive == 0", ""),
+    ("a shared claim becomes exclusive", "if mode == EXCLUSIVE", "if mode"),
+    ("a token is given twice", "math.max(token + 1, now)", "now"),
+    ("the key is never kept for longer", "expires < need", "false"),
+    ("numbers of the queue are given twice", "number, number, 0, 0) .. id", "1, 1, 0, 0) .. id"),
+    ("an expired lease is released", " and earliest > now", ""),
+    ("a claim releases the grant of another", "string.sub(summary, owner, owner + 15) == id", "id"),
+    ("the key of an idle lock expires before its token", "math.max(now, token)", "now"),
+    ("the key of an idle lock is kept for as long as before", "expires > idle_until + retention", "false"),
+    ("a mark stays", ", 'u')", ")"),
+    ("a release forgets the numbers of the queue", "number, number, 0, 0))", "1, 1, 0, 0))"),
+];
+
+#[test]
+fn bugs_in_the_short_path_are_found() {
+    needs!(REDIS);
+    let mut stage = Stage::open("");
+    for (bug, right, wrong) in BUGS {
+        assert_eq!(SHORT.matches(right).count(), 1, "{right}");
+        let text = source().replace(SHORT, &SHORT.replace(right, wrong));
+        assert!(find_difference(&mut stage, &text, 1_000, 0).is_some(), "not found: {bug}");
+    }
+}
