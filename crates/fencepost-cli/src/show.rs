@@ -92,6 +92,9 @@ fn details(claim: &ClaimInfo) -> String {
     if claim.evicted {
         text.push_str(", evicted");
     }
+    if claim.unconfirmed {
+        text.push_str(", not confirmed by enough nodes");
+    }
     if claim.endless {
         text.push_str(", never expires: it has no lease");
     }
@@ -151,6 +154,7 @@ pub(crate) fn claim_json(claim: &ClaimInfo) -> Value {
     let rare = [
         ("entered", claim.entered.map(Value::from)),
         ("endless", claim.endless.then(|| true.into())),
+        ("unconfirmed", claim.unconfirmed.then(|| true.into())),
         ("later_format", claim.later_format.map(Value::from)),
     ];
     for (name, value) in rare {

@@ -87,6 +87,7 @@ fn claim(claim: &Value) -> Option<ClaimInfo> {
     info.reason = text(claim, "reason").map(str::to_owned);
     (info.max_hold, info.max_wait) = (time("max_hold_ms"), time("max_wait_ms"));
     info.later_format = number(claim, "later_format");
-    (info.evicted, info.detached) = (flag("evicted"), flag("detached"));
+    (info.evicted, info.detached, info.unconfirmed) =
+        (flag("evicted"), flag("detached"), flag("unconfirmed"));
     Some(info)
 }

@@ -164,20 +164,23 @@ impl Shared {
         format!("fewer than {need} of {} nodes give their vote; check them", self.nodes.len())
     }
 
-    /// Asks all nodes: what came of it by the time that a majority has answered, and a little more.
+    /// Asks all nodes. Waits for a majority, and for the others a little longer. While `is_clear` finds the answers of those unclear, the others
+    /// are waited for as long as for a majority.
     async fn ask_all<'a, T: Send + Unpin + 'a>(
         &'a self,
         ask: impl Fn(&'a dyn Backend) -> Reply<'a, Result<T>>,
-    ) -> Vec<Option<Result<T>>> {
+        is_clear: impl Fn(&[&T]) -> bool,
+    ) -> Result<Vec<T>> {
         let jobs = self.nodes.iter().map(|node| {
             let reply = ask(&*node.backend);
             Box::pin(reply) as Job<'a, Result<T>>
         });
-        let need = self.need;
-        let enough = |answers: &[Option<Result<T>>]| {
-            answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count() >= need
+        let rest = |answers: &[Option<Result<T>>]| {
+            let good: Vec<&T> = answers.iter().flatten().filter_map(|answer| answer.as_ref().ok()).collect();
+            let grace = || if is_clear(&good) { GRACE } else { self.patience };
+            (good.len() >= self.need).then(grace)
         };
-        gather(&self.clock, LOOK, jobs.collect(), enough).await
+        self.answers(gather(&self.clock, LOOK, jobs.collect(), rest).await)
     }
 
     /// Returns the part of the claim that was granted with this token, as the first node shows it that answers.
@@ -189,7 +192,9 @@ impl Shared {
             };
             Box::pin(look) as Job<'_, Option<ClaimInfo>>
         });
-        let found = |answers: &[Option<Option<ClaimInfo>>]| answers.iter().flatten().any(Option::is_some);
+        let found = |answers: &[Option<Option<ClaimInfo>>]| {
+            answers.iter().flatten().any(Option::is_some).then_some(GRACE)
+        };
         gather(&self.clock, self.patience, looks.collect(), found)
             .await
             .into_iter()
@@ -223,37 +228,39 @@ async fn evict_at(
         return evicted;
     };
     let Ok(info) = operator.inspect(name).await else { return evicted };
-    match info.holders().find(|claim| operator::is_of_one_claim(known, claim)).and_then(|claim| claim.token) {
+    let mut parts = info.holders().filter(|part| operator::claim_of(part) == operator::claim_of(known));
+    match parts.find_map(|part| part.token) {
         Some(other) => operator.evict(name, other, how).await,
         None => evicted,
     }
 }
 
-/// Runs all jobs until they are done, `patience` is over, or `GRACE` after `enough` says so.
+/// Runs all jobs until they are done, or `patience` is over. `rest` is told each new answer, and says how long the others are waited for
+/// from then on, if that is known.
 async fn gather<T>(
     clock: &Clock,
     patience: Duration,
     mut jobs: Vec<Job<'_, T>>,
-    enough: impl Fn(&[Option<T>]) -> bool,
+    rest: impl Fn(&[Option<T>]) -> Option<Duration>,
 ) -> Vec<Option<T>> {
     let mut answers: Vec<Option<T>> = jobs.iter().map(|_| None).collect();
     let mut until = clock.now() + patience;
     let mut sleep = clock.sleep_until(until);
-    let mut hurried = false;
     poll_fn(|cx| {
+        let mut is_new = false;
         for (job, answer) in jobs.iter_mut().zip(&mut answers) {
             if answer.is_none()
                 && let Poll::Ready(value) = job.as_mut().poll(cx)
             {
                 *answer = Some(value);
+                is_new = true;
             }
         }
         if answers.iter().all(Option::is_some) {
             return Poll::Ready(());
         }
-        if !hurried && enough(&answers) {
-            hurried = true;
-            until = until.min(clock.now() + GRACE);
+        if is_new && let Some(rest) = rest(&answers) {
+            until = until.min(clock.now() + rest);
             sleep = clock.sleep_until(until);
         }
         Pin::new(&mut sleep).poll(cx)
@@ -290,7 +297,7 @@ impl Backend for Quorum {
 
     fn reach(&self) -> Reply<'_, Result<()>> {
         let shared = &self.0;
-        Reply::coming(async move { shared.answers(shared.ask_all(|node| node.reach()).await).map(drop) })
+        Reply::coming(async move { shared.ask_all(|node| node.reach(), |_| true).await.map(drop) })
     }
 
     fn leave_caller_runtime(&self) {
@@ -302,7 +309,7 @@ impl Backend for Quorum {
         Reply::coming(async move {
             let jobs =
                 shared.nodes.iter().map(|node| Box::pin(node.backend.close()) as Job<'_, ()>).collect();
-            gather(&shared.clock, Duration::from_secs(5), jobs, |_| false).await;
+            gather(&shared.clock, Duration::from_secs(5), jobs, |_| None).await;
         })
     }
 }
@@ -311,17 +318,19 @@ impl Operator for Quorum {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers: Vec<Info> =
-                shared.answers(shared.ask_all(|node| node.operator().inspect(name)).await)?;
-            Ok(operator::info(name.clone(), answers, shared.nodes.len(), shared.need))
+            let info = |answers: &[&Info]| operator::info(shared, name.clone(), answers);
+            // A node that did not answer yet may have voted for it, or not.
+            let is_clear = |answers: &[&Info]| !info(answers).claims.iter().any(|claim| claim.unconfirmed);
+            let answers = shared.ask_all(|node| node.operator().inspect(name), is_clear).await?;
+            Ok(info(&answers.iter().collect::<Vec<_>>()))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
         let shared = &self.0;
         Reply::coming(async move {
-            let answers = shared.answers(shared.ask_all(|node| node.operator().list(prefix, page)).await)?;
-            Ok(operator::listing(answers, page, shared.nodes.len(), shared.need))
+            let answers = shared.ask_all(|node| node.operator().list(prefix, page), |_| true).await?;
+            Ok(operator::listing(shared, answers, page))
         })
     }
 
@@ -335,7 +344,7 @@ impl Operator for Quorum {
             });
             // All are heard out: what a slow node has not done by the time that it is given up stays there until the lease ends, and that
             // of a detached lease may be a day away.
-            let answers = gather(&shared.clock, LOOK, evictions.collect(), |_| false).await;
+            let answers = gather(&shared.clock, LOOK, evictions.collect(), |_| None).await;
             let evicted = answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
             let mut mismatches =
                 answers.into_iter().flatten().filter_map(Result::err).filter(Error::is_mismatch);
@@ -362,7 +371,7 @@ impl Operator for Quorum {
                 Box::pin(reply) as Job<'_, Result<Report>>
             });
             // Nobody waits for a lock here: the slow ones are heard out.
-            let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| false).await;
+            let answers = gather(&shared.clock, EXAMINATION, jobs.collect(), |_| None).await;
             Ok(doctor::merged(answers, shared.need))
         })
     }

@@ -18,7 +18,7 @@ use fencepost_core::{
 };
 use serde_json::{Value, json};
 
-use crate::{Job, LOOK, Shared, gather};
+use crate::{GRACE, Job, LOOK, Shared, gather};
 
 /// How long a node keeps a promise at least. It is longer than a request, and no longer than the shortest time for which a node that may have
 /// lost its data refuses requests.
@@ -157,10 +157,11 @@ impl QuorumRecords {
     ) -> Result<Vec<T>> {
         let jobs = self.nodes.iter().map(|node| Box::pin(ask(&**node)) as Job<'a, Result<T>>).collect();
         let need = self.shared.need;
-        let enough = |answers: &[Option<Result<T>>]| {
-            answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count() >= need
+        let rest = |answers: &[Option<Result<T>>]| {
+            let good = answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count();
+            (good >= need).then_some(GRACE)
         };
-        let answers = gather(&self.shared.clock, LOOK, jobs, enough).await;
+        let answers = gather(&self.shared.clock, LOOK, jobs, rest).await;
         self.shared.answers(answers)
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use fencepost_core::{Claim, Clock, Renewal, Reply, Result, Session, State, margin};
 
 use super::node_claim::NodeClaim;
-use super::{Job, NodeClaims, Shared, gather};
+use super::{GRACE, Job, NodeClaims, Shared, gather};
 
 /// The claims that one node renews together.
 type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
@@ -76,8 +76,8 @@ impl Session for Shared {
                 Box::pin(taken) as Job<'_, Result<()>>
             });
             // A node that owes an answer from before is not waited for.
-            let enough = |answers: &[Option<_>]| answers[..needed].iter().all(Option::is_some);
-            gather(&self.clock, self.patience, rounds.chain(votes).collect(), enough).await;
+            let rest = |answers: &[Option<_>]| answers[..needed].iter().all(Option::is_some).then_some(GRACE);
+            gather(&self.clock, self.patience, rounds.chain(votes).collect(), rest).await;
             let (now, mut failed) = (self.clock.now(), false);
             for (claim, ttl, seats) in kept {
                 // A majority of all nodes, not of those that once granted it.

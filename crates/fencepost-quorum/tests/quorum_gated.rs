@@ -138,6 +138,17 @@ fn claim(id: u128, runtime: &Runtime) -> Arc<Claim> {
     Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, HolderInfo::labelled("test"), runtime.clone()))
 }
 
+/// Has the node grant its part of a claim of this order, with this token, and keep it.
+async fn give(node: &Gated, number: u32, (order, token): (u64, u64), runtime: &Runtime) {
+    let mut part = Arc::into_inner(claim(order.into(), runtime)).expect("nobody else has it");
+    part.id = part.id.derive(number);
+    part.want.mode = Mode::Shared;
+    part.vote = Some(Box::new(Vote::new(order, token)));
+    let mut entry = Arc::clone(&node.node).entry(Arc::new(part), How::Enter);
+    assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(given)) if given == Token::new(token)));
+    entry.detach().await.unwrap();
+}
+
 fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -208,6 +219,61 @@ async fn an_operator_waits_for_a_majority_and_a_little_for_the_others() {
         clock.advance_to(clock.now() + Duration::from_nanos(1));
         assert_eq!(poll(pin!(&mut looking)).is_ready(), majority);
     }
+}
+
+/// One node has voted for it, and another one has not. The third one decides.
+#[tokio::test]
+async fn an_operator_waits_for_the_nodes_that_decide_whether_a_claim_holds() {
+    for has_voted in [None, Some(false), Some(true)] {
+        let runtime = runtime();
+        let clock = runtime.clock();
+        let nodes = [true, true, false].map(|attempts| Gated::new(attempts, true));
+        let quorum = quorum(&nodes, clock);
+        give(&nodes[0], 0, (7, 10), &runtime).await;
+        if has_voted == Some(true) {
+            give(&nodes[2], 2, (7, 10), &runtime).await;
+        }
+        let name = Name::new("lock").unwrap();
+        let mut looking = quorum.operator().inspect(&name);
+        assert!(poll(pin!(&mut looking)).is_pending());
+        clock.advance_to(clock.now() + Quorum::PATIENCE.saturating_sub(Duration::from_nanos(1)));
+        assert!(poll(pin!(&mut looking)).is_pending());
+        if has_voted.is_some() {
+            nodes[2].attempts.add_permits(1);
+        } else {
+            clock.advance_to(clock.now() + Duration::from_nanos(1));
+        }
+        let Poll::Ready(Ok(info)) = poll(pin!(&mut looking)) else {
+            panic!("{has_voted:?}: its time is over")
+        };
+        let holders: Vec<_> = info.holders().map(|claim| claim.unconfirmed).collect();
+        let expected: &[bool] = match has_voted {
+            None => &[true],
+            Some(false) => &[],
+            Some(true) => &[false],
+        };
+        assert_eq!(holders, expected, "{has_voted:?}");
+        assert_eq!(info.confirmed_holders().count(), usize::from(has_voted == Some(true)));
+    }
+}
+
+/// The parts of a claim are known by its order, so two claims of one moment have two.
+#[tokio::test]
+async fn claims_that_are_made_at_one_moment_are_several() {
+    let runtime = runtime();
+    let nodes = [(); 3].map(|()| Gated::new(true, true));
+    let quorum = quorum(&nodes, runtime.clock());
+    let shared = |id| {
+        let mut claim = Arc::into_inner(claim(id, &runtime)).expect("nobody else has it");
+        claim.want.mode = Mode::Shared;
+        Arc::clone(&quorum).entry(Arc::new(claim), How::Enter)
+    };
+    let mut entries = [shared(1), shared(2)];
+    for entry in &mut entries {
+        assert!(matches!(answer(entry.attempt()).await, Ok(Attempt::Granted(_))));
+    }
+    let info = answer(async { quorum.operator().inspect(&Name::new("lock").unwrap()).await }).await.unwrap();
+    assert_eq!(info.confirmed_holders().count(), 2, "{info:?}");
 }
 
 /// Each of them is an entry of its own, of one claim.
@@ -287,19 +353,10 @@ async fn an_eviction_finds_the_claim_at_a_node_that_gave_it_another_token() {
     let runtime = runtime();
     let nodes = [(); 3].map(|()| Gated::new(true, true));
     let quorum = quorum(&nodes, runtime.clock());
-    let give = async |number: usize, order: u64, token: u64| {
-        let mut part = Arc::into_inner(claim(order.into(), &runtime)).expect("nobody else has it");
-        part.id = part.id.derive(number as u32);
-        part.want.mode = Mode::Permits { n: 1, of: 9 };
-        part.vote = Some(Box::new(Vote::new(order, token)));
-        let mut entry = Arc::clone(&nodes[number].node).entry(Arc::new(part), How::Enter);
-        assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(given)) if given == Token::new(token)));
-        entry.detach().await.unwrap();
-    };
-    // Two counts of one process, which look alike: the first one is evicted.
+    // Two claims of one process, which look alike: the first one is evicted.
     for (order, tokens) in [(1, [10, 10, 11]), (2, [20, 20, 21])] {
-        for (number, token) in tokens.into_iter().enumerate() {
-            give(number, order, token).await;
+        for (number, token) in (0..).zip(tokens) {
+            give(&nodes[number as usize], number, (order, token), &runtime).await;
         }
     }
     let name = Name::new("lock").unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::{
-    Client, Error, ErrorKind, Guard, Info, Looks, Mutex, Name, Need, Result, Semaphore, Token, Tokens,
+    ClaimInfo, Client, Error, ErrorKind, Guard, Looks, Mutex, Name, Need, Result, Semaphore, Token, Tokens,
 };
 
 use crate::{INTERVAL, KEEP};
@@ -17,6 +17,8 @@ use crate::{INTERVAL, KEEP};
 /// - [`enter`](Barrier::enter) lets nobody in before all members were inside at one moment.
 /// - [`leave`](Inside::leave) lets nobody go before each member has left, or its lease has ended. So a member that was killed holds up
 ///   the others for its lease at most.
+/// - On a quorum, a member is inside for `enter` if enough nodes of all say so, and for `leave` if too few say that it is not. So a node
+///   that is missing may hold up both calls, but lets nobody through early.
 /// - A generation is used once: a process that comes later, or is one too many, is refused.
 /// - A call that waits costs two looks per [interval](Barrier::every) to enter, and one to leave. It queues only where more than
 ///   `members` processes enter.
@@ -152,8 +154,9 @@ impl Barrier {
                 guard.ensure_held()?;
                 return Ok(Inside { guard, barrier: self.clone(), last });
             }
-            let (inside, last) = members(&looks.look(self.inside.name()).await?);
-            if inside >= self.members && self.mark_open(last).await? {
+            let tokens = self.look_inside(&mut looks).await?;
+            let inside = tokens.len();
+            if inside >= self.members as usize && self.mark_open(tokens, &mut looks).await? {
                 continue;
             }
             if !looks.pause().await? {
@@ -167,20 +170,33 @@ impl Barrier {
         }
     }
 
-    /// Notes that all members are inside, with the greatest of their tokens. `false`: another member does so now, or was killed meanwhile.
-    async fn mark_open(&self, last: Token) -> Result<bool> {
+    /// Returns the tokens of the members that are surely inside, the greatest last.
+    async fn look_inside(&self, looks: &mut Looks<'_>) -> Result<Vec<Token>> {
+        let info = looks.look(self.inside.name()).await?;
+        let mut tokens: Vec<_> = info.confirmed_holders().filter_map(|claim| claim.token).collect();
+        tokens.sort_unstable();
+        Ok(tokens)
+    }
+
+    /// Notes that the members with these tokens were inside at one moment. `false`: one has left meanwhile, or another member notes it now, or
+    /// was killed while it did.
+    async fn mark_open(&self, tokens: Vec<Token>, looks: &mut Looks<'_>) -> Result<bool> {
+        let last = tokens.last().copied().unwrap_or_default();
         // It is not renewed: that of a process that dies here ends with this lease, and another member notes it.
         let request = self.open.try_lock().no_renewal().reason(&last.get().to_string()).without_run();
-        match request.await? {
-            Some(guard) => guard.leave_mark(self.keep).await.map(|()| true),
-            None => Ok(false),
+        let Some(guard) = request.await? else { return Ok(false) };
+        // One look may find a member that leaves before another one comes: an engine may read many claims in parts, and the nodes of a quorum
+        // answer at different times. Who is there in two looks was inside between them.
+        if self.look_inside(looks).await? != tokens {
+            return Ok(false);
         }
+        guard.leave_mark(self.keep).await.map(|()| true)
     }
 
     /// Returns the greatest token of the members, if all were inside. A mark that is not detached may still vanish.
     async fn opened(&self, looks: &mut Looks<'_>) -> Result<Option<Token>> {
         let info = looks.look(self.open.name()).await?;
-        let mut marks = info.holders().filter(|claim| claim.detached);
+        let mut marks = info.confirmed_holders().filter(|claim| claim.detached);
         Ok(marks.find_map(|claim| claim.reason.as_deref()?.parse().ok()).map(Token::new))
     }
 
@@ -218,9 +234,10 @@ impl Inside {
         }
         loop {
             let info = looks.look(barrier.inside.name()).await?;
-            // One that is too many may be here for a moment.
-            let inside =
-                info.holders().filter(|claim| claim.token.is_some_and(|token| token <= last)).count();
+            // One that is too many may be here for a moment. One that is not known to be inside may be a member, under another token.
+            let is_member =
+                |claim: &&ClaimInfo| claim.unconfirmed || claim.token.is_some_and(|token| token <= last);
+            let inside = info.holders().filter(is_member).count();
             if inside == 0 {
                 return Ok(());
             }
@@ -242,10 +259,4 @@ fn locks_of(client: &Client, name: &Name, generation: u64, members: u32) -> Resu
     let inside = client.semaphore(&format!("{name}#barrier{generation}"), members)?;
     let open = client.mutex(&format!("{}.open", inside.name()))?;
     Ok((inside, open))
-}
-
-/// Returns how many members are inside, and the greatest of their tokens.
-fn members(info: &Info) -> (u32, Token) {
-    let tokens = info.holders().filter_map(|claim| claim.token);
-    tokens.fold((0, Token::default()), |(count, last), token| (count + 1, last.max(token)))
 }

@@ -73,7 +73,7 @@ impl Election {
         self.mutex.lock()
     }
 
-    /// Returns the present leader.
+    /// Returns the present leader. `None`: nobody is known to lead.
     ///
     /// # Errors
     /// Errors of the engine.
@@ -85,7 +85,7 @@ impl Election {
         let leads = |claim: &ClaimInfo| {
             Some(Leader { term: claim.token?, holder: claim.holder.clone(), value: claim.reason.clone() })
         };
-        Ok(info.holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads))
+        Ok(info.confirmed_holders().find(|claim| claim.mode == Mode::Exclusive).and_then(leads))
     }
 
     /// Observes the leaders from now on, by a look each `interval`, which is 1 ms at least.

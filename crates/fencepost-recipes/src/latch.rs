@@ -127,7 +127,7 @@ impl Latch {
             if !looks.pause().await? {
                 let message =
                     "other counts are under way, or were killed, and their leases last; count again later";
-                return Err(self.timeout(message.to_owned()));
+                return Err(self.error(ErrorKind::Timeout, message.to_owned()));
             }
         }
     }
@@ -153,7 +153,7 @@ impl Latch {
                     "the latch is still closed after {limit:?}: {counted} of {} counted down",
                     self.count
                 );
-                return Err(self.timeout(message));
+                return Err(self.error(ErrorKind::Timeout, message));
             }
         }
     }
@@ -161,21 +161,27 @@ impl Latch {
     /// Returns how many counts are missing. Zero: the latch is open.
     ///
     /// # Errors
-    /// Errors of the engine.
+    /// Errors of the engine. [`is_unreachable`](Error::is_unreachable) if it is not known whether a call has counted, because nodes of a quorum
+    /// do not answer.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn remaining(&self) -> Result<u32> {
-        let counted = counted(&self.client.look(self.counts.name()).await?);
-        Ok(self.count.saturating_sub(counted))
+        let info = self.client.look(self.counts.name()).await?;
+        // A caller that does not know whether it has counted would count twice.
+        if info.holders().any(|claim| claim.detached && claim.unconfirmed) {
+            let message = "some counts are not confirmed by enough nodes; ask again once they answer";
+            return Err(self.error(ErrorKind::Unreachable, message.to_owned()));
+        }
+        Ok(self.count.saturating_sub(counted(&info)))
     }
 
     async fn counted(&self, looks: &mut Looks<'_>) -> Result<u32> {
         Ok(counted(&looks.look(self.counts.name()).await?))
     }
 
-    fn timeout(&self, message: String) -> Error {
-        Error::new(ErrorKind::Timeout, message)
+    fn error(&self, kind: ErrorKind, message: String) -> Error {
+        Error::new(kind, message)
             .transient(true)
             .of(self.counts.name().clone())
             .on(self.client.capabilities().engine)
@@ -188,7 +194,7 @@ fn counts_of(name: &Name, generation: u64) -> String {
 
 /// A place that is not detached is of a call under way, which may still fail.
 fn counted(info: &Info) -> u32 {
-    let counts = info.holders().filter(|claim| claim.detached).map(|claim| match claim.mode {
+    let counts = info.confirmed_holders().filter(|claim| claim.detached).map(|claim| match claim.mode {
         Mode::Permits { n, .. } => n,
         Mode::Exclusive | Mode::Shared => 0,
     });

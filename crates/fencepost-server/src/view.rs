@@ -112,6 +112,9 @@ pub(crate) struct Claim {
     pub(crate) evicted: bool,
     /// No process holds it: a lease does.
     pub(crate) detached: bool,
+    /// Too few nodes of a Redlock show that it holds, because others did not answer or have not voted for it yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unconfirmed: bool,
     /// The format of its record, if a later version of fencepost wrote one that the service cannot read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) later_format: Option<u64>,
@@ -160,6 +163,7 @@ impl From<&ClaimInfo> for Claim {
             overdue: claim.is_overdue(),
             evicted: claim.evicted,
             detached: claim.detached,
+            unconfirmed: claim.unconfirmed,
             later_format: claim.later_format,
         }
     }

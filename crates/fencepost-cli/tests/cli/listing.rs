@@ -36,7 +36,8 @@ fn the_page_explains_each_field_of_the_json() {
     fields(&place.waiters("gpu", 1), &mut found);
     assert!(found.iter().any(|name| name == "expires_in_ms") && found.iter().any(|name| name == "runs"));
     let page = include_str!("../../../../docs/command.md");
-    for name in found.iter().map(String::as_str).chain(["entered", "endless", "later_format"]) {
+    for name in found.iter().map(String::as_str).chain(["entered", "endless", "unconfirmed", "later_format"])
+    {
         assert!(page.contains(&format!("`{name}`")), "docs/command.md does not explain {name}");
     }
 }

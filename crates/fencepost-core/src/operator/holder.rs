@@ -110,6 +110,9 @@ pub struct ClaimInfo {
     pub detached: bool,
     /// Nothing keeps it alive, neither lease nor session: it stays until somebody takes it away.
     pub endless: bool,
+    /// Too few nodes of a quorum show that it holds, because others did not answer or have not voted for it yet: it may hold the resource,
+    /// or still ask for it.
+    pub unconfirmed: bool,
     /// It is one node's part of a claim at a quorum, which has this [order](crate::Vote::order). The parts of a claim have one order, also if
     /// their tokens differ.
     pub order: Option<u64>,
@@ -135,6 +138,7 @@ impl ClaimInfo {
             evicted: false,
             detached: false,
             endless: false,
+            unconfirmed: false,
             order: None,
             later_format: None,
         }
@@ -152,7 +156,7 @@ impl ClaimInfo {
     /// to wait for a limited time, as far as the clocks of the two hosts agree.
     pub fn is_overdue(&self) -> bool {
         let waited = if self.from_arrival { self.max_wait } else { Some(Duration::ZERO) };
-        let known = self.holds() && !self.detached && self.since_micros > 0;
+        let known = self.holds() && !self.unconfirmed && !self.detached && self.since_micros > 0;
         let limit = self.max_hold.zip(waited).map(|(max_hold, waited)| max_hold.saturating_add(waited));
         known && limit.is_some_and(|limit| self.age > limit)
     }
@@ -164,6 +168,9 @@ impl fmt::Display for ClaimInfo {
         if self.since_micros > 0 {
             let at_most = if self.from_arrival { "up to " } else { "" };
             write!(f, " for {at_most}{}s", self.age.as_secs())?;
+        }
+        if self.unconfirmed {
+            f.write_str(", not confirmed by enough nodes")?;
         }
         if let Some(reason) = &self.reason {
             write!(f, ", reason: {reason}")?;
@@ -218,7 +225,9 @@ mod tests {
         assert!(!claim.is_overdue());
         claim.age = secs(62);
         assert!(claim.is_overdue());
-        claim.detached = true;
+        claim.unconfirmed = true;
+        assert!(!claim.is_overdue(), "it may still ask");
+        (claim.unconfirmed, claim.detached) = (false, true);
         assert!(!claim.is_overdue(), "nobody limits a detached lease");
         (claim.detached, claim.since_micros) = (false, 0);
         assert!(!claim.is_overdue(), "nobody knows its time");

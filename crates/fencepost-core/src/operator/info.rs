@@ -36,9 +36,14 @@ impl Info {
         self
     }
 
-    /// Those who hold it.
+    /// Those who hold it, also the [unconfirmed](ClaimInfo::unconfirmed) ones, which may hold it.
     pub fn holders(&self) -> impl Iterator<Item = &ClaimInfo> {
         self.claims.iter().filter(|claim| claim.holds())
+    }
+
+    /// Those who surely hold it.
+    pub fn confirmed_holders(&self) -> impl Iterator<Item = &ClaimInfo> {
+        self.holders().filter(|claim| !claim.unconfirmed)
     }
 
     /// Those who wait, in order.

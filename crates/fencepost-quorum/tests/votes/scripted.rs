@@ -22,6 +22,8 @@ pub(crate) enum Say {
     Grant(u64),
     /// Refused, with the order of the claim in the way; 0: unknown.
     Refuse(u64),
+    /// Refused because of its own vote, in which it was undone.
+    RefuseByItself,
     /// Refused until then.
     RefuseUntil(Moment),
     /// The claim is not known, or its grant is over.
@@ -161,6 +163,7 @@ impl Place for ScriptedPlace {
                 Say::Gone => return Ok(Attempt::Gone),
                 Say::Fail(error) => return Err(error),
                 Say::Refuse(rival) => vote.rival.store(rival, std::sync::atomic::Ordering::SeqCst),
+                Say::RefuseByItself => vote.rival.store(vote.order, std::sync::atomic::Ordering::SeqCst),
                 Say::RefuseUntil(moment) => next_attempt = Some(moment),
                 other => panic!("{other:?} answers no {asked:?}"),
             }

@@ -39,9 +39,7 @@ fn an_older_claim_keeps_its_votes_and_asks_the_others_six_times_more() {
     let votes = contended(3);
     let mut entry = votes.enter(1);
     let wall = votes.wall();
-    // Its own vote of before, in which it was undone, is not older either.
-    let own = wall << 12;
-    votes.say([Say::Refuse(YOUNGER), Say::Grant(wall), Say::Refuse(own)]);
+    votes.say([Say::Refuse(YOUNGER), Say::Grant(wall), Say::RefuseByItself]);
     // A contended lock is asked for at one node first, and then at all.
     let first = pause(&votes, now(entry.attempt()));
     assert!(first >= Duration::from_secs(1) && first < Duration::from_secs(2), "{first:?}");
@@ -52,7 +50,7 @@ fn an_older_claim_keeps_its_votes_and_asks_the_others_six_times_more() {
         assert!(pause >= base && pause < 2 * base, "{pause:?} at {stands}");
         votes.asked();
         votes.say([Say::Refuse(YOUNGER)]);
-        votes.nodes[2].say(Say::Refuse(own));
+        votes.nodes[2].say(Say::RefuseByItself);
     }
     votes.nodes[1].say(Say::Left(Removed::Released));
     assert!(pause(&votes, now(entry.attempt())) < Duration::from_millis(4), "it yields");

@@ -38,6 +38,26 @@ async fn a_barrier_that_is_being_opened_keeps_to_the_limit() {
     entering.await.unwrap().unwrap();
 }
 
+/// The member that was seen inside leaves before the barrier is marked as open.
+#[tokio::test]
+async fn a_barrier_stays_closed_unless_all_are_inside_in_two_looks() {
+    let (locks, clock, engine) = testing::client();
+    engine.slow("batch#barrier0.open", millis(50));
+    let permits = locks.semaphore("batch#barrier0", 2).unwrap();
+    let other = permits.acquire().await.unwrap();
+    let batch = Barrier::new(&locks, "batch", 2).unwrap().every(millis(10));
+    let entering = tokio::spawn(async move { batch.enter(100 * SECOND).await });
+    // The first look has found both, and the lock under which the mark is written is asked for.
+    clock.advance(millis(20)).await;
+    other.release().await.unwrap();
+    clock.advance(10 * SECOND).await;
+    assert!(!entering.is_finished(), "it was let in alone");
+    let _other = permits.acquire().await.unwrap();
+    clock.advance(SECOND).await;
+    assert!(entering.is_finished(), "all are inside");
+    drop(entering.await.unwrap().unwrap());
+}
+
 /// Its look at the mark lasts until its lease has ended and two others have opened the generation.
 #[tokio::test]
 async fn a_member_that_was_not_inside_when_the_barrier_opened_is_not_let_in() {

@@ -9,6 +9,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Look, Masters, Redis};
 use fencepost_testkit::wait::eventually;
 
+mod barrier;
 mod records;
 mod rotated;
 mod start;
