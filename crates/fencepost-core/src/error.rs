@@ -46,7 +46,8 @@ pub enum ErrorKind {
 pub enum Effect {
     /// It has not.
     None,
-    /// It may have: a reply was lost. Whatever came of it is being cleaned up, and ends with its lease at the latest.
+    /// It may have: a reply was lost. An attempt to get a lock is being undone then, and ends with its lease at the latest. Whatever came of
+    /// another request stays, such as an extension or an eviction.
     Unknown,
 }
 
@@ -64,8 +65,8 @@ struct Inner {
     resource: Option<Arc<str>>,
     engine: Option<&'static str>,
     effect: Effect,
-    /// Its effect stays.
-    stays: bool,
+    /// Whatever came of it is being undone.
+    undone: bool,
     transient: bool,
     loss: Option<Loss>,
     holders: Vec<ClaimInfo>,
@@ -81,7 +82,7 @@ impl Error {
             resource: None,
             engine: None,
             effect: Effect::None,
-            stays: false,
+            undone: false,
             transient: matches!(kind, ErrorKind::Unreachable),
             loss: None,
             holders: Vec::new(),
@@ -197,11 +198,10 @@ impl Error {
         self
     }
 
-    /// The operation may have taken effect, and nobody undoes it: the caller reads its data to learn the outcome.
-    #[must_use]
-    pub fn unknown_for_good(mut self) -> Error {
-        self.inner().stays = true;
-        self.unknown()
+    /// Whatever came of the operation is being undone, if it has taken effect.
+    pub(crate) fn undone(mut self) -> Error {
+        self.inner().undone = true;
+        self
     }
 
     /// The operation only connects or reads, whatever became of it.
@@ -332,7 +332,19 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = &self.0;
+        Shown { error: self, undone: self.0.undone }.fmt(f)
+    }
+}
+
+/// An error with its causes. `undone`: an error whose cause it is knows that the request is being undone.
+struct Shown<'a> {
+    error: &'a Error,
+    undone: bool,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.error.0;
         if let Some(resource) = &inner.resource {
             write!(f, "{}: ", crate::visible::visible(resource))?;
         }
@@ -344,16 +356,21 @@ impl fmt::Display for Error {
             }
         }
         let ours = inner.source.as_deref().and_then(|source| source.downcast_ref::<Error>());
+        let undone = self.undone || inner.undone;
         // Said once, by the one that knows it first hand.
         if inner.effect == Effect::Unknown && ours.is_none_or(|source| source.effect() == Effect::None) {
-            f.write_str(match inner.stays {
-                true => "; the request may have taken effect: read your data to learn the outcome",
-                false => "; the request may have taken effect, and is being undone",
+            f.write_str(match undone {
+                true => "; the request may have taken effect, and is being undone",
+                false => "; the request may have taken effect",
             })?;
         }
         // A driver's text can have several lines; a log has one for each error.
         let lines = |text: &str| text.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-        let source = inner.source.as_ref().map(|source| lines(&source.to_string()));
+        let source = match ours {
+            Some(error) => Some(Shown { error, undone }.to_string()),
+            None => inner.source.as_ref().map(ToString::to_string),
+        };
+        let source = source.map(|source| lines(&source));
         if let Some(source) = &source {
             write!(f, ": {source}")?;
         }

@@ -6,19 +6,29 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, How, Leave, Left, Memory,
-    Operator, Place, Request, Result, Session,
+    Operator, Place, Reply, Request, Result, Session,
 };
 
-/// All that it is asked takes effect, and the answers get lost: those to grants, or those to releases.
+/// Whose answers get lost.
+#[derive(Clone, Copy, PartialEq)]
+enum Answers {
+    Grants,
+    Renewals,
+    Releases,
+}
+
+/// All that it is asked takes effect, and some answers get lost.
 struct Lossy {
     memory: Arc<Memory>,
-    grants: bool,
+    loses: Answers,
 }
 
 struct LossyPlace {
     entry: Entry,
-    grants: bool,
+    loses: Answers,
 }
+
+struct LossySession(Arc<dyn Session>);
 
 fn lost<T>() -> Result<T> {
     Err(Error::new(ErrorKind::Unreachable, "the answer got lost").on("memory").unknown())
@@ -34,7 +44,7 @@ impl Backend for Lossy {
         if how == How::Attach {
             return entry;
         }
-        Entry::new(claim, how, LossyPlace { entry, grants: self.grants })
+        Entry::new(claim, how, LossyPlace { entry, loses: self.loses })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -45,7 +55,7 @@ impl Backend for Lossy {
 impl Place for LossyPlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
         let answer = self.entry.ask();
-        if self.grants { Request::ready(lost()) } else { answer }
+        if self.loses == Answers::Grants { Request::ready(lost()) } else { answer }
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -54,11 +64,12 @@ impl Place for LossyPlace {
 
     fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
         let answer = self.entry.leave(how, may_have_left);
-        if self.grants || how == Leave::Detach { answer } else { Request::ready(lost()) }
+        if self.loses == Answers::Releases && how != Leave::Detach { Request::ready(lost()) } else { answer }
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
-        self.entry.session(holds)
+        let session = self.entry.session(holds)?;
+        if self.loses == Answers::Renewals { Some(Arc::new(LossySession(session))) } else { Some(session) }
     }
 
     fn abandon(&mut self, asking: bool) {
@@ -66,28 +77,59 @@ impl Place for LossyPlace {
     }
 }
 
-fn client(grants: bool) -> Client {
-    Client::builder().open(|_| Ok(Arc::new(Lossy { memory: Memory::new(), grants }))).unwrap()
+impl Session for LossySession {
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(async {
+            self.0.renew(due).await?;
+            lost()
+        })
+    }
 }
 
-fn says_so_once(error: &Error) {
+fn client(loses: Answers) -> Client {
+    Client::builder().open(|_| Ok(Arc::new(Lossy { memory: Memory::new(), loses }))).unwrap()
+}
+
+/// `undone`: of the request nothing stays.
+fn says_so_once(error: &Error, undone: bool) {
     assert!(error.is_unreachable(), "{error}");
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
     assert_eq!(error.to_string().matches("may have taken effect").count(), 1, "{error}");
+    assert_eq!(error.to_string().contains("and is being undone"), undone, "{error}");
     assert_eq!((error.resource(), error.engine()), (Some("lock"), Some("memory")));
 }
 
 #[tokio::test]
 async fn a_waiting_time_that_ends_with_an_answer_lost() {
-    let locks = client(true);
+    let locks = client(Answers::Grants);
     let mutex = locks.mutex("lock").unwrap();
-    says_so_once(&mutex.lock().wait(Duration::from_millis(50)).await.unwrap_err());
-    says_so_once(&mutex.try_lock().wait(Duration::from_millis(50)).await.unwrap_err());
+    says_so_once(&mutex.lock().wait(Duration::from_millis(50)).await.unwrap_err(), true);
+    says_so_once(&mutex.try_lock().wait(Duration::from_millis(50)).await.unwrap_err(), true);
 }
 
 #[tokio::test]
 async fn a_release_whose_answers_get_lost() {
-    let locks = client(false);
+    let locks = client(Answers::Releases);
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
-    says_so_once(&guard.release().await.unwrap_err());
+    says_so_once(&guard.release().await.unwrap_err(), false);
+}
+
+/// Without a waiting time a few repeats are all.
+#[tokio::test]
+async fn an_attempt_whose_answers_get_lost() {
+    let locks = client(Answers::Grants);
+    says_so_once(&locks.mutex("lock").unwrap().try_lock().await.unwrap_err(), true);
+}
+
+/// The lease may end later than the guard knows. Nobody shortens it.
+#[tokio::test]
+async fn an_extension_whose_answer_gets_lost() {
+    let locks = client(Answers::Renewals);
+    let mut guard = locks.mutex("lock").unwrap().lock().no_renewal().await.unwrap();
+    says_so_once(&guard.extend(Duration::from_secs(50)).await.unwrap_err(), false);
+    guard.release().await.unwrap();
 }

@@ -95,7 +95,7 @@ impl Single<'_> {
                     // A queued claim that could not be renewed counts as failing since then.
                     outage.since = outage.since.into_iter().chain(validity.unrenewed_since()).min();
                     let now = clock.now();
-                    outage.pause(error, self, if was_asked { asked } else { now }, now)?
+                    outage.pause(error.undone(), self, if was_asked { asked } else { now }, now)?
                 }
                 None => {
                     if let Some(error) = given_up() {
@@ -110,9 +110,8 @@ impl Single<'_> {
                     // is busy, and the waiting time ended during a request.
                     if !has_answered || clock.now().since(asked) >= SILENCE {
                         let why = owned.entry().why_silent();
-                        outage
-                            .last
-                            .get_or_insert_with(|| why.unwrap_or_else(|| Error::no_answer().unknown()));
+                        let why = || why.unwrap_or_else(|| Error::no_answer().unknown()).undone();
+                        outage.last.get_or_insert_with(why);
                     }
                     // The patience of the claim has ended, but a renewal was confirmed meanwhile, so there is no failure to report. The start of
                     // the old failures is forgotten, because with it each later request would end at once.

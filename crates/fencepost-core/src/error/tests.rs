@@ -8,10 +8,20 @@ fn the_message_names_resource_engine_and_effect() {
         .unknown();
     assert_eq!(
         error.to_string(),
-        "stock/42: no answer within 2s; try again; the request may have taken effect, and is being undone \
-         [redis]"
+        "stock/42: no answer within 2s; try again; the request may have taken effect [redis]"
     );
     assert!(error.is_transient() && error.is_unreachable());
+}
+
+#[test]
+fn only_what_is_being_undone_is_called_so() {
+    let lost = || Error::new(ErrorKind::Unreachable, "no answer").on("redis").unknown();
+    let undone = "failed: no answer; the request may have taken effect, and is being undone [redis]";
+    let failed = |cause: Error| Error::new(ErrorKind::Timeout, "failed").on("redis").because_of(cause);
+    assert_eq!(failed(lost().undone()).to_string(), undone);
+    assert_eq!(failed(lost()).undone().to_string(), undone);
+    assert_eq!(failed(lost()).to_string(), "failed: no answer; the request may have taken effect [redis]");
+    assert_eq!(lost().without_effect().undone().to_string(), "no answer [redis]");
 }
 
 #[test]
