@@ -139,6 +139,27 @@ impl BuggyMemory {
             self.end_grant(other);
         });
     }
+
+    /// Changes what a look shows.
+    fn distort(&self, bug: Bug, info: &mut Info) {
+        let count = info.holders().count();
+        match bug {
+            Bug::HolderCountedTwice if count > 0 => info.claims.insert(0, info.claims[0].clone()),
+            Bug::HolderLeftOut => {
+                let mut all = self.most_holders.lock();
+                let most = all.entry(info.name.clone()).or_default();
+                *most = count.max(*most);
+                if (1..*most).contains(&count) {
+                    info.claims.remove(0);
+                }
+            }
+            Bug::LastCandidateShown if count > 0 => {
+                let last = info.claims.last().and_then(|claim| claim.reason.clone());
+                info.claims[0].reason = last;
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Returns a claim that the engine takes for the same one. Its validity is its own.
@@ -357,29 +378,6 @@ impl Operator for BuggyMemory {
             return Some(inner);
         }
         Some(Arc::new(LaggingRecords { inner, clock: runtime.clock().clone(), copied: self.copied.clone() }))
-    }
-}
-
-impl BuggyMemory {
-    /// Changes what a look shows.
-    fn distort(&self, bug: Bug, info: &mut Info) {
-        let count = info.holders().count();
-        match bug {
-            Bug::HolderCountedTwice if count > 0 => info.claims.insert(0, info.claims[0].clone()),
-            Bug::HolderLeftOut => {
-                let mut all = self.most_holders.lock();
-                let most = all.entry(info.name.clone()).or_default();
-                *most = count.max(*most);
-                if (1..*most).contains(&count) {
-                    info.claims.remove(0);
-                }
-            }
-            Bug::LastCandidateShown if count > 0 => {
-                let last = info.claims.last().and_then(|claim| claim.reason.clone());
-                info.claims[0].reason = last;
-            }
-            _ => {}
-        }
     }
 }
 
