@@ -13,6 +13,7 @@ pub(crate) mod record;
 pub(crate) mod records;
 pub(crate) mod vote;
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::OnceLock;
 
@@ -20,7 +21,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 /// The text that answers the requests of locks, see lua/lock.lua.
 pub(crate) static LOCKS: Text = Text::new(concat!(
-    include_str!("lua/constants.lua"),
+    include_str!("lua/call.lua"),
     include_str!("lua/free.lua"),
     include_str!("lua/lock.lua"),
     include_str!("lua/queue.lua"),
@@ -43,15 +44,51 @@ impl ToRedisArgs for Pieces<'_> {
 
 impl ToSingleRedisArg for Pieces<'_> {}
 
+/// Puts the values of the constants in the place of their names. A line with a comment becomes an empty one.
+fn with_constants(text: &str) -> String {
+    let lines = include_str!("lua/constants.lua").lines().filter_map(|line| line.strip_prefix("local "));
+    let lists = lines.filter_map(|line| line.split_once(" = "));
+    let values: HashMap<_, _> =
+        lists.flat_map(|(names, values)| names.split(", ").zip(values.split(", "))).collect();
+    let ends_name = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
+    let mut whole = String::with_capacity(text.len());
+    for line in text.lines() {
+        let code = if line.trim_start().starts_with("--") { "" } else { line };
+        // Each second part is a string of Lua.
+        for (at, part) in code.split('\'').enumerate() {
+            if at > 0 {
+                whole.push('\'');
+            }
+            for piece in part.split_inclusive(ends_name) {
+                let name = piece.trim_end_matches(ends_name);
+                let value = values.get(name).filter(|_| at % 2 == 0).unwrap_or(&name);
+                whole.extend([value, &piece[name.len()..]]);
+            }
+        }
+        whole.push('\n');
+    }
+    whole
+}
+
 /// One text of Lua, a constant of the program.
 pub(crate) struct Text {
+    /// With the names of constants.
     source: &'static str,
-    sha: OnceLock<String>,
+    /// As the server gets it, and its hash.
+    loaded: OnceLock<(String, String)>,
 }
 
 impl Text {
     pub(crate) const fn new(source: &'static str) -> Text {
-        Text { source, sha: OnceLock::new() }
+        Text { source, loaded: OnceLock::new() }
+    }
+
+    fn loaded(&self) -> &(String, String) {
+        self.loaded.get_or_init(|| {
+            let text = with_constants(self.source);
+            let sha = redis::Script::new(&text).get_hash().to_owned();
+            (text, sha)
+        })
     }
 }
 
@@ -68,7 +105,7 @@ impl Script {
 
     /// Its hash, as EVALSHA wants it.
     pub(crate) fn sha(&self) -> &str {
-        self.text.sha.get_or_init(|| redis::Script::new(self.text.source).get_hash().to_owned())
+        &self.text.loaded().1
     }
 
     /// `EVALSHA sha numkeys keys… request args…`.
@@ -85,7 +122,7 @@ impl Script {
 
     /// `SCRIPT LOAD`.
     pub(crate) fn load(&self) -> Cmd {
-        let text = self.text.source;
+        let text = &self.text.loaded().0;
         let mut command = Cmd::with_capacity(3, text.len() + 16);
         command.arg("SCRIPT").arg("LOAD").arg(text);
         command

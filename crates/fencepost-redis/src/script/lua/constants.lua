@@ -1,6 +1,5 @@
--- The constants of the script. The parts of its text follow one another: this file, free.lua, lock.lua, queue.lua, quorum.lua, records.lua.
--- Each call runs the text from its beginning, and makes each function that it passes, which costs the server more than most of their work.
--- So the answer to a request is no function but a block that returns, and functions which few requests need are behind the blocks of others.
+-- The constants of the script. Before a server gets the text, their values take the place of their names in it (`with_constants` in
+-- mod.rs), because a function takes hold of each local variable of its surroundings when it is made, and all are made in each call.
 -- Modes.
 local EXCLUSIVE, SHARED, PERMITS = 1, 2, 3
 -- States of a claim. HANDED: was handed the lock, and has not confirmed it. EVICTED: cannot renew its lease, and counts as a holder until
@@ -20,7 +19,3 @@ local RECORD, CLAIM, TERMS, TERMS_START = '>Bddddd', '>BdddddBI4I4c16', '>BI4I4c
 local CLIENT, WAITER, STONE, STONES = '>dI4', '>c16c16', '>dc16', '>ddd'
 -- The names of fields c, and the first bytes of the names of fields c and p. NOBODY: in the place of a client.
 local CLAIM_FIELD, KIND_CLAIM, KIND_CLIENT, NOBODY = '>Bc16', 99, 112, '0000000000000000'
-
--- The request that this call answers, and the time of the call.
-local request, clock = ARGV[1], redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]

@@ -13,8 +13,9 @@ use proptest::sample::select;
 use super::history::{CLIENTS, LOCKS, advance, client_number, set_back, ttl};
 use super::layout::{Fields, Id, Told};
 use super::model::{Act, Who};
-use super::stage::{Stage, client_name, name, source};
+use super::stage::{Stage, client_name, name};
 use super::{CASES, number, runner};
+use crate::script::LOCKS as SCRIPT;
 use crate::script::answer::ScriptReply;
 use crate::script::queue::ConvertTo;
 
@@ -170,8 +171,8 @@ fn play(stage: &mut Stage, steps: &[Step]) -> Vec<Outcome> {
 
 /// Finds a history that this text plays otherwise than the script does without the short path.
 fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Option<String> {
-    let full = source().replace(SHORT, NOTHING);
-    assert_ne!(full, source(), "the script has the short path");
+    let full = SCRIPT.source.replace(SHORT, NOTHING);
+    assert_ne!(full, SCRIPT.source, "the script has the short path");
     let stage = RefCell::new(stage);
     let compare = |history: Vec<Step>| {
         let mut stage = stage.borrow_mut();
@@ -195,7 +196,7 @@ fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Op
 fn the_short_path_does_what_the_other_parts_do() {
     needs!(REDIS);
     let cases = number("FENCEPOST_CASES").unwrap_or(2 * CASES);
-    if let Some(difference) = find_difference(&mut Stage::open(""), &source(), cases, 1_000) {
+    if let Some(difference) = find_difference(&mut Stage::open(""), SCRIPT.source, cases, 1_000) {
         panic!("{difference}");
     }
 }
@@ -228,7 +229,7 @@ fn bugs_in_the_short_path_are_found() {
     let mut stage = Stage::open("");
     for (bug, right, wrong) in BUGS {
         assert_eq!(SHORT.matches(right).count(), 1, "{right}");
-        let text = source().replace(SHORT, &SHORT.replace(right, wrong));
+        let text = SCRIPT.source.replace(SHORT, &SHORT.replace(right, wrong));
         assert!(find_difference(&mut stage, &text, 1_000, 0).is_some(), "not found: {bug}");
     }
 }

@@ -13,6 +13,7 @@ use super::layout::{self, Fields, Seen, Told};
 use super::model::{Act, Answer, Who};
 use crate::script::answer::{Departed, Entered, Renewed, ScriptReply};
 use crate::script::queue::{ENTER, LockToRenew, Setting};
+use crate::script::{self, with_constants};
 use crate::testing::Thread;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(100);
@@ -91,14 +92,14 @@ impl Stage {
             reached,
             named: None,
         };
-        stage.load(&format!("{bug}{}", source()));
+        stage.load(&format!("{bug}{}", script::LOCKS.source));
         stage.subscription("SUBSCRIBE", MARK);
         stage
     }
 
     /// Calls this text instead of the script's from now on.
     pub(super) fn load(&mut self, text: &str) {
-        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(text).query(&mut self.connection);
+        let sha = redis::cmd("SCRIPT").arg("LOAD").arg(with_constants(text)).query(&mut self.connection);
         self.instead = sha.expect("the script is taken");
     }
 
@@ -281,13 +282,6 @@ impl Stage {
             told.extend(layout::message(payload)?.into_iter().map(|what| (client.to_owned(), what)));
         }
     }
-}
-
-/// The script.
-pub(super) fn source() -> String {
-    let load = ENTER.load();
-    let Some(Arg::Simple(source)) = load.args_iter().nth(2) else { panic!("a script has a source") };
-    String::from_utf8(source.to_vec()).expect("a text")
 }
 
 /// A call's command, as the client makes it.
