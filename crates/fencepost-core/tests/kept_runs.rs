@@ -1,5 +1,7 @@
 //! Runs that core keeps beside the grants, in a store that fails.
 
+mod manual_time;
+
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
@@ -9,8 +11,8 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Conversion, Entry, Error, ErrorKind, Eviction, Firing,
-    Found, How, Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
+    Attempt, Backend, Capabilities, Claim, Client, Clock, Conversion, Entry, Error, ErrorKind, Eviction,
+    Firing, Found, How, Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
     RecordStore, Reply, Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
 };
 use tokio::sync::Notify;
@@ -28,6 +30,10 @@ enum Writes {
     Away(u32),
     /// They take effect when [`Store::deliver`] is called, and have no reply.
     Wait,
+    /// The next one works, and those after it wait.
+    ThenWait,
+    /// They take so long, on the clock of [`manual_stage`].
+    Slow(Duration),
 }
 
 #[derive(Default)]
@@ -36,6 +42,7 @@ struct Store {
     writes: Mutex<Writes>,
     late: Mutex<Vec<(Name, Record, u64)>>,
     waits: Notify,
+    clock: Option<Clock>,
 }
 
 impl Store {
@@ -97,16 +104,32 @@ impl RecordStore for Store {
                 self.waits.notify_one();
                 Reply::coming(pending())
             }
+            Writes::ThenWait => {
+                self.set(Writes::Wait);
+                Reply::ready(Ok(self.put(name, record, version)))
+            }
+            Writes::Slow(by) => Reply::coming(async move {
+                let clock = self.clock.as_ref().expect("the time is the test's");
+                clock.sleep_until(clock.now() + by).await;
+                Ok(self.put(name, record, version))
+            }),
         }
     }
 }
 
 fn stage() -> (Client, Arc<Bare>, Arc<Store>) {
-    let store = Arc::<Store>::default();
-    let bare = Arc::new(Bare { memory: Memory::new(), store: Arc::clone(&store), forgets: Arc::default() });
-    let engine = Arc::<Bare>::clone(&bare);
-    let client = Client::builder().history(DAY).open(|_| Ok(engine)).unwrap();
-    (client, bare, store)
+    let bare = Bare::over(Store::default());
+    let (engine, store) = (Arc::<Bare>::clone(&bare), Arc::clone(&bare.store));
+    (Client::builder().history(DAY).open(|_| Ok(engine)).unwrap(), bare, store)
+}
+
+/// A stage whose time only the test moves.
+fn manual_stage() -> (Clock, Client, Arc<Store>) {
+    let clock = Clock::manual();
+    let engine = Bare::over(Store { clock: Some(clock.clone()), ..Store::default() });
+    let store = Arc::clone(&engine.store);
+    let builder = Client::builder().history(DAY).runtime(manual_time::runtime(1, &clock));
+    (clock, builder.open(|_| Ok(engine)).unwrap(), store)
 }
 
 /// The memory engine with another store.
@@ -115,6 +138,12 @@ struct Bare {
     store: Arc<Store>,
     /// Grants end before their release, and nobody is told.
     forgets: Arc<AtomicBool>,
+}
+
+impl Bare {
+    fn over(store: Store) -> Arc<Bare> {
+        Arc::new(Bare { memory: Memory::new(), store: Arc::new(store), forgets: Arc::default() })
+    }
 }
 
 struct BarePlace {
@@ -388,6 +417,84 @@ async fn the_run_of_an_upgraded_lock_has_its_new_token() {
     let token = Some(guard.token().get());
     guard.release().await.unwrap();
     assert_eq!(tokens(&runs(&client, "table").await), [None, token, token]);
+}
+
+/// The request for the release is sent as long as the drop of the last client waits for it.
+#[tokio::test]
+async fn a_silent_store_keeps_no_lock_that_was_dropped() {
+    let (clock, client, store) = manual_stage();
+    let guard = client.mutex("lock").unwrap().lock().await.unwrap();
+    store.set(Writes::Wait);
+    drop(guard);
+    let claims = async || client.inspect("lock").await.unwrap().claims.len();
+    assert_eq!(claims().await, 1, "its end is noted first");
+    manual_time::pass(&clock, Duration::from_millis(250)).await;
+    assert_eq!(claims().await, 0, "it is released without the note");
+}
+
+/// Another host would run the firing again without the note.
+#[tokio::test]
+async fn the_end_of_a_firing_is_noted_in_a_store_that_takes_a_second() {
+    let (clock, client, store) = manual_stage();
+    let Some(Firing::First(guard)) = client.once("job", DAY).unwrap().try_begin().await.unwrap() else {
+        panic!("it has not run");
+    };
+    let token = Some(guard.token().get());
+    guard.report(0);
+    store.set(Writes::Slow(Duration::from_secs(1)));
+    let (released, ()) = tokio::join!(guard.release(), manual_time::pass(&clock, Duration::from_secs(3)));
+    released.unwrap();
+    assert_eq!(tokens(&runs(&client, "job").await), [None, token, token]);
+}
+
+/// It would hold a lease that has expired.
+#[tokio::test]
+async fn a_firing_waits_for_a_silent_store_no_longer_than_its_lease_lasts() {
+    let (clock, client, store) = manual_stage();
+    store.set(Writes::Wait);
+    let once = client.once("job", DAY).unwrap();
+    let begins = tokio::spawn(async move { once.begin().ttl(Duration::from_secs(20)).await.map(|_| ()) });
+    manual_time::pass(&clock, Duration::from_secs(19)).await;
+    assert!(!begins.is_finished(), "the store may still answer");
+    manual_time::pass(&clock, Duration::from_secs(1)).await;
+    assert!(begins.is_finished());
+    let error = begins.await.unwrap().unwrap_err();
+    assert!(error.is_unreachable() && error.to_string().contains("cannot be recorded"), "{error}");
+}
+
+/// The release finds that the grant was lost, and its caller goes away while that is noted.
+#[tokio::test]
+async fn a_release_that_nobody_waits_for_notes_that_the_grant_was_lost() {
+    let (client, bare, store) = stage();
+    let guard = client.mutex("lock").unwrap().lock().await.unwrap();
+    let token = Some(guard.token().get());
+    bare.forgets.store(true, Ordering::Relaxed);
+    guard.report(0);
+    store.set(Writes::ThenWait);
+    let release = tokio::spawn(guard.release());
+    store.waits.notified().await;
+    assert_eq!(tokens(&runs(&client, "lock").await), [None, token, token]);
+    store.set(Writes::Work);
+    release.abort();
+    assert!(release.await.unwrap_err().is_cancelled());
+    client.runtime().cleaner().idle().await;
+    assert_eq!(tokens(&runs(&client, "lock").await), [None, token, None]);
+}
+
+/// Its record has expired, so there is nothing to be found.
+#[tokio::test]
+async fn a_detached_run_that_may_not_be_noted_is_released_all_the_same() {
+    let (client, _, store) = stage();
+    let begun = client.once("job", DAY).unwrap().try_begin().await.unwrap();
+    let Some(Firing::First(guard)) = begun else { panic!("it has not run") };
+    let lease = guard.detach().await.unwrap();
+    store.records.lock().clear();
+    store.set(Writes::Fail);
+    let error = client.release_run(&lease, 0).await.unwrap_err();
+    assert!(error.is_denied(), "{error}");
+    client.runtime().cleaner().idle().await;
+    let free = client.mutex("job").unwrap().try_lock().await.unwrap();
+    free.expect("the lock is free").release().await.unwrap();
 }
 
 #[tokio::test]

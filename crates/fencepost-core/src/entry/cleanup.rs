@@ -90,7 +90,7 @@ impl Drop for Entry {
             std::mem::forget((place, self.life.kept.take(), self.life.turn.take(), self.run.take(), claim));
             return;
         }
-        if self.life.is_absent() && self.run.as_ref().is_none_or(|run| run.is_closed()) {
+        if self.life.is_absent() && self.run.as_ref().is_none_or(|run| !run.is_granted()) {
             return;
         }
         let Some(how) = self.life.on_drop else {

@@ -35,8 +35,6 @@ pub(crate) struct EntryRun {
     begun: bool,
     /// Whether the end of the run was noted, or the note was given up.
     end_noted: bool,
-    /// Whether it was noted how the grant ended, or the note was given up.
-    closed: bool,
 }
 
 impl EntryRun {
@@ -49,16 +47,7 @@ impl EntryRun {
     ) -> EntryRun {
         let notes = Notes::new(store, Arc::clone(&claim));
         let warned = Arc::clone(warned);
-        EntryRun {
-            operator,
-            claim,
-            notes,
-            warned,
-            token: None,
-            begun: false,
-            end_noted: false,
-            closed: false,
-        }
+        EntryRun { operator, claim, notes, warned, token: None, begun: false, end_noted: false }
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -69,7 +58,7 @@ impl EntryRun {
         self.begun
     }
 
-    /// Waits for a note, for a limited time if the claim's work does not rest on it.
+    /// Waits for a note, for as long as the lease lasts if the claim's work rests on it.
     async fn note(&mut self, note: Note) -> Result<()> {
         let EntryRun { notes, operator, claim, .. } = self;
         let clock = claim.runtime.clock();
@@ -104,11 +93,7 @@ impl EntryRun {
                 }
             }
         };
-        let until = match claim.needs_run {
-            false => until,
-            true if begins => claim.validity.until(),
-            true => return noting.await,
-        };
+        let until = if claim.needs_run { until.max(claim.validity.until()) } else { until };
         clock.within(until, noting).await.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
@@ -174,12 +159,6 @@ impl EntryRun {
         {
             self.warn(&error);
         }
-        self.closed = true;
-    }
-
-    /// Returns whether nothing is left to be noted.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed || self.token.is_none()
     }
 
     pub(super) async fn renumber(&mut self, now: Token) {

@@ -72,7 +72,7 @@ impl Entry {
             return self.leave_engine(how);
         }
         Reply::coming(async move {
-            if how == Leave::Release && !granted && self.life.attaches {
+            if self.life.attaches && !granted {
                 // The run is found by its token, which only the engine knows.
                 self.attempt_and_begin().await?;
             }
@@ -84,6 +84,8 @@ impl Entry {
             if let Some(run) = &mut self.run {
                 run.close(noted, removed).await;
             }
+            // Nothing is left to be noted.
+            self.run = None;
             Ok(removed)
         })
     }

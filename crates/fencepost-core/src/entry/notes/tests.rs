@@ -7,6 +7,7 @@ use crate::backend::Reply;
 use crate::backend::claim::Want;
 use crate::backend::claim_id::ClaimId;
 use crate::backend::records::{Record, StoredRecord};
+use crate::client::Client;
 use crate::memory::Memory;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -179,12 +180,23 @@ fn a_run_that_was_displaced_is_lost_and_the_one_that_displaced_it_is_not() {
     assert_eq!(store.tokens(), [None, Some(3), Some(3)], "the second one has no end, and is the last one");
 }
 
-#[test]
-fn a_run_that_shares_the_lock_displaces_one_that_does_not_hold() {
-    let (store, backend, notes) = stage(Mode::Shared);
-    driven(&store.clock, notes(1).begin(Token::new(1), &*backend)).unwrap();
-    driven(&store.clock, notes(2).begin(Token::new(2), &*backend)).unwrap();
-    assert_eq!(store.tokens(), [Some(2), Some(1), None]);
+#[tokio::test]
+async fn a_run_that_shares_the_lock_displaces_one_that_does_not_hold() {
+    let (store, memory, notes) = stage(Mode::Shared);
+    let engine = Arc::<Memory>::clone(&memory);
+    let lock = Client::builder().open(|_| Ok(engine)).unwrap().rwlock("job").unwrap();
+    let (first, second) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    for (id, guard) in [(1, &first), (2, &second)] {
+        notes(id).begin(guard.token(), &*memory).await.unwrap();
+    }
+    let held = [&first, &second].map(|guard| Some(guard.token().get()));
+    assert_eq!(store.tokens(), [held[1], None, None], "both are under way, and one is shown");
+    // Nobody notes the end of this one.
+    second.release().await.unwrap();
+    let third = lock.read().await.unwrap();
+    notes(3).begin(third.token(), &*memory).await.unwrap();
+    assert_eq!(store.tokens(), [Some(third.token().get()), held[1], None]);
+    drop(first);
 }
 
 #[test]
