@@ -361,6 +361,15 @@ async fn a_wait_for_a_lock_of_this_process_names_reentrant_but_not_for_permits()
     let error = mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err();
     assert!(error.is_timeout() && !error.to_string().contains("reentrant"), "{error}");
     locks.release(&lease).await.unwrap();
+    // Another process of this host, and one with the same number on another host.
+    let own = HolderInfo::labelled("own");
+    for (host, pid) in [(own.host.as_str(), own.pid + 1), ("elsewhere", own.pid)] {
+        let other = HolderInfo::new("other", host, pid);
+        let guard = mutex.lock().on_behalf_of(other, None, None).await.unwrap();
+        let error = mutex.lock().wait(Duration::from_millis(20)).await.unwrap_err();
+        assert!(error.is_timeout() && !error.to_string().contains("this process"), "{error}");
+        guard.release().await.unwrap();
+    }
     let permits = locks.semaphore("b", 1).unwrap();
     let _permit = permits.acquire().await.unwrap();
     let error = permits.acquire().wait(Duration::from_millis(20)).await.unwrap_err().to_string();

@@ -32,10 +32,6 @@ impl Single<'_> {
         ask: Ask,
     ) -> Result<Waited> {
         let clock = self.client.runtime.clock();
-        // A claim that upgrades holds already, so earlier failures to renew its position in the queue do not count.
-        if ask != Ask::Grant {
-            owned.claim().validity.forget_unrenewed();
-        }
         let mut outage = Outage::default();
         let mut blockers = None;
         // Boxed, because few claims have it, and it is large.
@@ -79,7 +75,7 @@ impl Single<'_> {
                 Some(Ok(Attempt::Blocked { next_attempt, .. })) => {
                     (outage, has_answered) = (Outage::default(), true);
                     if was_asked {
-                        validity.clear_unrenewed();
+                        validity.forget_trouble();
                     } else if let Some(error) = given_up() {
                         return Err(error);
                     }
@@ -112,11 +108,6 @@ impl Single<'_> {
                         let why = owned.entry().why_silent();
                         let why = || why.unwrap_or_else(|| Error::no_answer().unknown()).undone();
                         outage.last.get_or_insert_with(why);
-                    }
-                    // The patience of the claim has ended, but a renewal was confirmed meanwhile, so there is no failure to report. The start of
-                    // the old failures is forgotten, because with it each later request would end at once.
-                    if clock.now() >= patience {
-                        owned.claim().validity.forget_unrenewed();
                     }
                     clock.now()
                 }

@@ -208,7 +208,7 @@ fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now
         _ if confirmed => {}
         // The engine is away since the request was sent, and not since it was given up.
         Some(trouble) => validity.set_unrenewed(start, trouble.clone()),
-        None => validity.clear_unrenewed(),
+        None => validity.forget_trouble(),
     }
     let due = validity.due();
     // The round failed for others, and has renewed this one.

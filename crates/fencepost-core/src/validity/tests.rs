@@ -368,9 +368,11 @@ fn the_observer_is_told_of_each_renewal_that_failed_and_of_one_loss() {
 fn a_place_in_the_queue_that_cannot_be_renewed_is_no_trouble_of_a_grant() {
     let (clock, validity) = (Clock::manual(), Validity::new());
     let away = RenewalFailure { why: "away".into(), kind: ErrorKind::Unreachable, transient: true };
-    validity.set_unrenewed(clock.now(), away);
+    validity.set_unrenewed(clock.now(), away.clone());
     assert!(validity.why_unrenewed().is_some_and(|failure| &*failure.why == "away"));
     assert_eq!(validity.trouble(), None);
-    validity.forget_unrenewed();
+    assert!(validity.confirm(&clock, clock.now(), TTL));
+    // The round of renewals that failed began before the grant.
+    validity.set_unrenewed(clock.now(), away);
     assert!(validity.why_unrenewed().is_none() && validity.unrenewed_since().is_none());
 }

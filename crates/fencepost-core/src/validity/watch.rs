@@ -78,10 +78,11 @@ impl Validity {
         self.doubt();
     }
 
-    /// A renewal was confirmed.
-    pub(super) fn forget_trouble(&self) {
+    /// A renewal was confirmed, of the grant or of its position in the queue.
+    pub(crate) fn forget_trouble(&self) {
         if let Some(optional) = self.optional.get() {
-            optional.status().trouble = None;
+            let mut status = optional.status();
+            (status.stranded, status.trouble) = (None, None);
         }
     }
 
@@ -97,30 +98,17 @@ impl Validity {
         }
     }
 
-    /// The engine knows the position in the queue.
-    pub(crate) fn clear_unrenewed(&self) {
-        if let Some(optional) = self.optional.get() {
-            let mut status = optional.status();
-            (status.stranded, status.trouble) = (None, None);
-        }
-    }
-
-    /// Trouble in the queue no longer ends the patience of the claim: it was granted since, or its renewals get through again.
-    pub(crate) fn forget_unrenewed(&self) {
-        if let Some(optional) = self.optional.get() {
-            optional.status().stranded = None;
-        }
-    }
-
-    /// Since when a position in the queue cannot be renewed.
+    /// Returns since when a position in the queue cannot be renewed. `None` for a grant, because trouble in the queue does not count after it.
     pub(crate) fn unrenewed_since(&self) -> Option<Moment> {
-        self.optional.get()?.status().stranded
+        let since = self.optional.get()?.status().stranded;
+        // A round of renewals that began before the grant may note its failure after it.
+        since.filter(|_| !self.is_confirmed())
     }
 
     /// Returns why a position in the queue cannot be renewed.
     pub(crate) fn why_unrenewed(&self) -> Option<RenewalFailure> {
-        let status = self.optional.get()?.status();
-        status.stranded.and(status.trouble.clone())
+        self.unrenewed_since()?;
+        self.optional.get()?.status().trouble.clone()
     }
 
     /// Why renewals fail, if none was confirmed since: its own, or those of what it rests on.

@@ -7,7 +7,7 @@ mod stage;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Guard, Kind, Loss, Result, State};
+use fencepost_core::{Client, ClientBuilder, Guard, Kind, Loss, Result, State};
 use fencepost_degrade::Degrade;
 use tokio::task::JoinHandle;
 
@@ -119,7 +119,11 @@ async fn a_lock_that_was_released_during_its_renewal_is_renewed_no_more() {
 
 /// Returns a guard with a fixed lease, and the task of a waiter.
 async fn waiting(stage: &Stage) -> (Guard, JoinHandle<Result<Guard>>) {
-    let locks = stage.client(Client::builder().ttl(TTL));
+    waiting_with(stage, Client::builder()).await
+}
+
+async fn waiting_with(stage: &Stage, options: ClientBuilder) -> (Guard, JoinHandle<Result<Guard>>) {
+    let locks = stage.client(options.ttl(TTL));
     let holder = locks.mutex("lock").unwrap().lock().ttl(TTL * 10).no_renewal().await.unwrap();
     let mutex = locks.mutex("lock").unwrap();
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -129,15 +133,70 @@ async fn waiting(stage: &Stage) -> (Guard, JoinHandle<Result<Guard>>) {
 
 #[tokio::test]
 async fn a_place_in_the_queue_whose_renewals_have_no_answer_is_given_up() {
+    for options in [Client::builder(), Client::builder().history(TTL)] {
+        let stage = Stage::new();
+        let (_holder, waiting) = waiting_with(&stage, options).await;
+        stage.renewals([Answer::Never; 10]);
+        stage.pass(TTL / 3 + secs(9)).await;
+        assert!(!waiting.is_finished(), "an outage of 10 s does not end a wait");
+        stage.pass(secs(2)).await;
+        assert!(waiting.is_finished());
+        let error = waiting.await.unwrap().unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+    }
+}
+
+/// Renewals fail from 10 s on. An answer that needs no request, as that of a queue in this process, does not count for the engine.
+#[tokio::test]
+async fn a_place_in_the_queue_that_cannot_be_renewed_is_asked_for_twice_before_it_is_given_up() {
     let stage = Stage::new();
-    let (_holder, waiting) = waiting(&stage).await;
-    stage.renewals([Answer::Never; 10]);
-    stage.pass(TTL / 3 + secs(9)).await;
-    assert!(!waiting.is_finished(), "an outage of 10 s does not end a wait");
-    stage.pass(secs(2)).await;
-    assert!(waiting.is_finished());
+    let start = stage.clock.now();
+    let (_holder, waiting) = waiting_with(&stage, Client::builder().attempt_timeout(secs(8))).await;
+    stage.renewals([Answer::Fails; 10]);
+    stage.pass(TTL / 3 + secs(11)).await;
+    assert_eq!(stage.attempted(start), [0, 0, 15, 20], "the holder, then the waiter");
     let error = waiting.await.unwrap().unwrap_err();
-    assert!(error.is_unreachable(), "{error}");
+    assert!(error.to_string().contains("position in the queue"), "{error}");
+}
+
+/// The attempt before its patience ends gets an answer, although renewals fail.
+#[tokio::test]
+async fn a_place_in_the_queue_that_the_engine_still_knows_is_not_given_up() {
+    let stage = Stage::new();
+    stage.attempts([Answer::AsMemory, Answer::AsMemory, Answer::After(secs(4))]);
+    let (holder, waiting) = waiting_with(&stage, Client::builder().attempt_timeout(secs(8))).await;
+    stage.renewals([Answer::Fails; 10]);
+    stage.pass(TTL / 3 + secs(15)).await;
+    assert!(!waiting.is_finished(), "the engine has answered 19 s after the beginning");
+    holder.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_engine_is_asked_again_during_the_waiting_time_and_not_after_it() {
+    for released in [true, false] {
+        let stage = Stage::new();
+        let (start, locks) = (stage.clock.now(), stage.client(Client::builder().ttl(TTL)));
+        let mutex = locks.mutex("lock").unwrap();
+        let mut holder = Some(mutex.lock().await.unwrap());
+        stage.attempts([Answer::After(secs(1)); 3]);
+        let waiting = tokio::spawn(async move { mutex.lock().wait(secs(5)).await });
+        stage.pass(secs(3)).await;
+        if let Some(holder) = holder.take_if(|_| released) {
+            holder.release().await.unwrap();
+        }
+        stage.pass(secs(3)).await;
+        let result = waiting.await.unwrap();
+        if released {
+            result.unwrap().release().await.unwrap();
+            assert_eq!(stage.attempted(start), [0, 0, 3], "the holder, then the waiter");
+        } else {
+            let error = result.unwrap_err();
+            assert!(error.is_timeout(), "{error}");
+            assert_eq!(stage.attempted(start), [0, 0], "an answer after 5 s would be too late");
+        }
+        drop(holder);
+    }
 }
 
 /// It is not asked again after an attempt without an answer.
@@ -156,14 +215,17 @@ async fn a_place_in_the_queue_is_given_up_by_the_attempt_that_has_no_answer() {
 #[tokio::test]
 async fn an_attempt_that_has_no_answer_is_repeated_when_the_place_is_renewed_again() {
     let stage = Stage::new();
-    let (holder, waiting) = waiting(&stage).await;
-    stage.renewals([Answer::Fails]);
-    stage.pass(TTL / 3).await;
+    let start = stage.clock.now();
+    let (holder, waiting) = waiting_with(&stage, Client::builder().attempt_timeout(secs(2))).await;
+    // From 10 s to 18 s, when it is asked for once more.
+    stage.renewals([Answer::Fails; 9]);
     stage.attempts([Answer::Never]);
+    stage.pass(TTL / 3 + secs(9)).await;
+    assert_eq!(stage.attempted(start), [0, 0, 18], "the holder, then the waiter");
     holder.release().await.unwrap();
-    stage.pass(secs(9)).await;
+    stage.pass(Duration::from_millis(900)).await;
     assert!(!waiting.is_finished(), "its attempt has no answer");
-    stage.pass(secs(2)).await;
+    stage.pass(secs(1)).await;
     assert!(waiting.is_finished(), "it waits for good");
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }

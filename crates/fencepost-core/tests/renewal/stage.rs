@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, ClientBuilder, Clock, Conversion, Entry, Error, ErrorKind,
-    Eviction, How, Info, Leave, Left, Listing, Loss, Memory, Moment, Name, Operator, Page, Place, Reply,
-    Request, Result, Session, Token,
+    Eviction, How, Info, Leave, Left, Listing, Loss, Memory, Moment, Name, Operator, Page, Place,
+    RecordStore, Reply, Request, Result, Runtime, Session, Token,
 };
 
 use crate::manual_time;
@@ -48,8 +48,8 @@ pub(crate) struct Engine {
     /// How many requests for a release or a withdrawal there were.
     removals: Arc<AtomicUsize>,
     capabilities: Arc<Mutex<Capabilities>>,
-    /// How many attempts there were.
-    attempted: Arc<AtomicUsize>,
+    /// When attempts were sent.
+    attempted: Arc<Mutex<Vec<Moment>>>,
     /// How long a position in the queue lasts, if not as long as the lease.
     place: Arc<Mutex<Option<Duration>>>,
     /// Whether looks at the claims fail.
@@ -62,6 +62,10 @@ impl Engine {
     fn stands(&self, claim: &Claim) {
         let place = self.place.lock().unwrap().unwrap_or(claim.ttl());
         claim.validity.waiting(self.clock.now(), place);
+    }
+
+    fn note_attempt(&self) {
+        self.attempted.lock().unwrap().push(self.clock.now());
     }
 
     fn pause(&self, by: Duration) {
@@ -109,6 +113,10 @@ impl Operator for Engine {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         self.memory.operator().evict(name, token, how)
     }
+
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        self.memory.operator().records(runtime)
+    }
 }
 
 fn failure() -> Error {
@@ -117,12 +125,30 @@ fn failure() -> Error {
 
 impl Place for EnginePlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
-        self.engine.attempted.fetch_add(1, Ordering::Relaxed);
         let answer = self.engine.attempts.lock().unwrap().pop_front().unwrap_or(Answer::AsMemory);
         match answer {
-            Answer::Fails => return Request::ready(Err(failure())),
-            Answer::Never => return Request::drops(pending()),
-            _ => {}
+            // A request whose answer comes later is sent with the first poll.
+            Answer::Never => {
+                return Request::drops(async {
+                    self.engine.note_attempt();
+                    pending().await
+                });
+            }
+            Answer::After(time) => {
+                return Request::drops(async move {
+                    self.engine.note_attempt();
+                    self.engine.clock.sleep_until(self.engine.clock.now() + time).await;
+                    let attempt = self.entry.ask().await;
+                    if let Ok(Attempt::Blocked { .. }) = attempt {
+                        self.engine.stands(&self.claim);
+                    }
+                    attempt
+                });
+            }
+            _ => self.engine.note_attempt(),
+        }
+        if let Answer::Fails = answer {
+            return Request::ready(Err(failure()));
         }
         let attempt = self.entry.ask();
         if let Request::Ready(Ok(Attempt::Blocked { .. })) = attempt {
@@ -277,9 +303,9 @@ impl Stage {
         self.engine.capabilities.lock().unwrap().permits = false;
     }
 
-    /// Returns how many attempts there were.
-    pub(crate) fn attempted(&self) -> usize {
-        self.engine.attempted.load(Ordering::Relaxed)
+    /// Returns when attempts were sent, in seconds since `start`.
+    pub(crate) fn attempted(&self, start: Moment) -> Vec<u64> {
+        self.engine.attempted.lock().unwrap().iter().map(|attempt| attempt.since(start).as_secs()).collect()
     }
 
     /// Makes looks at the claims fail, or not.
