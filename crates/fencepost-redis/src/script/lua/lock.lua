@@ -79,7 +79,6 @@ end
 local function save(lock, always)
   if always then touch(lock) end
   local holders, mode, marked = lock.holders, lock.mode, lock.marked
-  lock.seen = now
   if lock.waiting == 0 then lock.first = lock.next end
   if holders + lock.tombstones == 0 and (lock.waiting == 0 or not lock.cursor) then lock.earliest, lock.cursor = 0, false end
   local exclusive, owner = marked and 1 or mode == EXCLUSIVE and holders or 0, ''
@@ -231,29 +230,32 @@ end
 -- `alone`: that one has become the only holder. `clients`: those that were read in this call, by name. `asked`: the ids of the claims whose
 -- states the reply tells, so that they need no message. `all_served`, `more`: see hand_over.
 local function open(key, inbox, cluster, retention)
-  local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, clients = {}, asked = {},
-    holders = 0, mode = PERMITS, permits = 0, earliest = 0, seen = 0, token = 0, expires = 0, first = 1, next = 1, waiting = 0,
-    tombstones = 0, owner = '', moved = false, marked = false, alone = false, all_served = true, more = false }
   local summary = known
   if summary == nil then summary = redis.call('HGET', key, 's') end
-  if not summary then return lock end
-  local _, exclusive, shared, of_permits, rest
-  local form = string.byte(summary) or 0
-  if form ~= FORM then error('FENCEPOST layout ' .. form .. ' of the lock is not known to this version') end
-  _, exclusive, shared, of_permits, lock.permits, lock.earliest, lock.seen, lock.token, lock.expires, lock.first,
-    lock.next, lock.waiting, lock.tombstones, rest = struct.unpack(SUMMARY, summary)
-  lock.holders, lock.mode = exclusive + shared + of_permits, exclusive > 0 and EXCLUSIVE or shared > 0 and SHARED or PERMITS
-  lock.marked = exclusive > 0 and shared > 0
-  if exclusive > 0 then
-    lock.owner, rest = string.sub(summary, rest, rest + OWNER_LENGTH - 1), rest + OWNER_LENGTH
+  local _, exclusive, shared, of_permits, permits, earliest, seen, token, expires, first, after, waiting, tombstones, rest =
+    FORM, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 1
+  local owner, found, cursor = '', nil, nil
+  if summary then
+    local form = string.byte(summary) or 0
+    if form ~= FORM then error('FENCEPOST layout ' .. form .. ' of the lock is not known to this version') end
+    _, exclusive, shared, of_permits, permits, earliest, seen, token, expires, first, after, waiting, tombstones, rest =
+      struct.unpack(SUMMARY, summary)
+    if exclusive > 0 then
+      owner, rest = string.sub(summary, rest, rest + OWNER_LENGTH - 1), rest + OWNER_LENGTH
+    end
+    if rest <= #summary then
+      found, rest = struct.unpack(SCANNED, summary, rest)
+      cursor = string.sub(summary, rest)
+    end
   end
-  if rest <= #summary then
-    lock.found, rest = struct.unpack(SCANNED, summary, rest)
-    lock.cursor = string.sub(summary, rest)
-  end
-  local back = now < lock.seen
-  local late = back or lock.earliest > 0 and lock.earliest <= now
-  if lock.tombstones > 0 then clear_tombstones(lock) end
+  local lock = { key = key, inbox = inbox, cluster = cluster, retention = retention, sets = {}, dels = {}, clients = {}, asked = {},
+    holders = exclusive + shared + of_permits, mode = exclusive > 0 and EXCLUSIVE or shared > 0 and SHARED or PERMITS,
+    permits = permits, earliest = earliest, token = token, expires = expires, first = first, next = after, waiting = waiting,
+    tombstones = tombstones, owner = owner, found = found, cursor = cursor, moved = false, marked = exclusive > 0 and shared > 0,
+    alone = false, all_served = true, more = false }
+  local back = now < seen
+  local late = back or earliest > 0 and earliest <= now
+  if tombstones > 0 then clear_tombstones(lock) end
   if late then clear_dead(lock, back) end
   return lock
 end
