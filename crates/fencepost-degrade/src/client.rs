@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backend, Connector, Error, Layer, Memory, Reply, Result, Runtime};
+use fencepost_core::{Backend, Connector, Error, ErrorKind, Layer, Memory, Reply, Result, Runtime};
 
 use super::engines::Stand;
 use super::layer::DegradeLayer;
@@ -31,9 +31,16 @@ impl Layer for Degrade {
                 Some(Err(error)) if !error.is_unreachable() => return Err(error),
                 Some(Err(_)) | None => {
                     let connector = connector.clone();
+                    // An attempt goes on over several probes.
+                    let limit = connector.attempt_timeout().max(self.interval);
                     let opener = move || -> Opening {
                         let connector = connector.clone();
-                        Box::pin(async move { connector.attempt().await })
+                        Box::pin(async move {
+                            let clock = connector.runtime().clock();
+                            let opened = clock.within(clock.now() + limit, connector.attempt()).await;
+                            let message = "the engine could not be opened in time; check it";
+                            opened.unwrap_or_else(|| Err(Error::new(ErrorKind::Unreachable, message)))
+                        })
                     };
                     Err((scheme, Box::new(opener) as Opener))
                 }

@@ -1,8 +1,11 @@
 //! The primary engine, which may be away when the client starts.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Backend, Capabilities, Error, ErrorKind, Reply, Result};
 
 /// An engine that is being opened.
@@ -15,6 +18,8 @@ pub(super) struct Primary {
     name: &'static str,
     open: OnceLock<Arc<dyn Backend>>,
     opener: Option<Opener>,
+    /// The attempt to open it that an earlier probe began.
+    opening: Mutex<Option<Opening>>,
     needs: Needs,
 }
 
@@ -52,12 +57,12 @@ impl Primary {
     pub(super) fn opened(engine: Arc<dyn Backend>, needs: Needs) -> Result<Primary> {
         needs.check(&*engine)?;
         let name = engine.capabilities().engine;
-        Ok(Primary { name, open: OnceLock::from(engine), opener: None, needs })
+        Ok(Primary { name, open: OnceLock::from(engine), opener: None, opening: Mutex::default(), needs })
     }
 
     /// One that is away.
     pub(super) fn away(name: &'static str, opener: Opener, needs: Needs) -> Primary {
-        Primary { name, open: OnceLock::new(), opener: Some(opener), needs }
+        Primary { name, open: OnceLock::new(), opener: Some(opener), opening: Mutex::default(), needs }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -86,13 +91,43 @@ impl Primary {
         }
         Reply::coming(async move {
             let Some(opener) = &self.opener else { return Err(self.not_open()) };
-            let engine = opener().await?;
+            let engine = self.connect(opener).await?;
             if let Err(error) = self.needs.check(&*engine) {
                 tracing::error!(%error, "the engine cannot be used with its fallback, and stays away");
                 return Err(Error::new(ErrorKind::Unreachable, "the engine cannot be used").because(error));
             }
-            let _ = self.open.set(engine);
-            Ok(())
+            // What has opened it may have heard of it before this probe began.
+            self.open.get_or_init(|| engine).reach().await
         })
+    }
+
+    /// Opens it. Goes on with the attempt of an earlier probe, because one may take longer than a probe. Makes a new attempt as well, because
+    /// one that began while the engine was away may notice late that it is back.
+    async fn connect(&self, opener: &Opener) -> Result<Arc<dyn Backend>> {
+        let mut fresh = Some(opener());
+        {
+            let mut kept = self.opening.lock();
+            if kept.is_none() {
+                *kept = fresh.take();
+            }
+        }
+        poll_fn(|cx| {
+            let mut kept = self.opening.lock();
+            if let Some(opening) = kept.as_mut()
+                && let Poll::Ready(opened) = opening.as_mut().poll(cx)
+            {
+                *kept = None;
+                if opened.is_ok() || fresh.is_none() {
+                    return Poll::Ready(opened);
+                }
+            }
+            let Some(fresh) = &mut fresh else { return Poll::Pending };
+            let opened = fresh.as_mut().poll(cx);
+            if let Poll::Ready(Ok(_)) = opened {
+                *kept = None;
+            }
+            opened
+        })
+        .await
     }
 }

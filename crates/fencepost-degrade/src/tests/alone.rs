@@ -1,7 +1,15 @@
 //! Policies without a second engine.
 
 use super::{Degrade, INTERVAL, LEASE, MS, client};
-use fencepost_core::{Client, Degraded, ErrorKind, Loss, Need, Registry, State, Tokens};
+use crate::engines::Stand;
+use crate::layer::DegradeLayer;
+use crate::primary::Opener;
+use fencepost_core::{
+    Backend, Client, Degraded, ErrorKind, Loss, Memory, Need, Registry, Result, Runtime, State, Tokens,
+    testing,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn policies() -> [(Degrade, Degraded); 2] {
@@ -168,6 +176,58 @@ async fn dropped_at_any_poll_nothing_is_left() {
             engine.heal_all();
             assert!(mutex.try_lock().await.unwrap().is_some(), "{polls}");
         }
+    }
+}
+
+/// Each probe has half an interval.
+#[tokio::test]
+async fn an_engine_that_was_away_at_the_start_may_take_longer_to_connect_than_a_probe() {
+    let (other, clock, engine) = testing::client();
+    let opening = Arc::new(AtomicUsize::new(0));
+    let opener: Opener = Box::new({
+        let (runtime, opening) = (other.runtime().clone(), Arc::clone(&opening));
+        move || {
+            let (runtime, engine, opening) = (runtime.clone(), engine.backend(), Arc::clone(&opening));
+            Box::pin(async move {
+                let _under_way = UnderWay::new(&opening);
+                runtime.clock().sleep_until(runtime.clock().now() + 3 * INTERVAL).await;
+                Ok(engine)
+            })
+        }
+    });
+    let degrade = Degrade::local_only().probe_interval(INTERVAL);
+    let open = |runtime: &Runtime| -> Result<Arc<dyn Backend>> {
+        let stand = Stand::Local(Memory::new());
+        Ok(Arc::new(DegradeLayer::new(Err(("memory", opener)), stand, &degrade, runtime)?))
+    };
+    let locks = Client::builder().runtime(other.runtime().clone()).open(open).unwrap();
+    let mutex = locks.mutex("a").unwrap();
+    let guard = mutex.try_lock().await.unwrap().unwrap();
+    assert_eq!(guard.degraded(), Some(Degraded::LocalOnly));
+    guard.release().await.unwrap();
+    for _ in 0..8 {
+        clock.advance(INTERVAL / 2).await;
+        assert!(opening.load(Ordering::SeqCst) <= 2, "attempts pile up");
+    }
+    let guard = mutex.try_lock().await.unwrap().unwrap();
+    assert_eq!(guard.degraded(), None, "it is back");
+    guard.release().await.unwrap();
+    assert_eq!(opening.load(Ordering::SeqCst), 0);
+}
+
+/// Counts an attempt to connect.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn new(count: &Arc<AtomicUsize>) -> UnderWay {
+        count.fetch_add(1, Ordering::SeqCst);
+        UnderWay(Arc::clone(count))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
