@@ -1,39 +1,28 @@
 //! Two engines as operators see them.
 
+use std::collections::HashSet;
+
 use fencepost_core::{ClaimInfo, Info, Listing, Page, Token};
 
 /// Joins what both engines know of a resource: a claim at both is shown once, as the first one knows it.
 pub(super) fn joined(mut first: Info, second: Info) -> Info {
-    let mut known: Vec<ClaimInfo> = first.claims.clone();
-    let more = second.claims.into_iter().filter(|claim| {
-        let same = known.iter().position(|other| other.holder == claim.holder && other.mode == claim.mode);
-        same.map(|at| known.swap_remove(at)).is_none()
-    });
-    first.claims.extend(more);
+    let known: HashSet<u64> = first.claims.iter().filter_map(|claim| claim.whole).collect();
+    let is_known = |claim: &ClaimInfo| claim.whole.is_some_and(|whole| known.contains(&whole));
+    first.claims.extend(second.claims.into_iter().filter(|claim| !is_known(claim)));
     first.claims.sort_by_key(|claim| !claim.holds());
     first.last_token = first.last_token.max(second.last_token);
     first
 }
 
 /// Returns the tokens that one claim has at the primary and at the fallback. It has `token` at one of them, and the same where it is at
-/// one only. The fallback grants first, so its token is the greatest one of that holder below the primary's.
+/// one only.
 pub(super) fn tokens_of_one_claim(primary: &Info, fallback: &Info, token: Token) -> (Token, Token) {
-    let with = |info: &Info| info.holders().find(|claim| claim.token == Some(token)).cloned();
-    let tokens = |info: &Info, claim: &ClaimInfo| -> Vec<Token> {
-        let same = info.holders().filter(|other| other.holder == claim.holder && other.mode == claim.mode);
-        same.filter_map(|other| other.token).collect()
+    let whole = |info: &Info| info.holders().find(|claim| claim.token == Some(token))?.whole;
+    let Some(whole) = whole(primary).or_else(|| whole(fallback)) else { return (token, token) };
+    let at = |info: &Info| {
+        info.holders().find(|claim| claim.whole == Some(whole)).and_then(|claim| claim.token).unwrap_or(token)
     };
-    match (with(primary), with(fallback)) {
-        (Some(claim), None) => {
-            let before = tokens(fallback, &claim).into_iter().filter(|other| *other < token).max();
-            (token, before.unwrap_or(token))
-        }
-        (None, Some(claim)) => {
-            let after = tokens(primary, &claim).into_iter().filter(|other| *other > token).min();
-            (after.unwrap_or(token), token)
-        }
-        _ => (token, token),
-    }
+    (at(primary), at(fallback))
 }
 
 /// Joins the pages of both engines into one.

@@ -17,7 +17,7 @@ pub(crate) fn info(shared: &Shared, name: Name, answers: &[&Info]) -> Info {
     let mut parts: Vec<Part<'_>> =
         nodes.flat_map(|(node, info)| info.claims.iter().map(move |part| (node, part))).collect();
     // The sort is stable, so that the parts of a claim stay in the order of the nodes.
-    parts.sort_by(|(_, one), (_, other)| claim_of(one).cmp(&claim_of(other)));
+    parts.sort_by_key(|(_, part)| claim_of(part));
     let claims = parts.chunk_by(|(_, one), (_, other)| claim_of(one) == claim_of(other));
     let missing = shared.nodes.len() - answers.len();
     let mut claims: Vec<_> = claims.filter_map(|parts| joined(shared, parts, missing)).collect();
@@ -25,10 +25,9 @@ pub(crate) fn info(shared: &Shared, name: Name, answers: &[&Info]) -> Info {
     Info::new(name, last_token, claims)
 }
 
-/// Returns what the parts of one claim have in common. A record of a later format has no order that can be read.
-pub(crate) fn claim_of(part: &ClaimInfo) -> impl Ord + '_ {
-    let holder = &part.holder;
-    (part.order, part.token.filter(|_| part.order.is_none()), &holder.label, &holder.host, holder.pid)
+/// Returns what the parts of one claim have in common. In a record of a later format the number of the claim cannot be read.
+pub(crate) fn claim_of(part: &ClaimInfo) -> (Option<u64>, Option<Token>) {
+    (part.whole, part.token.filter(|_| part.whole.is_none()))
 }
 
 /// Returns the claim whose parts these are. `None`: too few nodes can have granted it for it to hold, and it waits nowhere.

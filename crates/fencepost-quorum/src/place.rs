@@ -4,7 +4,6 @@ use fencepost_core::sync::Mutex;
 use std::collections::hash_map;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -56,20 +55,10 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-/// Returns the order of a claim that is made now. A process makes no two claims of one order, because the order shows which parts belong to
-/// one claim.
-fn order_of(claim: &Claim, wall_micros: u64) -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let spread = (claim.id.as_u128() >> 64) as u64 & 0xfff;
-    let order = (wall_micros << 12) | spread;
-    let next = |last: u64| order.max(last + 1);
-    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-    next(last.unwrap_or_else(|last| last))
-}
-
 impl QuorumPlace {
     pub(crate) fn new(shared: &Arc<Shared>, claim: Arc<Claim>, attached: bool) -> QuorumPlace {
-        let order = order_of(&claim, shared.clock.wall_micros());
+        let spread = (claim.id.as_u128() >> 64) as u64 & 0xfff;
+        let order = (shared.clock.wall_micros() << 12) | spread;
         let nodes = shared.nodes.iter().enumerate();
         let seats = nodes
             .map(|(number, node)| NodeClaim::new(node, number, shared.nodes.len(), &claim, order, attached));

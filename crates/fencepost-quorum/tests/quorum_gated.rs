@@ -143,7 +143,7 @@ async fn give(node: &Gated, number: u32, (order, token): (u64, u64), runtime: &R
     let mut part = Arc::into_inner(claim(order.into(), runtime)).expect("nobody else has it");
     part.id = part.id.derive(number);
     part.want.mode = Mode::Shared;
-    part.vote = Some(Box::new(Vote::new(order, token)));
+    (part.whole, part.vote) = (Some(order), Some(Box::new(Vote::new(order, token))));
     let mut entry = Arc::clone(&node.node).entry(Arc::new(part), How::Enter);
     assert!(matches!(entry.attempt().await, Ok(Attempt::Granted(given)) if given == Token::new(token)));
     entry.detach().await.unwrap();
@@ -257,7 +257,7 @@ async fn an_operator_waits_for_the_nodes_that_decide_whether_a_claim_holds() {
     }
 }
 
-/// The parts of a claim are known by its order, so two claims of one moment have two.
+/// Operators see which parts belong together.
 #[tokio::test]
 async fn claims_that_are_made_at_one_moment_are_several() {
     let runtime = runtime();

@@ -64,6 +64,8 @@ pub struct Claim {
     pub validity: Arc<Validity>,
     /// The clock and the tasks of the client.
     pub runtime: Runtime,
+    /// The number of the claim that a layer made, if this is its [part](Claim::part) at one engine. It tells nothing of an id.
+    pub whole: Option<u64>,
     /// It is one node's share of a claim that a quorum makes: see the crate `fencepost-quorum`. `None`: it is for itself.
     pub vote: Option<Box<Vote>>,
     /// How long the engine is to keep the claim's [run](crate::Run) after its end. `None`: the engine keeps nothing of it, and
@@ -108,6 +110,7 @@ impl Claim {
             max_wait: None,
             validity: Arc::new(Validity::new()),
             runtime,
+            whole: None,
             vote: None,
             history: None,
             needs_run: false,
@@ -220,19 +223,18 @@ impl Claim {
     }
 
     /// Makes the claim that a layer makes at one of its engines on behalf of this one: it asks for the same, and operators see the same
-    /// of it. Its id, its validity, its vote and its replicas are its own, and the run is that of this one. No two parts of a claim have the same `number`.
+    /// of it. Its id, its validity, its vote and its replicas are its own, and the run is that of this one. No two parts of a claim have the same `number`,
+    /// and all have the same [`whole`](Claim::whole).
     pub fn part(&self, number: u32) -> Claim {
         let (id, holder) = (self.id.derive(number), Arc::clone(&self.holder));
         let mut part = Claim::new(id, self.want.clone(), self.ttl(), holder, self.runtime.clone());
         (part.waits, part.renewed, part.read_write) = (self.waits, self.renewed, self.read_write);
         part.reason.clone_from(&self.reason);
         (part.max_hold, part.max_wait) = (self.max_hold, self.max_wait);
+        // No part has this number. A layer over a layer keeps the number of the outermost claim.
+        let whole = || (self.id.derive(u32::MAX).as_u128() >> 64) as u64;
+        part.whole = self.whole.or_else(|| Some(whole()));
         part
-    }
-
-    /// Returns the order of the claim whose part at one node of a quorum it is.
-    fn order(&self) -> Option<u64> {
-        self.vote.as_ref().map(|vote| vote.order)
     }
 
     /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.
@@ -246,7 +248,7 @@ impl Claim {
             reason: self.reason.as_deref().map(str::to_owned),
             max_hold: self.max_hold,
             max_wait: self.max_wait,
-            order: self.order(),
+            whole: self.whole,
             entered: self.entered(),
             ..ClaimInfo::new((*self.holder).clone(), self.mode())
         }
@@ -315,7 +317,7 @@ impl ClaimRecord {
             reason: claim.reason.as_deref().map(str::to_owned),
             max_hold: claim.max_hold,
             max_wait: claim.max_wait,
-            order: claim.order(),
+            whole: claim.whole,
             ..ClaimRecord::default()
         }
     }

@@ -79,8 +79,8 @@ pub struct ClaimRecord {
     /// The claim's position in the queue, in a record that was written later than that position was taken, such as the record of a permit.
     /// A smaller number comes first.
     pub position: Option<u64>,
-    /// The [order](crate::Vote::order) of the whole claim, if this is one node's part of a claim at a quorum.
-    pub order: Option<u64>,
+    /// The number of the [whole](Claim::whole) claim, if this is its part at one engine.
+    pub whole: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,
     /// Fields that this version does not know. They are written again as they were read.
@@ -154,7 +154,7 @@ impl ClaimRecord {
             evicted: flag(take("evicted")),
             detached: flag(take("detached")),
             position: take("position").as_u64(),
-            order: take("order").as_u64(),
+            whole: take("whole").as_u64(),
             data: text(take("data")),
             more: fields,
             later_format: None,
@@ -192,7 +192,7 @@ impl ClaimRecord {
             ("max_hold_ms", self.max_hold.map(millis)),
             ("max_wait_ms", self.max_wait.map(millis)),
             ("position", self.position),
-            ("order", self.order),
+            ("whole", self.whole),
         ] {
             if let Some(number) = number {
                 put(key, &number);
@@ -234,7 +234,7 @@ impl ClaimRecord {
             max_wait: self.max_wait,
             evicted: self.evicted,
             detached: self.detached,
-            order: self.order,
+            whole: self.whole,
             later_format: self.later_format,
             ..ClaimInfo::new(self.holder, mode)
         }
@@ -257,7 +257,7 @@ mod tests {
             evicted: true,
             detached: true,
             position: Some(u64::MAX),
-            order: Some(1 << 62),
+            whole: Some(1 << 62),
             data: Some("shard 7".into()),
             more: Map::from_iter([("color".to_owned(), Value::from("a \"later\" field"))]),
             later_format: None,

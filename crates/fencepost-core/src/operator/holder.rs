@@ -113,9 +113,9 @@ pub struct ClaimInfo {
     /// Too few nodes of a quorum show that it holds, because others did not answer or have not voted for it yet: it may hold the resource,
     /// or still ask for it.
     pub unconfirmed: bool,
-    /// It is one node's part of a claim at a quorum, which has this [order](crate::Vote::order). The parts of a claim have one order, also if
-    /// their tokens differ.
-    pub order: Option<u64>,
+    /// The number of the claim whose part at one engine it is, where a layer asks several: the nodes of a quorum, or an engine and its
+    /// fallback. The parts of a claim have one number, also if their tokens differ.
+    pub whole: Option<u64>,
     /// The format of its record, if a later version wrote one that this version cannot read. Little else is known of the claim then.
     pub later_format: Option<u64>,
 }
@@ -139,7 +139,7 @@ impl ClaimInfo {
             detached: false,
             endless: false,
             unconfirmed: false,
-            order: None,
+            whole: None,
             later_format: None,
         }
     }

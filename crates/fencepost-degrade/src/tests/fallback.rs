@@ -299,6 +299,34 @@ async fn an_eviction_ends_the_claim_at_both_engines_or_fails() {
     }
 }
 
+/// The claims of one process look alike. The first one is granted last at the primary.
+#[tokio::test]
+async fn an_eviction_of_one_permit_leaves_the_others_of_its_process() {
+    let pair = Pair::new(0);
+    let locks = pair.client();
+    let permits = locks.semaphore("a", 2).unwrap();
+    pair.clock.advance(2 * INTERVAL).await;
+    pair.primary.slow("a", 100 * MS);
+    let first = tokio::spawn({
+        let permits = permits.clone();
+        async move { permits.acquire().await }
+    });
+    pair.clock.advance(10 * MS).await;
+    pair.primary.heal("a");
+    let other = tokio::join!(permits.acquire().into_future(), pair.clock.advance(10 * MS)).0.unwrap();
+    pair.clock.advance(100 * MS).await;
+    let first = first.await.unwrap().unwrap();
+    assert!(first.token() > other.token());
+    assert_eq!(locks.inspect("a").await.unwrap().holders().count(), 2);
+    locks.evict("a", first.token(), &fencepost_core::Eviction::new(true)).await.unwrap();
+    other.ensure_held().expect("another claim was evicted");
+    assert!(first.ensure_held().is_err());
+    for engine in [&pair.primary, &pair.fallback] {
+        assert_eq!(engine.other().inspect("a").await.unwrap().holders().count(), 1);
+    }
+    other.release().await.unwrap();
+}
+
 /// A clock that has stopped does not sleep, so what waits for a time would keep the thread.
 #[test]
 fn a_claim_that_waits_for_the_fallback_ends_with_its_client() {

@@ -16,12 +16,12 @@ fn name(name: &str) -> Name {
     Name::new(name).unwrap()
 }
 
-/// A node's part of the claim with this label: a grant if it has a token. Claims with other labels have other orders.
+/// A node's part of the claim with this label: a grant if it has a token. Claims with other labels have other numbers.
 fn part(label: &str, token: Option<u64>) -> ClaimInfo {
     let mut part = ClaimInfo::new(HolderInfo::new("me", "", 1), Mode::Shared);
     part.token = token.map(Token::new);
     part.reason = Some(label.to_owned());
-    part.order = Some(label.bytes().fold(0, |order, byte| order * 256 + u64::from(byte)));
+    part.whole = Some(label.bytes().fold(0, |number, byte| number * 256 + u64::from(byte)));
     part
 }
 
@@ -101,18 +101,6 @@ fn holders_come_before_waiters_and_the_oldest_first() {
     assert_eq!(shown(&[&all, &all, &all]), ["early 1", "late 2", "waits"]);
 }
 
-#[test]
-fn claims_of_one_order_are_several_if_their_clients_differ() {
-    let [one, other] = [1, 2].map(|pid| {
-        let mut part = part("one", Some(1));
-        part.holder.pid = pid;
-        [part]
-    });
-    assert!(shown(&[&one, &other, &[]]).is_empty());
-    assert_eq!(shown(&[&one, &other]), ["one 1 ?", "one 1 ?"]);
-    assert_eq!(shown(&[&one, &one, &other]), ["one 1"]);
-}
-
 /// A node may have given the claim another token than the majority, and shows that.
 #[test]
 fn the_parts_of_a_claim_may_have_other_tokens() {
@@ -148,12 +136,12 @@ fn a_lease_is_detached_when_as_many_nodes_have_detached_it_as_must_grant_it() {
     assert_eq!(shown(&[&detached, &detached]), (true, false));
 }
 
-/// It has no order that can be read.
+/// The number of the claim cannot be read.
 #[test]
 fn records_of_a_later_format_are_one_claim_if_they_have_one_token() {
     let later = |token| {
         let mut part = part("later", token);
-        part.order = None;
+        part.whole = None;
         [part]
     };
     let [one, other] = [1, 2].map(|token| later(Some(token)));
