@@ -412,8 +412,8 @@ fn an_entry_leaves_nothing_unless_it_was_to_take_up_a_detached_grant() {
     }
 }
 
-/// An engine that is gone.
-struct Stuck;
+/// An engine from which no claim can leave.
+struct Stuck(Error);
 
 impl Place for Stuck {
     fn ask(&mut self) -> Request<'_, Attempt> {
@@ -425,7 +425,7 @@ impl Place for Stuck {
     }
 
     fn leave(&mut self, _: Leave, _: bool) -> Request<'_, Left> {
-        Request::ready(Err(refused()))
+        Request::ready(Err(self.0.clone()))
     }
 
     fn session(&self, _: bool) -> Option<Arc<dyn Session>> {
@@ -437,13 +437,32 @@ impl Place for Stuck {
 fn cleanup_that_fails_ends_with_its_clock() {
     let stage = Stage::new(false);
     let clock = stage.claim.runtime.clock().clone();
-    let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, Stuck);
+    let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, Stuck(refused()));
     assert!(now(entry.attempt()).is_err());
     let mut cleanup = pin!(entry.clean_up_until(Leave::Release, clock.now() + TTL));
     let mut poll = || cleanup.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(poll().is_pending(), "it tries again after a pause");
     clock.stop();
     assert!(poll().is_ready(), "nobody waits for it any more");
+}
+
+#[test]
+fn only_a_cleanup_that_is_refused_for_good_is_not_tried_again() {
+    let error = |kind| Error::new(kind, "no");
+    for (error, tried_again) in [
+        (error(ErrorKind::Denied), false),
+        // The engine's users are being reloaded.
+        (error(ErrorKind::Denied).transient(true), true),
+        (error(ErrorKind::Internal), true),
+    ] {
+        let stage = Stage::new(false);
+        let until = stage.claim.runtime.clock().now() + TTL;
+        let mut entry = Entry::new(Arc::clone(&stage.claim), How::Enter, Stuck(error.clone()));
+        assert!(now(entry.attempt()).is_err());
+        let mut cleanup = pin!(entry.clean_up_until(Leave::Release, until));
+        let polled = cleanup.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled.is_pending(), tried_again, "{error}");
+    }
 }
 
 #[test]
