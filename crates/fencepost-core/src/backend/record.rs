@@ -79,7 +79,7 @@ pub struct ClaimRecord {
     /// The claim's position in the queue, in a record that was written later than that position was taken, such as the record of a permit.
     /// A smaller number comes first.
     pub position: Option<u64>,
-    /// The number of the [whole](Claim::whole) claim, if this is its part at one engine.
+    /// The number of the [whole](crate::Claim::whole) claim, if this is its part at one engine.
     pub whole: Option<u64>,
     /// The caller's own data.
     pub data: Option<String>,
