@@ -1,5 +1,5 @@
 //! Models a quorum node's state beside the lock, and the effect of a call on it: by the rules at the heads of
-//! lua/vote.lua, lua/stay_out.lua, lua/leave.lua and lua/tell.lua.
+//! lua/lock.lua and lua/quorum.lua, and by `leave` in lua/queue.lua.
 
 use std::collections::BTreeSet;
 
