@@ -20,10 +20,11 @@ use mysql_common::proto::{Binary, MySerialize, Text};
 use mysql_common::row::{Row, RowDeserializer};
 use mysql_common::value::{ServerSide, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender, WeakUnboundedSender};
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 use tokio::sync::oneshot;
 
 use crate::conn::packet::{SPLIT, frame, take_packet, unexpected};
+use crate::conn::requests::{Requests, requests};
 use crate::conn::socket::Socket;
 use crate::error::Unanswered;
 
@@ -95,7 +96,7 @@ impl Channel {
         capabilities: CapabilityFlags,
         runtime: &Runtime,
     ) -> (Channel, ConnectionTask) {
-        let (requests, received) = mpsc::unbounded_channel();
+        let (requests, received) = requests();
         let mut task = Task {
             socket,
             capabilities,
@@ -168,7 +169,7 @@ impl Channel {
             let message = "the statement is longer than 16 MiB".to_owned();
             let _ = reply.send(Err(Unanswered::Refused { code: TOO_LONG, message }));
         } else {
-            // If the task has ended, the request is dropped, and the receiver knows.
+            // If the task has ended, or ends before it takes the request, the request is dropped, and the receiver knows.
             let _ = self.requests.send(Request { payload, kind, reply, _then: then });
         }
     }
@@ -183,7 +184,7 @@ pub(crate) fn reply() -> (ReplySender, impl Future<Output = Result<Answer, Unans
 struct Task {
     socket: Socket,
     capabilities: CapabilityFlags,
-    requests: UnboundedReceiver<Request>,
+    requests: Requests<Request>,
     /// Given to prepared statements.
     closes: WeakUnboundedSender<Request>,
     out: BytesMut,
@@ -195,7 +196,7 @@ struct Task {
 impl Task {
     /// Runs until the connection ends.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        while let Poll::Ready(request) = self.requests.poll_recv(cx) {
+        while let Poll::Ready(request) = self.requests.poll_next(cx) {
             let Some(request) = request else { return Poll::Ready(io::ErrorKind::NotConnected.into()) };
             frame(&mut self.out, &request.payload);
             if request.kind != Kind::Close {

@@ -6,6 +6,7 @@ mod draws;
 mod greeting;
 mod groups;
 mod packet;
+mod requests;
 pub(crate) mod session;
 mod socket;
 pub(crate) mod statements;
