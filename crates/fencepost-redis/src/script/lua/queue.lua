@@ -196,9 +196,9 @@ local function entomb(lock, id)
   expire(lock, till)
 end
 
--- At a node of a quorum: tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted from the sorted set; a
--- claim that is refused again is added again. A claim whose client no message reaches is passed over. `lock` counts those who are told as
--- holders, and must not be saved after this. A client that is stopped still takes messages and asks for nothing, so
+-- At a node of a quorum: tells the oldest refused claims that the lock may be free, as many as fit beside the holders. They are deleted
+-- from the sorted set; a claim that is refused again is added again. A claim whose client no message reaches is passed over. `lock` counts
+-- those who are told as holders, and must not be saved after this. A client that is stopped still takes messages and asks for nothing, so
 -- one more is told to ask a little later.
 local function tell_refused(lock)
   local refused, at = 'redlock:' .. lock.key, 0

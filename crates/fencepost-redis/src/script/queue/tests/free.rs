@@ -2,6 +2,7 @@
 //! still during a call, so every reply, message, field and expiry is the same to the byte.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use fencepost_core::{ClaimId, Mode, Token};
 use fencepost_testkit::needs;
@@ -14,7 +15,7 @@ use super::history::{CLIENTS, LOCKS, advance, client_number, set_back, ttl};
 use super::layout::{Fields, Id, Told};
 use super::model::{Act, Who};
 use super::stage::{Stage, client_name, name};
-use super::{CASES, number, runner};
+use super::{CASES, IN_PARTS, before, number, runner};
 use crate::script::LOCKS as SCRIPT;
 use crate::script::answer::ScriptReply;
 use crate::script::queue::ConvertTo;
@@ -77,15 +78,18 @@ fn histories() -> impl Strategy<Value = Vec<Step>> {
 fn step(about: About) -> impl Strategy<Value = Step> {
     let votes = if about == About::NodeOfQuorum { 300 } else { 30 };
     let claims = if about == About::NodeOfQuorum { 30 } else { 300 };
-    let (conversions, ids) = if about == About::Upgrades {
-        (300, &[1, 5, 5, 5, 6, 6, 6][..])
+    // No client converts a holder of permits.
+    let (conversions, ids, converted) = if about == About::Upgrades {
+        (200, &[1, 5, 5, 5, 6, 6, 6][..], 5..=6_u128)
     } else {
-        (30, &[1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8][..])
+        (30, &[1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8][..], 1..=6)
     };
     let id = move || select(ids);
     let call = |id: Id, act| Step::Call { sender: id as usize % CLIENTS, act };
     let enter = (id(), ttl()).prop_map(move |(id, ttl)| call(id, Act::Enter { who: who(id), ttl }));
-    let leave = (id(), weighted(0.1)).prop_map(move |(id, tombstone)| call(id, Act::Leave { id, tombstone }));
+    // While a lock has a tombstone, nothing takes the short path.
+    let leave =
+        (id(), weighted(0.03)).prop_map(move |(id, tombstone)| call(id, Act::Leave { id, tombstone }));
     let renew = (id(), ttl(), any::<bool>()).prop_map(move |(id, ttl, waits)| {
         call(id, Act::Keep { client: who(id).client, waits, claims: vec![id], ttl })
     });
@@ -99,8 +103,7 @@ fn step(about: About) -> impl Strategy<Value = Step> {
     let take_back = (id(), any::<bool>()).prop_map(move |(id, refused)| {
         call(id, Act::TakeBack { who: who(id), tombstone: false, since: 7, refused })
     });
-    // No client converts a holder of permits.
-    let convert = (1..=6_u128, any::<bool>(), any::<bool>(), weighted(0.2))
+    let convert = (converted, any::<bool>(), weighted(0.8), weighted(0.2))
         .prop_map(|(id, exclusive, mark, again)| Step::Convert { id, exclusive, mark, again });
     prop_oneof![
         claims => enter,
@@ -169,14 +172,20 @@ fn play(stage: &mut Stage, steps: &[Step]) -> Vec<Outcome> {
     outcomes
 }
 
-/// Finds a history that this text plays otherwise than the script does without the short path.
-fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Option<String> {
-    let full = SCRIPT.source.replace(SHORT, NOTHING);
-    assert_ne!(full, SCRIPT.source, "the script has the short path");
+/// Finds a history that the script plays otherwise with this short path than without one. `lua` comes before what a script calls.
+fn find_difference(
+    stage: &mut Stage,
+    lua: &str,
+    short: &str,
+    seeds: Range<u64>,
+    shrink: u32,
+) -> Option<String> {
+    assert!(SCRIPT.source.contains(SHORT));
+    let [text, full] = [short, NOTHING].map(|path| before(lua) + &SCRIPT.source.replace(SHORT, path));
     let stage = RefCell::new(stage);
     let compare = |history: Vec<Step>| {
         let mut stage = stage.borrow_mut();
-        stage.load(text);
+        stage.load(&text);
         let short = play(&mut stage, &history);
         stage.load(&full);
         let full = play(&mut stage, &history);
@@ -185,8 +194,7 @@ fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Op
             None => Ok(()),
         }
     };
-    let first = number("FENCEPOST_SEED").unwrap_or(1);
-    (first..first + cases).find_map(|seed| {
+    seeds.into_iter().find_map(|seed| {
         let failure = runner(seed, shrink).run(&histories(), compare).err()?;
         Some(format!("seed {seed}: {failure}"))
     })
@@ -195,9 +203,12 @@ fn find_difference(stage: &mut Stage, text: &str, cases: u64, shrink: u32) -> Op
 #[test]
 fn the_short_path_does_what_the_other_parts_do() {
     needs!(REDIS);
-    let cases = number("FENCEPOST_CASES").unwrap_or(2 * CASES);
-    if let Some(difference) = find_difference(&mut Stage::open(""), SCRIPT.source, cases, 1_000) {
-        panic!("{difference}");
+    let first = number("FENCEPOST_SEED").unwrap_or(1);
+    let seeds = first..first + number("FENCEPOST_CASES").unwrap_or(CASES);
+    for lua in ["", IN_PARTS] {
+        if let Some(difference) = find_difference(&mut Stage::open(""), lua, SHORT, seeds.clone(), 1_000) {
+            panic!("{difference}");
+        }
     }
 }
 
@@ -229,7 +240,7 @@ fn bugs_in_the_short_path_are_found() {
     let mut stage = Stage::open("");
     for (bug, right, wrong) in BUGS {
         assert_eq!(SHORT.matches(right).count(), 1, "{right}");
-        let text = SCRIPT.source.replace(SHORT, &SHORT.replace(right, wrong));
-        assert!(find_difference(&mut stage, &text, 1_000, 0).is_some(), "not found: {bug}");
+        let short = SHORT.replace(right, wrong);
+        assert!(find_difference(&mut stage, "", &short, 1..1_000, 0).is_some(), "not found: {bug}");
     }
 }
