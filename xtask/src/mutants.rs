@@ -155,7 +155,12 @@ impl Stage {
         // Each job builds in a copy of the tree, also where `CARGO_TARGET_DIR` names a folder for all builds.
         let target = ["--target-dir=target", "--config", RUNNER];
         let programs = self.programs.iter().map(String::as_str);
-        arguments.extend(programs.chain(target).flat_map(|argument| ["--cargo-arg", argument]));
+        // The run without a mutant takes the package of the mutants alone, and would not find the programs of another one.
+        let packages: Vec<String> =
+            self.packages.iter().map(|package| format!("--package={package}")).collect();
+        let packages = packages.iter().map(String::as_str);
+        arguments
+            .extend(packages.chain(programs).chain(target).flat_map(|argument| ["--cargo-arg", argument]));
         // A test that fails is enough.
         arguments.extend(["--", "--", "-Zunstable-options", "--fail-fast"]);
         // Little of core changes with a mutant.
