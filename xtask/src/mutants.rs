@@ -17,13 +17,6 @@ const PLAN: &str = "benches/mutants.toml";
 /// The exit codes of a run that has tried all mutants: all were caught, some were missed, some ran into the time limit.
 const TRIED: [i32; 3] = [0, 2, 3];
 
-/// The tests of a mutant may take so many times as long as those of the unchanged tree, because two mutants are tried at a time, and another
-/// program may be running as well.
-const SLOWER: u32 = 5;
-
-/// The shortest time limit of a mutant's tests.
-const SHORTEST_LIMIT: Duration = Duration::from_secs(30);
-
 /// How often the progress is printed.
 const PROGRESS: Duration = Duration::from_secs(60);
 
@@ -102,10 +95,8 @@ pub(crate) fn run(workspace: &Workspace, step: &str, limit: Duration) -> Result<
     let (mut all, mut counts) = (Vec::new(), Counts::default());
     println!();
     for (number, stage) in plan.stage.iter().enumerate() {
-        let step = format!("{step} {}", number + 1);
-        let unchanged = stage.unchanged(workspace, &step)?;
         let left = limit.saturating_sub(start.elapsed());
-        let program = stage.program(workspace, &plan, &step, &folder, unchanged);
+        let program = stage.program(workspace, &plan, &format!("{step} {}", number + 1), &folder);
         shown(program.limit(left), &stage.tests, &results)?;
         if all.is_empty() {
             all = mutants(&read(&results.join("mutants.json"))?)?;
@@ -124,31 +115,10 @@ pub(crate) fn run(workspace: &Workspace, step: &str, limit: Duration) -> Result<
 }
 
 impl Stage {
-    /// Runs the tests on the unchanged tree, because a failure of theirs proves nothing about a mutant if they fail anyway. Returns how long
-    /// they take. cargo-mutants would look only for those of the package that it changes.
-    fn unchanged(&self, workspace: &Workspace, step: &str) -> Result<Duration, String> {
-        let packages = self.packages.iter().flat_map(|package| ["--package", package]);
-        let arguments: Vec<&str> = packages.chain(self.programs.iter().map(String::as_str)).collect();
-        let step = format!("{step} unchanged");
-        workspace.cargo(&step, &[&["test", "--no-run"], &arguments[..]].concat()).run()?;
-        let start = Instant::now();
-        workspace.cargo(&step, &[&["test"], &arguments[..]].concat()).run()?;
-        Ok(start.elapsed())
-    }
-
-    fn program(
-        &self,
-        workspace: &Workspace,
-        plan: &Plan,
-        step: &str,
-        folder: &Path,
-        unchanged: Duration,
-    ) -> Program {
+    fn program(&self, workspace: &Workspace, plan: &Plan, step: &str, folder: &Path) -> Program {
         let folder = folder.to_string_lossy();
-        let limit = (unchanged * SLOWER).max(SHORTEST_LIMIT).as_secs().to_string();
         let mut arguments =
             vec!["mutants", "--iterate", "--output", &folder, "--colors", "never", "--jobs", "2"];
-        arguments.extend(["--baseline", "skip", "--timeout", &limit]);
         arguments.extend(plan.files.iter().flat_map(|file| ["--file", file]));
         arguments.extend(plan.leave_out.iter().flat_map(|mutant| ["--exclude-re", mutant]));
         arguments.extend(self.packages.iter().flat_map(|package| ["--test-package", package]));
