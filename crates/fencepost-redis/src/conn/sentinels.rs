@@ -1,15 +1,16 @@
 //! Sentinels say which server is the master.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Clock, Error, ErrorKind};
+use futures_util::future::{Either, select};
 use redis::{Cmd, Value};
 
 use crate::config::Address;
 use crate::conn::connect::{ConnectOptions, connect};
-use crate::conn::task::Aborted;
 use crate::error::{handshake, redis_error, silent};
 
 /// Sentinels that watch over one master. There is at least one.
@@ -57,11 +58,14 @@ impl Sentinels {
     async fn ask(&self, address: &Address) -> Result<Address, Error> {
         let shown = address.to_string();
         let (mut connection, task) = connect(address, &self.connect_options, None).await?;
-        let _task = Aborted(tokio::spawn(task).abort_handle());
         let mut command = Cmd::new();
         command.arg("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        let answer = connection.send_packed_command(&command).await.and_then(Value::extract_error);
-        match answer.map_err(|error| handshake(&error, &shown))? {
+        // The connection's task runs here and nowhere else, so it cannot end just when the command is sent: see `Liveness::answer`.
+        let answer = match select(pin!(connection.send_packed_command(&command)), task).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(((), answer)) => answer.await,
+        };
+        match answer.and_then(Value::extract_error).map_err(|error| handshake(&error, &shown))? {
             Value::Array(parts) => match &*parts {
                 [Value::BulkString(host), Value::BulkString(port)] => {
                     let port = std::str::from_utf8(port).ok().and_then(|port| port.parse().ok());
@@ -102,5 +106,49 @@ impl Drop for Unused<'_> {
         if let Some(sentinels) = self.0 {
             sentinels.ask_next();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::SocketAddr;
+
+    use fencepost_testkit::{needs, redis};
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::config::Login;
+
+    fn tcp(address: SocketAddr) -> Address {
+        Address::Tcp(address.ip().to_string(), address.port())
+    }
+
+    #[tokio::test]
+    async fn a_sentinel_is_asked_and_its_connection_read_in_one_task() {
+        needs!(REDIS);
+        let servers = redis::Sentinel::start(1, &redis::Config::new()).expect("servers");
+        let sentinels = Sentinels {
+            addresses: vec![tcp(servers.sentinels()[0].address())],
+            name: "locks".to_owned(),
+            connect_options: Arc::new(ConnectOptions {
+                login: Login::default(),
+                database: 0,
+                security: None,
+            }),
+            clock: Clock::manual(),
+            patience: Duration::from_secs(1),
+            turn: AtomicUsize::new(0),
+        };
+        let tasks = Handle::current().metrics();
+        let mut asked = pin!(sentinels.master());
+        let named = poll_fn(|cx| {
+            let named = asked.as_mut().poll(cx);
+            assert_eq!(tasks.num_alive_tasks(), 0, "a task of its own may end just when the command is sent");
+            named
+        });
+        let named = tokio::time::timeout(Duration::from_secs(5), named).await.expect("it answers");
+        let master = tcp(servers.master().address());
+        assert_eq!(named.expect("a master").to_string(), master.to_string());
     }
 }
