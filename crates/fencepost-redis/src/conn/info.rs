@@ -12,7 +12,7 @@ pub(crate) fn fields(text: &str) -> HashMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.trim_end().to_owned())).collect()
 }
 
-/// Returns the name of the server's run, as script/lua/run.lua makes it. `None`: an answer is missing, the server is a replica, or it
+/// Returns the name of the server's run, as script/lua/quorum.lua makes it. `None`: an answer is missing, the server is a replica, or it
 /// refuses `CLIENT TRACKING`. By tracking the server reports when its data is replaced. Without that report, the name may be out of date
 /// at once.
 pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String> {
@@ -31,7 +31,7 @@ pub(crate) async fn met(connection: &mut MultiplexedConnection) -> Option<String
     run(&facts).filter(|run| !run.is_empty())
 }
 
-/// Returns the name of a quorum node's run, from these fields of INFO, as script/lua/run.lua does. `None`: a field is missing, or the
+/// Returns the name of a quorum node's run, from these fields of INFO, as script/lua/quorum.lua does. `None`: a field is missing, or the
 /// server is a replica. Only when a replica becomes a master does INFO show whose data it has taken, and the connection outlives that.
 pub(crate) fn run(facts: &HashMap<String, String>) -> Option<String> {
     facts.get("role").filter(|role| *role == "master")?;
