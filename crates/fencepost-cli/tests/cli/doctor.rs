@@ -236,8 +236,10 @@ fn what_a_user_may_not_do() {
     judged(refuse(&["-hdel"]).expect(78), "cycle", "problem", "does not let this user do that");
     // The lock that could not be released is still there.
     server.look().ask::<String>(&["FLUSHALL"]);
-    let said = refuse(&["-hmget"]);
-    judged(said.expect(78), "cycle", "problem", "does not let this user do that");
+    for command in ["hmget", "hscan"] {
+        let said = refuse(&[&format!("-{command}")]);
+        judged(said.expect(78), "rights", "problem", &command.to_uppercase());
+    }
     assert!(!said.out.contains("hunter2") && !said.err.contains("hunter2"));
     let wrong = server.url().replace("hunter2", "hunter3");
     let said = doctor(&wrong);

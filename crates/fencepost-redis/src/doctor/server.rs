@@ -178,27 +178,38 @@ fn events(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// Reports the commands that this user may not run. Only commands that change nothing are tried.
+/// Reports the commands that this user may not run. Only commands that change nothing are tried. The others are those of a cycle, which the
+/// doctor makes as well.
 pub(super) async fn rights(probe: &mut Probe, prefix: &str) -> Vec<Finding> {
+    // This is the name of a key that is not there, too.
     let channel = format!("{prefix}@doctor");
     let name = probe.ask::<String>(&["ACL", "WHOAMI"]).await;
     let who = name.map_or_else(|_| "this user".to_owned(), |name| format!("user {name:?}"));
     let mut findings = Vec::new();
-    let mut tried = |may: bool, command: &str, effect: &str| {
+    let mut tried = |may: bool, kind: fn(&'static str, String) -> Finding, command: &str, effect: &str| {
         if !may {
             let says = format!("{who} may not {command}: {effect}");
-            let advice = "give it the rights in docs/backends/redis.md";
-            findings.push(Finding::warning("rights", says).advice(advice));
+            findings.push(kind("rights", says).advice("give it the rights in docs/backends/redis.md"));
         }
     };
     let publish = probe.ask::<i64>(&["PUBLISH", &channel, ""]).await.is_ok();
-    tried(publish, "PUBLISH", "the next waiter learns of its turn only when it asks, up to 1 s later");
+    let effect = "the next waiter learns of its turn only when it asks, up to 1 s later";
+    tried(publish, Finding::warning, "PUBLISH", effect);
     let scan = probe.ask::<redis::Value>(&["SCAN", "0", "MATCH", &channel, "COUNT", "1"]).await.is_ok();
-    tried(scan, "SCAN", "locks cannot be listed");
+    tried(scan, Finding::warning, "SCAN", "locks cannot be listed");
+    // A cycle of a lock that nobody else wants needs neither. In a cluster another server may have the key, which is no denial.
+    for (command, argument, effect) in [
+        ("HMGET", "s", "a lock that somebody waits for cannot be taken or released"),
+        ("HSCAN", "0", "a holder or a waiter that has died is never cleared away"),
+    ] {
+        let answer = probe.ask::<redis::Value>(&[command, &channel, argument]).await;
+        let may = !answer.is_err_and(|failure| failure.is_denied());
+        tried(may, Finding::problem, command, effect);
+    }
     if findings.is_empty() {
         findings.push(Finding::ok(
             "rights",
-            format!("{who} may publish and scan; the cycle below shows whether it may lock"),
+            format!("{who} may publish, scan and read; the cycle below shows whether it may lock"),
         ));
     }
     findings
