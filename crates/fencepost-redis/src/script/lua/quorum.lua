@@ -47,8 +47,7 @@ if request == 'vote' then
   local _, lease, retention, id, in_cluster, prefix, terms = struct.unpack(REQUEST, ARGV[2])
   local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
   local refused, refusal = 'redlock:' .. key, struct.pack(REFUSED, made, id) .. string.sub(ARGV[2], terms)
-  local summary, last_run = unpack(redis.call('HMGET', key, 's', 'e'))
-  if not summary or last_run ~= named_run then
+  if not known or last_run ~= named_run then
     local bounded = stay_out(string.sub(key, 1, prefix), tonumber(ARGV[4]), named_run)
     if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
   end

@@ -148,6 +148,12 @@ impl Stage {
         pipe.query(&mut self.connection).expect("a server that answers")
     }
 
+    /// The id of the server's run.
+    pub(super) fn run_of_server(&mut self) -> String {
+        let (info,): (String,) = self.query(redis::pipe().cmd("INFO").arg("server"));
+        info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").to_owned()
+    }
+
     /// The refused claims of each lock, as operators see them, and the time of that.
     pub(super) fn waiting(&mut self) -> Result<Value, String> {
         let setting = &self.settings[0];

@@ -50,8 +50,7 @@ pub(super) fn play(stage: &mut Stage, history: &History) -> Result<(), String> {
     for (client, longest) in LONGEST.into_iter().enumerate() {
         stage.setting(client).max_ttl = Duration::from_secs(longest);
     }
-    let (info,): (String,) = stage.query(redis::pipe().cmd("INFO").arg("server"));
-    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").to_owned();
+    let run = stage.run_of_server();
     let mut play = Play {
         stage,
         seen: vec![Seen::default(); LOCKS],
