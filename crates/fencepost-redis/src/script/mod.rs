@@ -1,10 +1,10 @@
 //! The script: one text of Lua with a block for each request, called by its hash, sent in full only where a server does not know it.
 //!
 //! Invariants of all requests: a clock that is set back lengthens no lease, because nothing ends later than now and its length. Tokens
-//! are max(last token + 1, now), unless a quorum proposes or raises one, or a downgrade gives the old one back. A full server, one at `maxmemory`, refuses a script whose first write is not HDEL or PEXPIREAT, and
-//! allows every write after the first. So PUBLISH comes only after a write: no message tells of a grant that is then refused. A call
-//! does a bounded part of what is to be done, and says if there is more. A dead holder that no scan has found yet counts as a holder:
-//! no claim is granted too early.
+//! are max(last token + 1, now), unless a quorum proposes or raises one, or a downgrade gives the old one back. A full server, one at
+//! `maxmemory`, refuses a script whose first write is not HDEL or PEXPIREAT, and allows every write after the first. So PUBLISH comes only
+//! after a write: no message tells of a grant that is then refused. A call does a bounded part of what is to be done, and says if there is
+//! more. A dead holder that no scan has found yet counts as a holder: no claim is granted too early.
 
 pub(crate) mod answer;
 pub(crate) mod permits;
