@@ -290,7 +290,9 @@ impl Engines {
 async fn probe_all(engines: Weak<Engines>, clock: &Clock, hurry: &Notify) {
     loop {
         let Some(engines) = engines.upgrade().filter(|_| !clock.is_stopped()) else { return };
-        let due = engines.breaker.lock().next_probe(engines.has_fallback());
+        // One that refuses to be opened answers, and only a probe opens it.
+        let steady = engines.has_fallback() || engines.primary.get().is_none();
+        let due = engines.breaker.lock().next_probe(steady);
         if due <= clock.now() {
             engines.probe().await;
         } else {

@@ -85,6 +85,9 @@ impl DegradeLayer {
     }
 
     fn away(&self) -> Error {
+        if self.engines.primary.get().is_none() {
+            return self.engines.primary.not_open();
+        }
         Error::new(ErrorKind::Unreachable, "the engine is away; check it").on(self.engines.primary.name())
     }
 }

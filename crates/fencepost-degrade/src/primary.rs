@@ -20,6 +20,8 @@ pub(super) struct Primary {
     opener: Option<Opener>,
     /// The attempt to open it that an earlier probe began.
     opening: Mutex<Option<Opening>>,
+    /// Why it refused the last attempt to open it, for example a wrong password.
+    refusal: Mutex<Option<Error>>,
     needs: Needs,
 }
 
@@ -57,12 +59,17 @@ impl Primary {
     pub(super) fn opened(engine: Arc<dyn Backend>, needs: Needs) -> Result<Primary> {
         needs.check(&*engine)?;
         let name = engine.capabilities().engine;
-        Ok(Primary { name, open: OnceLock::from(engine), opener: None, opening: Mutex::default(), needs })
+        Ok(Primary { open: OnceLock::from(engine), ..Primary::closed(name, None, needs) })
     }
 
     /// One that is away.
     pub(super) fn away(name: &'static str, opener: Opener, needs: Needs) -> Primary {
-        Primary { name, open: OnceLock::new(), opener: Some(opener), opening: Mutex::default(), needs }
+        Primary::closed(name, Some(opener), needs)
+    }
+
+    fn closed(name: &'static str, opener: Option<Opener>, needs: Needs) -> Primary {
+        let (open, opening, refusal) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Primary { name, open, opener, opening, refusal, needs }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -78,10 +85,11 @@ impl Primary {
         self.get().map(|engine| engine.capabilities())
     }
 
-    /// The error of a request before it is open.
+    /// The error of a request before it is open: the refusal if it refuses, because it answers then and no other engine takes its place.
     pub(super) fn not_open(&self) -> Error {
-        Error::new(ErrorKind::Unreachable, "the engine has not been reached since the start; check it")
-            .on(self.name)
+        let message = "the engine has not been reached since the start; check it";
+        let refusal = self.refusal.lock().clone();
+        refusal.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, message).on(self.name))
     }
 
     /// Asks whether it answers, and opens it if it is not open.
@@ -91,7 +99,9 @@ impl Primary {
         }
         Reply::coming(async move {
             let Some(opener) = &self.opener else { return Err(self.not_open()) };
-            let engine = self.connect(opener).await?;
+            let opened = self.connect(opener).await;
+            *self.refusal.lock() = opened.as_ref().err().filter(|error| !error.is_unreachable()).cloned();
+            let engine = opened?;
             if let Err(error) = self.needs.check(&*engine) {
                 tracing::error!(%error, "the engine cannot be used with its fallback, and stays away");
                 return Err(Error::new(ErrorKind::Unreachable, "the engine cannot be used").because(error));

@@ -5,11 +5,11 @@ use crate::engines::Stand;
 use crate::layer::DegradeLayer;
 use crate::primary::Opener;
 use fencepost_core::{
-    Backend, Client, Degraded, ErrorKind, Loss, Memory, Need, Registry, Result, Runtime, State, Tokens,
-    testing,
+    Backend, Client, Degraded, Error, ErrorKind, Loss, Memory, Need, Registry, Result, Runtime, State,
+    Tokens, testing,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 fn policies() -> [(Degrade, Degraded); 2] {
@@ -213,6 +213,34 @@ async fn an_engine_that_was_away_at_the_start_may_take_longer_to_connect_than_a_
     assert_eq!(guard.degraded(), None, "it is back");
     guard.release().await.unwrap();
     assert_eq!(opening.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_engine_that_was_away_at_the_start_and_then_refuses_is_named_with_its_reason() {
+    let (other, clock, engine) = testing::client();
+    let wrong = Arc::new(AtomicBool::new(true));
+    let opener: Opener = Box::new({
+        let wrong = Arc::clone(&wrong);
+        move || {
+            let refused = Error::new(ErrorKind::Denied, "the password is wrong").on("memory");
+            let opened = if wrong.load(Ordering::SeqCst) { Err(refused) } else { Ok(engine.backend()) };
+            Box::pin(async { opened })
+        }
+    });
+    let degrade = Degrade::local_only().probe_interval(INTERVAL);
+    let open = |runtime: &Runtime| -> Result<Arc<dyn Backend>> {
+        let stand = Stand::Local(Memory::new());
+        Ok(Arc::new(DegradeLayer::new(Err(("memory", opener)), stand, &degrade, runtime)?))
+    };
+    let locks = Client::builder().runtime(other.runtime().clone()).open(open).unwrap();
+    clock.advance(2 * INTERVAL).await;
+    let error = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error}");
+    wrong.store(false, Ordering::SeqCst);
+    clock.advance(2 * INTERVAL).await;
+    let guard = locks.mutex("a").unwrap().try_lock().await.unwrap().unwrap();
+    assert_eq!(guard.degraded(), None, "it is back");
+    guard.release().await.unwrap();
 }
 
 /// Counts an attempt to connect.
