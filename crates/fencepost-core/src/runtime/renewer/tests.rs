@@ -229,6 +229,19 @@ fn a_grant_that_its_round_has_not_renewed_is_suspect_and_soon_due_again() {
 }
 
 #[test]
+fn a_grant_that_its_round_has_renewed_does_not_remember_why_the_round_failed_for_others() {
+    let stage = Stage::new();
+    let claim = stage.claim(TTL);
+    let start = stage.clock.now();
+    assert!(claim.confirm(start, TTL));
+    let denied = RenewalFailure::of(Error::new(ErrorKind::Denied, "the engine refuses"));
+    assert_eq!(due_after(&claim, Some(&denied), start, start), Some(start + TTL / 3));
+    due_after(&claim, Some(&failed()), start, start + TTL / 3);
+    let why = claim.validity.trouble().unwrap();
+    assert!(why.contains("the engine is away"), "{why}");
+}
+
+#[test]
 fn a_place_in_the_queue_is_asked_about_again_and_not_renewed_since_the_round_began() {
     let stage = Stage::new();
     let claim = stage.claim(TTL);
