@@ -203,14 +203,21 @@ impl Shared {
             .next()
     }
 
-    /// Returns the good answers, if they are of a majority. Of the errors, one that no later try mends is told.
+    /// Returns the good answers, if they are of a majority. Of the errors, one that no later try mends is told, or else the first one beside the
+    /// count.
     fn answers<T>(&self, answers: Vec<Option<Result<T>>>) -> Result<Vec<T>> {
         let (good, failed): (Vec<_>, Vec<_>) = answers.into_iter().flatten().partition(Result::is_ok);
         if good.len() >= self.need {
             return good.into_iter().collect();
         }
-        let lasting = failed.into_iter().filter_map(Result::err).find(Error::is_configuration);
-        Err(lasting.unwrap_or_else(|| self.unreachable()))
+        let mut errors: Vec<_> = failed.into_iter().filter_map(Result::err).collect();
+        if let Some(lasting) = errors.iter().position(Error::is_configuration) {
+            return Err(errors.swap_remove(lasting));
+        }
+        Err(match errors.into_iter().next() {
+            Some(first) => self.unreachable().because(first),
+            None => self.unreachable(),
+        })
     }
 }
 

@@ -32,11 +32,11 @@ use crate::config::{Config, MAX_TTL, Servers};
 use crate::conn::call::{Call, CallError, Lane};
 use crate::doctor::examine;
 use crate::operator;
-use crate::script::answer::{list, nonsense};
+use crate::script::answer::{ScriptReply, list, nonsense, pause, stays_out};
 use crate::script::queue::{LEAVE, Setting};
 use crate::script::record;
 use crate::script::records::RedisRecords;
-use crate::script::vote::{REFUSED, VOUCH};
+use crate::script::vote::{REFUSED, VOTES, VOUCH};
 
 pub(crate) mod marker;
 mod node;
@@ -247,6 +247,7 @@ impl Operator for Node {
             let (info, refused) = join(info, refused(&redis.client, names)).await;
             let mut info = info?;
             info.claims.extend(refused?.into_iter().flatten());
+            ensure_votes(&redis.client).await?;
             Ok(info)
         })
     }
@@ -260,6 +261,7 @@ impl Operator for Node {
             for (info, refused) in listing.resources.iter_mut().zip(refused) {
                 info.claims.extend(refused);
             }
+            ensure_votes(&redis.client).await?;
             Ok(listing)
         })
     }
@@ -313,6 +315,20 @@ impl RecordStore for NodeRecords {
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
         Reply::coming(async move { self.store().await?.write(kind, name, record, version).await })
+    }
+}
+
+/// Fails if the node may have forgotten a grant, because what it shows then is no answer. It is asked after it was read: it may lose its data
+/// in between.
+async fn ensure_votes(client: &RedisClient) -> Result<()> {
+    let call = Call::new(&VOTES, 0, client.setting.votes());
+    // Dropped here, nothing has changed at the node.
+    let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
+    let reply = ScriptReply::read(&value)?;
+    match (reply.status, &*reply.numbers) {
+        (b"DONE", []) => Ok(()),
+        (b"AWAY", [ms]) => Err(stays_out(pause(*ms).unwrap_or_default())),
+        _ => Err(reply.nonsense()),
     }
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn nonsense(value: &Value) -> Error {
     .on(ENGINE)
 }
 
-fn pause(ms: i64) -> Option<Duration> {
+pub(crate) fn pause(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 

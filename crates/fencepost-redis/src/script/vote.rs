@@ -12,6 +12,7 @@ use crate::script::{LOCKS, Script};
 pub(crate) static VOTE: Script = Script::new(&LOCKS, "vote");
 pub(crate) static RAISE: Script = Script::new(&LOCKS, "raise");
 pub(crate) static VOUCH: Script = Script::new(&LOCKS, "vouch");
+pub(crate) static VOTES: Script = Script::new(&LOCKS, "votes");
 pub(crate) static REFUSED: Script = Script::new(&LOCKS, "refused");
 
 impl Setting {
@@ -91,6 +92,13 @@ impl Setting {
     /// See `vouch` in lua/quorum.lua.
     pub(crate) fn vouch(&self) -> Cmd {
         VOUCH.command(&[self.marker()], |command| {
+            command.arg(millis(self.max_ttl));
+        })
+    }
+
+    /// See `votes` in lua/quorum.lua.
+    pub(crate) fn votes(&self) -> Cmd {
+        VOTES.command(&[self.marker()], |command| {
             command.arg(millis(self.max_ttl));
         })
     }

@@ -10,6 +10,7 @@ use fencepost_testkit::redis::{Config, Look, Masters, Redis};
 use fencepost_testkit::wait::eventually;
 
 mod barrier;
+mod look;
 mod records;
 mod rotated;
 mod start;

@@ -106,6 +106,15 @@ if request == 'vouch' then
   return 'DONE'
 end
 
+-- Tells whether a node of a quorum votes, or may have forgotten a grant. Writes nothing.
+-- KEYS[1] the marker, see stay_out. ARGV: 2 the longest lease in ms. Reply: DONE, or AWAY ms: it stays out for so long.
+if request == 'votes' then
+  local marked_run, marked_until = unpack(redis.call('HMGET', KEYS[1], 'run', 'until'))
+  local out_until = marked_run == run_of_server() and tonumber(marked_until) or now + ARGV[2] * 1000
+  if out_until <= now then return 'DONE' end
+  return 'AWAY' .. struct.pack('>d', math.ceil((out_until - now) / 1000))
+end
+
 -- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field e in lock.lua. ARGV: 2 inbox prefix.
 -- Reply: a list: LIST, now in µs, then for each key a list of the refused whose clients are there, see REFUSED in lock.lua.
 if request == 'refused' then
