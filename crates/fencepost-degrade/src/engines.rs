@@ -252,6 +252,7 @@ impl Engines {
         self.breaker.lock().probe_begins(begin);
         let answer = self.clock.within(begin + self.interval / 2, self.primary.probe()).await;
         let now = self.clock.now();
+        answer.iter().for_each(|answer| self.primary.note_answer(answer));
         // An engine that refuses has answered.
         let answered = match &answer {
             Some(Ok(())) => true,
@@ -264,6 +265,9 @@ impl Engines {
             let changed = if answered { breaker.answered(begin, now) } else { breaker.failed(begin, now) };
             (changed, before != breaker.is_open(), breaker.is_open())
         };
+        if open {
+            self.primary.forget_refusal();
+        }
         match (opened, open) {
             (true, true) => engine_away(self.primary.name(), self.policy),
             (true, false) => engine_back(self.primary.name(), self.policy),

@@ -72,8 +72,12 @@ impl DegradeLayer {
         Ok(DegradeLayer { engines, all: Arc::default(), max_ttl })
     }
 
-    /// The engines that operators look at: the primary first.
+    /// The engines that operators look at: the primary first. None while the primary refuses to be opened, because it answers and may have
+    /// grants of others.
     fn seen(&self) -> (Option<&dyn Backend>, Option<&dyn Backend>) {
+        if self.engines.primary.get().is_none() && !self.engines.is_open() {
+            return (None, None);
+        }
         let at = |role| self.engines.get(role).map(|engine| &**engine);
         let primary = at(Role::Primary).filter(|_| !self.engines.is_open());
         // Where the primary grants alone, no grant of the fallback alone is left.
@@ -181,17 +185,19 @@ impl Operator for DegradeLayer {
                     join(primary.operator().inspect(name), second.operator().inspect(name)).await;
                 let (at_primary, at_second) = match (&first, &other) {
                     (Ok(first), Ok(other)) => tokens_of_one_claim(first, other, token),
-                    // The engine that does not answer fails the eviction below.
                     _ => (token, token),
                 };
+                let not_seen = first.err().or(other.err());
                 let evictions = join(
                     primary.operator().evict(name, at_primary, how),
                     second.operator().evict(name, at_second, how),
                 );
                 match evictions.await {
                     (Ok(()), Ok(())) => Ok(()),
-                    // A claim at one engine alone.
-                    (Ok(()), Err(error)) | (Err(error), Ok(())) if error.is_mismatch() => Ok(()),
+                    // A claim at one engine alone, if the other has shown what it has.
+                    (Ok(()), Err(error)) | (Err(error), Ok(())) if error.is_mismatch() => {
+                        not_seen.map_or(Ok(()), Err)
+                    }
                     // It may have taken effect at the other engine. The claim is not free before both have evicted it.
                     (Ok(()), Err(error)) | (Err(error), Ok(())) => Err(error),
                     (Err(error), Err(other)) if error.is_mismatch() => Err(other),

@@ -20,7 +20,7 @@ pub(super) struct Primary {
     opener: Option<Opener>,
     /// The attempt to open it that an earlier probe began.
     opening: Mutex<Option<Opening>>,
-    /// Why it refused the last attempt to open it, for example a wrong password.
+    /// Why it refused the last probe, for example for a wrong password.
     refusal: Mutex<Option<Error>>,
     needs: Needs,
 }
@@ -99,16 +99,22 @@ impl Primary {
         }
         Reply::coming(async move {
             let Some(opener) = &self.opener else { return Err(self.not_open()) };
-            let opened = self.connect(opener).await;
-            *self.refusal.lock() = opened.as_ref().err().filter(|error| !error.is_unreachable()).cloned();
-            let engine = opened?;
-            if let Err(error) = self.needs.check(&*engine) {
-                tracing::error!(%error, "the engine cannot be used with its fallback, and stays away");
-                return Err(Error::new(ErrorKind::Unreachable, "the engine cannot be used").because(error));
-            }
+            let engine = self.connect(opener).await?;
+            self.needs.check(&*engine)?;
             // What has opened it may have heard of it before this probe began.
             self.open.get_or_init(|| engine).reach().await
         })
+    }
+
+    /// Notes the answer to a probe.
+    pub(super) fn note_answer(&self, answer: &Result<()>) {
+        let refusal = answer.as_ref().err().filter(|error| !error.is_unreachable());
+        *self.refusal.lock() = refusal.cloned();
+    }
+
+    /// It is away, so what it has refused is no reason any more.
+    pub(super) fn forget_refusal(&self) {
+        *self.refusal.lock() = None;
     }
 
     /// Opens it. Goes on with the attempt of an earlier probe, because one may take longer than a probe. Makes a new attempt as well, because
@@ -127,7 +133,8 @@ impl Primary {
                 && let Poll::Ready(opened) = opening.as_mut().poll(cx)
             {
                 *kept = None;
-                if opened.is_ok() || fresh.is_none() {
+                // An engine that refuses late may never refuse a new attempt within a probe.
+                if fresh.is_none() || !opened.as_ref().is_err_and(Error::is_unreachable) {
                     return Poll::Ready(opened);
                 }
             }

@@ -234,7 +234,8 @@ async fn evict_at(
     let Some(known) = known.filter(|_| evicted.as_ref().is_err_and(Error::is_mismatch)) else {
         return evicted;
     };
-    let Ok(info) = operator.inspect(name).await else { return evicted };
+    // Without a look nobody knows whether it has such a part.
+    let info = operator.inspect(name).await?;
     let mut parts = info.holders().filter(|part| operator::claim_of(part) == operator::claim_of(known));
     match parts.find_map(|part| part.token) {
         Some(other) => operator.evict(name, other, how).await,

@@ -215,16 +215,22 @@ async fn an_engine_that_was_away_at_the_start_may_take_longer_to_connect_than_a_
     assert_eq!(opening.load(Ordering::SeqCst), 0);
 }
 
-#[tokio::test]
-async fn an_engine_that_was_away_at_the_start_and_then_refuses_is_named_with_its_reason() {
+/// `after`: how long it takes to refuse. Each probe has half an interval.
+async fn refuses(after: Duration) {
     let (other, clock, engine) = testing::client();
     let wrong = Arc::new(AtomicBool::new(true));
     let opener: Opener = Box::new({
-        let wrong = Arc::clone(&wrong);
+        let (wrong, clock) = (Arc::clone(&wrong), other.runtime().clock().clone());
         move || {
             let refused = Error::new(ErrorKind::Denied, "the password is wrong").on("memory");
             let opened = if wrong.load(Ordering::SeqCst) { Err(refused) } else { Ok(engine.backend()) };
-            Box::pin(async { opened })
+            let clock = clock.clone();
+            Box::pin(async move {
+                if after > Duration::ZERO {
+                    clock.sleep_until(clock.now() + after).await;
+                }
+                opened
+            })
         }
     });
     let degrade = Degrade::local_only().probe_interval(INTERVAL);
@@ -233,14 +239,30 @@ async fn an_engine_that_was_away_at_the_start_and_then_refuses_is_named_with_its
         Ok(Arc::new(DegradeLayer::new(Err(("memory", opener)), stand, &degrade, runtime)?))
     };
     let locks = Client::builder().runtime(other.runtime().clone()).open(open).unwrap();
-    clock.advance(2 * INTERVAL).await;
-    let error = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error}");
+    let pass = async || {
+        for _ in 0..8 {
+            clock.advance(INTERVAL / 4).await;
+        }
+    };
+    pass().await;
+    let claim = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
+    let look = locks.inspect("a").await.unwrap_err();
+    for error in [claim, look] {
+        assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error}");
+    }
     wrong.store(false, Ordering::SeqCst);
-    clock.advance(2 * INTERVAL).await;
+    pass().await;
+    pass().await;
     let guard = locks.mutex("a").unwrap().try_lock().await.unwrap().unwrap();
     assert_eq!(guard.degraded(), None, "it is back");
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_engine_that_was_away_at_the_start_and_then_refuses_is_named_with_its_reason() {
+    for after in [Duration::ZERO, INTERVAL * 3 / 4] {
+        refuses(after).await;
+    }
 }
 
 /// Counts an attempt to connect.

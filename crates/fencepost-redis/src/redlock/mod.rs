@@ -269,7 +269,13 @@ impl Operator for Node {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let redis = self.handle.redis().await?;
-            redis.evict(name, token, how).await?;
+            if let Err(error) = redis.evict(name, token, how).await {
+                // A node that may have forgotten the grant does not know that it is gone.
+                if error.is_mismatch() {
+                    ensure_votes(&redis.client).await?;
+                }
+                return Err(error);
+            }
             if how.now {
                 let (key, slot) = redis.client.key(name);
                 let call = Call::new(&LEAVE, slot, redis.client.setting.freed(&key));

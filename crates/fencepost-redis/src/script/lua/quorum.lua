@@ -15,7 +15,8 @@ end
 -- needs no look at the marker, unless a client knows of another longest lease.
 -- INFO tells the run, and takes long. A client has asked for it over the connection that this request came by, and names it only there: no
 -- connection outlives a restart, and the server says over it (CLIENT TRACKING) when its data is replaced, before it says anything else.
-local function stay_out(prefix, max_ttl, named_run)
+-- `write` is redis.call, or redis.pcall for a request that a full server is to answer, too.
+local function stay_out(prefix, max_ttl, named_run, write)
   local marker, named = 'redlock:' .. prefix, string.match(named_run, '^%x+')
   local marked_run, marked_until, marked_longest = unpack(redis.call('HMGET', marker, 'run', 'until', 'ttl'))
   local out_until, noted = tonumber(marked_until or '0'), tonumber(marked_longest or '0')
@@ -30,7 +31,7 @@ local function stay_out(prefix, max_ttl, named_run)
   -- A clock that was set back keeps the node out no longer than a restart does.
   local bounded = math.min(out_until, now + longest * 1000)
   if named ~= marked_run or longest > noted or bounded < out_until then
-    redis.call('HSET', marker, 'run', named, 'until', string.format('%.0f', bounded), 'ttl', longest)
+    write('HSET', marker, 'run', named, 'until', string.format('%.0f', bounded), 'ttl', longest)
   end
   return bounded
 end
@@ -48,7 +49,7 @@ if request == 'vote' then
   local mode, permits, of, client = struct.unpack(TERMS, ARGV[2], terms)
   local refused, refusal = 'redlock:' .. key, struct.pack(REFUSED, made, id) .. string.sub(ARGV[2], terms)
   if not known or last_run ~= named_run then
-    local bounded = stay_out(string.sub(key, 1, prefix), tonumber(ARGV[4]), named_run)
+    local bounded = stay_out(string.sub(key, 1, prefix), tonumber(ARGV[4]), named_run, redis.call)
     if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
   end
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
@@ -106,13 +107,13 @@ if request == 'vouch' then
   return 'DONE'
 end
 
--- Tells whether a node of a quorum votes, or may have forgotten a grant. Writes nothing.
+-- Tells whether a node of a quorum votes, or may have forgotten a grant. From the first such request on it stays out for the longest lease,
+-- because nobody may ask for its vote.
 -- KEYS[1] the marker, see stay_out. ARGV: 2 the longest lease in ms. Reply: DONE, or AWAY ms: it stays out for so long.
 if request == 'votes' then
-  local marked_run, marked_until = unpack(redis.call('HMGET', KEYS[1], 'run', 'until'))
-  local out_until = marked_run == run_of_server() and tonumber(marked_until) or now + ARGV[2] * 1000
-  if out_until <= now then return 'DONE' end
-  return 'AWAY' .. struct.pack('>d', math.ceil((out_until - now) / 1000))
+  local bounded = stay_out(string.sub(KEYS[1], #'redlock:' + 1), tonumber(ARGV[2]), '', redis.pcall)
+  if bounded <= now then return 'DONE' end
+  return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000))
 end
 
 -- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field e in lock.lua. ARGV: 2 inbox prefix.

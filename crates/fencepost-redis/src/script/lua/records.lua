@@ -5,7 +5,7 @@
 -- the longest lease and 10 s (BEYOND in records.rs). Returns the reply AWAY ms then.
 local function stay_out_of_records()
   if ARGV[2] == '' then return end
-  local bounded = stay_out(string.sub(KEYS[1], 1, tonumber(ARGV[3])), tonumber(ARGV[2]), '') + 10000000
+  local bounded = stay_out(string.sub(KEYS[1], 1, tonumber(ARGV[3])), tonumber(ARGV[2]), '', redis.call) + 10000000
   if bounded > now then return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000)) end
 end
 

@@ -260,7 +260,7 @@ fn the_short_path_does_what_the_other_parts_do() {
 /// The histories that show the bug, what is wrong with the short path, and where: this text, and what stands in its place.
 const BUGS: [(About, &str, &str, &str); 24] = [
     (About::Claims, "it leaves no tombstone", " and ARGV[3] ~= '1'", ""),
-    (About::NodeOfQuorum, "a node of a quorum tells nobody", "ARGV[4] and redis", "false and redis"),
+    (About::NodeOfQuorum, "a node of a quorum tells nobody", "ARGV[4] and next", "false and next"),
     (About::NodeOfQuorum, "a node that may have lost a grant votes", "last_run == ARGV[7] and ", ""),
     (About::NodeOfQuorum, "a claim that was refused and votes now is told later", " and ARGV[6] ~= '1'", ""),
     (About::NodeOfQuorum, "a proposal gives a token twice", "proposal > token and ", ""),
