@@ -257,7 +257,8 @@ impl Engines {
         let answered = match &answer {
             Some(Ok(())) => true,
             Some(Err(error)) => !error.is_unreachable(),
-            None => false,
+            // An attempt to open it lasts over several probes. One that has refused goes on to refuse until an attempt has another end.
+            None => self.primary.refuses(),
         };
         let (changed, opened, open) = {
             let mut breaker = self.breaker.lock();
@@ -265,9 +266,6 @@ impl Engines {
             let changed = if answered { breaker.answered(begin, now) } else { breaker.failed(begin, now) };
             (changed, before != breaker.is_open(), breaker.is_open())
         };
-        if open {
-            self.primary.forget_refusal();
-        }
         match (opened, open) {
             (true, true) => engine_away(self.primary.name(), self.policy),
             (true, false) => engine_back(self.primary.name(), self.policy),

@@ -75,7 +75,7 @@ impl DegradeLayer {
     /// The engines that operators look at: the primary first. None while the primary refuses to be opened, because it answers and may have
     /// grants of others.
     fn seen(&self) -> (Option<&dyn Backend>, Option<&dyn Backend>) {
-        if self.engines.primary.get().is_none() && !self.engines.is_open() {
+        if self.engines.primary.refuses() {
             return (None, None);
         }
         let at = |role| self.engines.get(role).map(|engine| &**engine);
@@ -128,6 +128,7 @@ impl Backend for DegradeLayer {
     fn reach(&self) -> Reply<'_, Result<()>> {
         match self.seen() {
             (Some(first), _) | (None, Some(first)) => first.reach(),
+            (None, None) if self.engines.primary.refuses() => Reply::ready(Err(self.away())),
             (None, None) => Reply::ready(Ok(())),
         }
     }

@@ -106,15 +106,20 @@ impl Primary {
         })
     }
 
-    /// Notes the answer to a probe.
+    /// Notes the answer to a probe. A probe without an answer changes nothing, because an attempt to open it lasts over several.
     pub(super) fn note_answer(&self, answer: &Result<()>) {
-        let refusal = answer.as_ref().err().filter(|error| !error.is_unreachable());
-        *self.refusal.lock() = refusal.cloned();
+        let refusal = answer.as_ref().err().filter(|error| !error.is_unreachable()).cloned();
+        let known = std::mem::replace(&mut *self.refusal.lock(), refusal.clone());
+        if let Some(error) = refusal
+            && known.is_none()
+        {
+            tracing::error!(%error, "the engine answers and refuses, so nothing takes its place");
+        }
     }
 
-    /// It is away, so what it has refused is no reason any more.
-    pub(super) fn forget_refusal(&self) {
-        *self.refusal.lock() = None;
+    /// Returns whether it refuses to be opened. It is not away then, and may have grants of others.
+    pub(super) fn refuses(&self) -> bool {
+        self.open.get().is_none() && self.refusal.lock().is_some()
     }
 
     /// Opens it. Goes on with the attempt of an earlier probe, because one may take longer than a probe. Makes a new attempt as well, because

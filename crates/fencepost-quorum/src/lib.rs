@@ -210,14 +210,18 @@ impl Shared {
         if good.len() >= self.need {
             return good.into_iter().collect();
         }
-        let mut errors: Vec<_> = failed.into_iter().filter_map(Result::err).collect();
-        if let Some(lasting) = errors.iter().position(Error::is_configuration) {
-            return Err(errors.swap_remove(lasting));
+        Err(self.too_few_answers(failed.into_iter().filter_map(Result::err).collect()))
+    }
+
+    /// The error of a request that too few nodes have answered, of which these have failed.
+    fn too_few_answers(&self, mut failed: Vec<Error>) -> Error {
+        if let Some(lasting) = failed.iter().position(Error::is_configuration) {
+            return failed.swap_remove(lasting);
         }
-        Err(match errors.into_iter().next() {
+        match failed.into_iter().next() {
             Some(first) => self.unreachable().because(first),
             None => self.unreachable(),
-        })
+        }
     }
 }
 
@@ -354,15 +358,14 @@ impl Operator for Quorum {
             // of a detached lease may be a day away.
             let answers = gather(&shared.clock, LOOK, evictions.collect(), |_| None).await;
             let evicted = answers.iter().filter(|answer| matches!(answer, Some(Ok(())))).count();
-            let mut mismatches =
-                answers.into_iter().flatten().filter_map(Result::err).filter(Error::is_mismatch);
-            let first = mismatches.next();
-            let gone = first.iter().count() + mismatches.count();
-            match first {
+            let errors = answers.into_iter().flatten().filter_map(Result::err);
+            let (mismatches, failures): (Vec<_>, Vec<_>) = errors.partition(Error::is_mismatch);
+            let gone = mismatches.len();
+            match mismatches.into_iter().next() {
                 // Its holder hears of it from the first node, and may have left the others before they were asked.
                 _ if evicted > 0 && evicted + gone >= shared.need => Ok(()),
                 Some(first) if gone > shared.nodes.len() - shared.need => Err(first),
-                _ => Err(shared.unreachable().unknown()),
+                _ => Err(shared.too_few_answers(failures).unknown()),
             }
         })
     }

@@ -4,9 +4,11 @@ use super::{Degrade, INTERVAL, LEASE, MS, client};
 use crate::engines::Stand;
 use crate::layer::DegradeLayer;
 use crate::primary::Opener;
+
 use fencepost_core::{
     Backend, Client, Degraded, Error, ErrorKind, Loss, Memory, Need, Registry, Result, Runtime, State,
-    Tokens, testing,
+    Tokens,
+    testing::{self, TestEngine},
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -216,8 +218,13 @@ async fn an_engine_that_was_away_at_the_start_may_take_longer_to_connect_than_a_
 }
 
 /// `after`: how long it takes to refuse. Each probe has half an interval.
-async fn refuses(after: Duration) {
-    let (other, clock, engine) = testing::client();
+async fn refuses(after: Duration, has_fallback: bool) {
+    let (other, clock, _) = testing::client();
+    let with_clock_tokens = || {
+        let memory = Memory::with_clock_tokens(0);
+        TestEngine::over(memory, other.runtime().clock().clone(), Arc::clone(other.runtime().spawner()))
+    };
+    let (engine, fallback) = (with_clock_tokens(), with_clock_tokens());
     let wrong = Arc::new(AtomicBool::new(true));
     let opener: Opener = Box::new({
         let (wrong, clock) = (Arc::clone(&wrong), other.runtime().clock().clone());
@@ -233,26 +240,33 @@ async fn refuses(after: Duration) {
             })
         }
     });
-    let degrade = Degrade::local_only().probe_interval(INTERVAL);
+    let (degrade, stand) = match has_fallback {
+        true => (Degrade::fallback("memory:").max_ttl(LEASE), Stand::Fallback(fallback.backend())),
+        false => (Degrade::local_only(), Stand::Local(Memory::new())),
+    };
+    let degrade = degrade.probe_interval(INTERVAL);
     let open = |runtime: &Runtime| -> Result<Arc<dyn Backend>> {
-        let stand = Stand::Local(Memory::new());
         Ok(Arc::new(DegradeLayer::new(Err(("memory", opener)), stand, &degrade, runtime)?))
     };
-    let locks = Client::builder().runtime(other.runtime().clone()).open(open).unwrap();
-    let pass = async || {
-        for _ in 0..8 {
+    let builder = Client::builder().ttl(LEASE).runtime(other.runtime().clone());
+    let locks = builder.attempt_timeout(4 * INTERVAL).open(open).unwrap();
+    let pass = async |time: Duration| {
+        let until = clock.now() + time;
+        while clock.now() < until {
             clock.advance(INTERVAL / 4).await;
         }
     };
-    pass().await;
-    let claim = locks.mutex("a").unwrap().try_lock().await.unwrap_err();
+    pass(2 * INTERVAL).await;
+    let mutex = locks.mutex("a").unwrap();
+    let claim = tokio::spawn(async move { mutex.try_lock().await.map(|guard| guard.is_some()) });
+    pass(4 * INTERVAL).await;
+    let claim = claim.await.unwrap().unwrap_err();
     let look = locks.inspect("a").await.unwrap_err();
     for error in [claim, look] {
         assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("password"), "{error}");
     }
     wrong.store(false, Ordering::SeqCst);
-    pass().await;
-    pass().await;
+    pass(LEASE + 6 * INTERVAL).await;
     let guard = locks.mutex("a").unwrap().try_lock().await.unwrap().unwrap();
     assert_eq!(guard.degraded(), None, "it is back");
     guard.release().await.unwrap();
@@ -260,8 +274,10 @@ async fn refuses(after: Duration) {
 
 #[tokio::test]
 async fn an_engine_that_was_away_at_the_start_and_then_refuses_is_named_with_its_reason() {
-    for after in [Duration::ZERO, INTERVAL * 3 / 4] {
-        refuses(after).await;
+    for has_fallback in [false, true] {
+        for after in [Duration::ZERO, INTERVAL * 3 / 4, INTERVAL * 3 / 2] {
+            refuses(after, has_fallback).await;
+        }
     }
 }
 

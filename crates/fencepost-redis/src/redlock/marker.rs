@@ -37,7 +37,7 @@ pub(crate) async fn look(
         _ => {
             let longest = longest.as_secs();
             let says = format!(
-                "it is new, restarted or emptied, and may have forgotten a grant: it stays out for {longest} s, counted from the first request for a lock"
+                "it is new, restarted or emptied, and may have forgotten a grant: it stays out for {longest} s, counted from the first request"
             );
             Finding::problem("marker", says).advice(INIT)
         }

@@ -60,7 +60,8 @@ fn cluster() {
 fn redlock() {
     needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).unwrap();
-    let place = Place::at(&masters.url());
+    // A node of a busy machine is waited for.
+    let place = Place::at(&format!("{}?node_timeout=2s", masters.url()));
     place.output(["doctor", "--init", "--yes"]).expect(0);
     running(&place);
     evicting(&place);

@@ -15,7 +15,7 @@ end
 -- needs no look at the marker, unless a client knows of another longest lease.
 -- INFO tells the run, and takes long. A client has asked for it over the connection that this request came by, and names it only there: no
 -- connection outlives a restart, and the server says over it (CLIENT TRACKING) when its data is replaced, before it says anything else.
--- `write` is redis.call, or redis.pcall for a request that a full server is to answer, too.
+-- `write` is redis.call, or a function that does not fail on a full server.
 local function stay_out(prefix, max_ttl, named_run, write)
   local marker, named = 'redlock:' .. prefix, string.match(named_run, '^%x+')
   local marked_run, marked_until, marked_longest = unpack(redis.call('HMGET', marker, 'run', 'until', 'ttl'))
@@ -108,12 +108,19 @@ if request == 'vouch' then
 end
 
 -- Tells whether a node of a quorum votes, or may have forgotten a grant. From the first such request on it stays out for the longest lease,
--- because nobody may ask for its vote.
--- KEYS[1] the marker, see stay_out. ARGV: 2 the longest lease in ms. Reply: DONE, or AWAY ms: it stays out for so long.
+-- because nobody may ask for its vote. Whoever looks grants nothing, so his longest lease counts only where no other one is noted.
+-- KEYS[1] the marker, see stay_out. ARGV: 2 the longest lease in ms.
+-- Reply: DONE, or AWAY ms: it stays out for so long, or the error of a server that cannot note that.
 if request == 'votes' then
-  local bounded = stay_out(string.sub(KEYS[1], #'redlock:' + 1), tonumber(ARGV[2]), '', redis.pcall)
+  local failed
+  local function write(...)
+    local reply = redis.pcall(...)
+    if type(reply) == 'table' and reply.err then failed = reply end
+  end
+  local longest = redis.call('HGET', KEYS[1], 'ttl') or ARGV[2]
+  local bounded = stay_out(string.sub(KEYS[1], #'redlock:' + 1), tonumber(longest), '', write)
   if bounded <= now then return 'DONE' end
-  return 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000))
+  return failed or 'AWAY' .. struct.pack('>d', math.ceil((bounded - now) / 1000))
 end
 
 -- Reads whom a node of a quorum has refused. KEYS the sorted sets of several locks, see field e in lock.lua. ARGV: 2 inbox prefix.
