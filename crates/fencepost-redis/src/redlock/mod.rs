@@ -328,7 +328,7 @@ impl RecordStore for NodeRecords {
 /// in between.
 async fn ensure_votes(client: &RedisClient) -> Result<()> {
     let call = Call::new(&VOTES, 0, client.setting.votes());
-    // Dropped here, nothing has changed at the node.
+    // Dropped here, the node may have begun the time for which it stays out, as it does with the next request.
     let value = client.deployment.call(Lane::Caller, &call).await.map_err(CallError::into_error)?;
     let reply = ScriptReply::read(&value)?;
     match (reply.status, &*reply.numbers) {
