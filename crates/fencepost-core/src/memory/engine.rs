@@ -13,7 +13,7 @@ use crate::backend::{Reply, Session};
 use crate::error::Result;
 use crate::name::Name;
 use crate::sync::Mutex;
-use crate::time::Clock;
+use crate::time::{Clock, Moment};
 use crate::token::Token;
 use crate::validity::Loss;
 
@@ -67,7 +67,7 @@ impl Memory {
             (result, queue.next_alarm(clock))
         });
         if let Some((at, clock)) = alarm {
-            let expiry = Expiry { memory: self.me.clone(), name: name.clone() };
+            let expiry = Expiry { memory: self.me.clone(), name: name.clone(), at };
             clock.alarm(at, Waker::from(Arc::new(expiry)));
         }
         change.woken.into_iter().for_each(Waker::wake);
@@ -112,13 +112,15 @@ impl Memory {
 struct Expiry {
     memory: Weak<Memory>,
     name: Name,
+    at: Moment,
 }
 
 impl Wake for Expiry {
     fn wake(self: Arc<Self>) {
         let Some(memory) = self.memory.upgrade() else { return };
         let clock = memory.with_queue(&self.name, |queue| {
-            queue.alarm = None;
+            // An alarm cannot be taken back. If an earlier one has replaced this one, the queue has set another since.
+            queue.alarm.take_if(|alarm| *alarm == self.at)?;
             queue.clock()
         });
         if let Some(clock) = clock {
@@ -151,7 +153,24 @@ impl Session for Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
     use super::*;
+    use crate::backend::Backend;
+    use crate::backend::admission::Mode;
+    use crate::backend::claim::Want;
+    use crate::entry::Entry;
+    use crate::entry::place::How;
+    use crate::operator::holder::HolderInfo;
+    use crate::runtime::Runtime;
+    use crate::runtime::spawner::{Spawner, Task};
+
+    struct NoTasks;
+
+    impl Spawner for NoTasks {
+        fn spawn(&self, _: Task) {}
+    }
 
     #[test]
     fn a_limit_that_is_forgotten_leaves_no_queue() {
@@ -163,5 +182,29 @@ mod tests {
         assert_eq!(limit(), Some(Some(1)));
         memory.set_limit(&name, None);
         assert_eq!(limit(), None);
+    }
+    /// Leases of 30 s and 2 s alternate, and somebody always waits. An alarm cannot be taken back, so those for the end of a long lease that
+    /// was released stay until their time.
+    #[test]
+    fn an_alarm_that_an_earlier_one_replaced_sets_no_other() {
+        let (memory, name, clock) = (Memory::new(), Name::new("a").expect("a name"), Clock::manual());
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        let enter = |seconds| {
+            let want = Want { name: name.clone(), mode: Mode::Exclusive };
+            let (ttl, holder) = (Duration::from_secs(seconds), Arc::new(HolderInfo::this_process()));
+            let mut claim = Claim::new(runtime.fresh_id(), want, ttl, holder, runtime.clone());
+            claim.waits = true;
+            let mut entry = Arc::clone(&memory).entry(Arc::new(claim), How::Enter);
+            assert!(matches!(entry.attempt(), Reply::Ready(Some(Ok(_)))));
+            entry
+        };
+        let mut claims: VecDeque<Entry> = [30, 2, 30].map(enter).into();
+        for _ in 0..200 {
+            claims.extend([2, 30].map(enter));
+            drop(claims.pop_front());
+            clock.advance_to(clock.now() + Duration::from_secs(2));
+            drop(claims.pop_front());
+        }
+        assert!(clock.timer_count() <= 20, "{} alarms", clock.timer_count());
     }
 }

@@ -114,6 +114,12 @@ impl Clock {
         Some(self.schedule().timers.first()).filter(|at| *at != Moment::NEVER)
     }
 
+    /// Returns how many timers are set.
+    #[cfg(test)]
+    pub(crate) fn timer_count(&self) -> usize {
+        self.schedule().timers.items().count()
+    }
+
     /// Completes at `at`. Dropping it takes the timer back.
     ///
     /// # Cancel safety
