@@ -187,6 +187,26 @@ async fn a_request_that_does_not_wait_is_repeated_three_times() {
     assert_eq!(sent.load(Ordering::SeqCst), 4);
 }
 
+/// The limit of a call that does not wait is that of the whole call, and each of its requests takes three quarters of it.
+#[tokio::test]
+async fn a_call_of_several_requests_that_does_not_wait_has_one_limit() {
+    let client = |slow| {
+        let (memory, sent) = (Memory::new(), Arc::new(AtomicU32::new(0)));
+        let engine = Arc::new(Engine { memory, slow, sent: Arc::clone(&sent), looks: Arc::default() });
+        (Client::builder().attempt_timeout(millis(400)).open(|_| Ok(engine)).unwrap(), sent)
+    };
+    let (locks, sent) = client(Slow { grant: millis(300), ..Slow::default() });
+    let error = locks.multi(["a", "b", "c", "d"]).unwrap().try_lock().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(sent.load(Ordering::SeqCst), 2);
+    let (locks, _) = client(Slow { look: millis(300), ..Slow::default() });
+    let once = locks.once("job", LONG).unwrap();
+    let error = once.try_begin().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    let error = once.begin().wait(Duration::ZERO).await.unwrap_err();
+    assert!(error.is_unreachable() || error.is_timeout(), "{error}");
+}
+
 #[tokio::test]
 async fn no_request_is_sent_at_the_end_of_a_wait() {
     let (locks, sent) = client(Slow { grant: millis(5), ..Slow::default() });

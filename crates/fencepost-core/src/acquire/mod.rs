@@ -3,7 +3,7 @@
 pub(crate) mod ask;
 mod blockers;
 pub(crate) mod options;
-mod outage;
+pub(crate) mod outage;
 mod outcome;
 mod overdue;
 pub(crate) mod reentrant;
@@ -79,12 +79,12 @@ impl Single<'_> {
                 "{n} permits of {of} can never be granted; ask for 1 to {of}"
             )));
         }
-        let mut lost = 0;
+        let (mut lost, mut pass) = (0, self.began);
         // Each pass is a new claim with a fresh id: the last one's position or grant is gone.
         loop {
             let claim = Arc::new(self.claim());
             let mut owned = Owned::enter(client, Arc::clone(&claim));
-            let (deadline, first) = self.limits(start);
+            let (deadline, first) = self.limits(start, pass.take());
             match self.wait_for_grant(&mut owned, deadline, first, Ask::Grant).await? {
                 Waited::Granted(grant) => {
                     // If we were paused since the engine granted it, it goes back by the drop of `owned`.
@@ -124,9 +124,10 @@ impl Single<'_> {
         Error::new(ErrorKind::Unreachable, message)
     }
 
-    /// Returns two limits: of the wait, and of the first attempt. `start`: when the call began. Each turn of a call without a waiting
-    /// time gets new limits: the last claim was lost because this process was paused, and that says nothing about the engine.
-    pub(crate) fn limits(&self, start: Moment) -> (Moment, Moment) {
+    /// Returns two limits: of the wait, and of the first attempt. `start`: when the call began. `pass`: when this pass of a call without a
+    /// waiting time began; `None`: now. Each later pass gets new limits: the last claim was lost because this process was paused, and that
+    /// says nothing about the engine.
+    pub(crate) fn limits(&self, start: Moment, pass: Option<Moment>) -> (Moment, Moment) {
         let attempt = self.client.attempt_timeout;
         if let Some(wait) = self.wait {
             return (start + wait, start + wait.max(attempt));
@@ -134,7 +135,8 @@ impl Single<'_> {
         if self.join || attempt.is_zero() {
             return (Moment::NEVER, Moment::NEVER);
         }
-        let limit = self.client.runtime.clock().now() + attempt + self.client.layer_delay;
+        let pass = pass.unwrap_or_else(|| self.client.runtime.clock().now());
+        let limit = pass + attempt + self.client.layer_delay;
         (limit, limit)
     }
 

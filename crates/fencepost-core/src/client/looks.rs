@@ -89,7 +89,7 @@ impl Looks<'_> {
 ///
 /// # Errors
 /// [`is_closed`](Error::is_closed) as soon as the client is closed.
-async fn sleep_until(client: &ClientShared, until: Moment) -> Result<()> {
+pub(crate) async fn sleep_until(client: &ClientShared, until: Moment) -> Result<()> {
     // From here on a close is told, also one that comes before it is first waited for.
     let closing = client.closing.notified();
     client.check_open()?;

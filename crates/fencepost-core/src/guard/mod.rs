@@ -6,6 +6,7 @@ pub(crate) mod multi;
 pub(crate) mod owned;
 pub(crate) mod run;
 mod undo;
+pub(crate) mod unfinished;
 pub(crate) mod upgrade;
 pub(crate) mod view;
 

@@ -161,7 +161,7 @@ impl Guard {
         (request.options.wait, request.options.evict_overdue) = (wait, evict_overdue);
         let able = request.check_evict_overdue();
         able.map_err(|error| error.of(name.clone()).on(client.engine()))?;
-        let (deadline, first) = request.limits(clock.now());
+        let (deadline, first) = request.limits(clock.now(), None);
         self.settle(first).await?;
         if self.mode() == Mode::Exclusive {
             return Ok(true);

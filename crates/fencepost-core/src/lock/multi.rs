@@ -9,8 +9,8 @@ use crate::acquire::request::Boxed;
 use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::client::handle::Handle;
 use crate::error::{Error, Result};
-use crate::guard::Guard;
 use crate::guard::multi::MultiGuard;
+use crate::guard::unfinished::Unfinished;
 use crate::lock::Kind;
 use crate::name::Name;
 use crate::time::Moment;
@@ -220,8 +220,7 @@ impl<'a> What for Several<'a> {
 
 impl Several<'_> {
     async fn run(self) -> Result<Outcome<MultiGuard>> {
-        // Each client may have a clock of its own. The waiting time begins now on each of them.
-        let began: Vec<_> = self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect();
+        let mut began = self.now();
         for (number, began) in began.iter().enumerate() {
             let request = self.part(number, *began, self.options.join);
             request.named(request.check_evict_overdue())?;
@@ -229,13 +228,23 @@ impl Several<'_> {
         loop {
             match self.all(&began).await? {
                 // The lease of an early name may have ended during the wait for a later one. Then all are acquired again.
-                Outcome::Granted(guards) if guards.iter().any(|guard| !guard.is_held()) => {}
+                Outcome::Granted(guards) if guards.iter().any(|guard| guard.ensure_held().is_err()) => {
+                    // Without a waiting time each attempt at all names has a limit of its own.
+                    if self.options.wait.is_none() {
+                        began = self.now();
+                    }
+                }
                 answer => {
-                    let finish = |guards: Vec<Unfinished>| guards.into_iter().filter_map(Unfinished::finish);
+                    let finish = |guards: Vec<Unfinished>| guards.into_iter().map(Unfinished::finish);
                     return Ok(answer.map(|guards| MultiGuard::new(finish(guards).collect())));
                 }
             }
         }
+    }
+
+    /// Returns the time by the clock of each name's client.
+    fn now(&self) -> Vec<Moment> {
+        self.lock.parts.iter().map(|part| part.client.runtime.clock().now()).collect()
     }
 
     /// Tries all names at once if the request waits. Then requests the remaining names one after the other.
@@ -276,7 +285,7 @@ impl Several<'_> {
     async fn one(&self, number: usize, began: Moment, join: bool) -> Result<Outcome<Unfinished>> {
         let request = self.part(number, began, join);
         let span = request.span();
-        Ok(request.run().instrument(span).await?.map(|guard| Unfinished(Some(guard))))
+        Ok(request.run().instrument(span).await?.map(Unfinished::new))
     }
 
     /// Returns the request for one of the names.
@@ -288,27 +297,5 @@ impl Several<'_> {
         let read_write = *kind == Kind::Write;
         let request = Single::new(client, &self.lock.names[number], kind.mode(), join);
         Single { options, began: Some(began), read_write, ..request }
-    }
-}
-
-/// The guard of one name of a set that is not complete. Its drop withdraws the grant: it is kept for no least time, and the engine keeps
-/// no run of it.
-struct Unfinished(Option<Guard>);
-
-impl Unfinished {
-    fn is_held(&self) -> bool {
-        self.0.as_ref().is_some_and(|guard| guard.ensure_held().is_ok())
-    }
-
-    fn finish(mut self) -> Option<Guard> {
-        self.0.take()
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(guard) = self.0.take() {
-            guard.withdraw();
-        }
     }
 }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use crate::acquire::options::{OnBehalf, Options, Single};
+use crate::acquire::outage::Outage;
 use crate::acquire::request::{Boxed, OneClaim};
+use crate::acquire::wait::SILENCE;
 use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
+use crate::client::looks::sleep_until;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::guard::unfinished::Unfinished;
 use crate::name::Name;
 use crate::operator::run::{Run, Runs};
 use crate::time::Moment;
@@ -27,7 +31,7 @@ const DECISION: &str = "#once";
 /// less than half of it.
 ///
 /// # What is guaranteed
-/// - At most one run of a firing, as long as the engine keeps its promises and the record of the last run.
+/// - At most one run of a firing, also if runs lock the name by other means, as long as the engine keeps its promises and the record of the last run.
 /// - With [`retry`](Once::retry): a firing whose run failed, or whose host died, runs again when another start asks.
 /// - A start that [waits](Acquire::wait) is judged by the time at which it asked, however long it waited.
 ///
@@ -89,6 +93,9 @@ impl Once {
 
     /// Begins a firing, unless it has begun before. While a run of this firing, or of the one before, is at work, the request waits;
     /// set a limit with [`wait`](Acquire::wait).
+    ///
+    /// The runs are read before the lock is acquired, and again when it is granted, because a run that locks the name by other means may
+    /// have come first. A read that fails is repeated for as long as a request for a lock.
     ///
     /// # Errors
     /// As for [`Mutex::lock`](crate::Mutex::lock). A firing whose run the engine cannot record does not begin, and its lock is
@@ -170,6 +177,7 @@ impl Start<'_> {
         let renamed = |error: Error| error.renamed(self.once.name.clone());
         match self.decide().await {
             Ok(Outcome::Timeout(error)) => Ok(Outcome::Timeout(renamed(error))),
+            Err(error) if error.is_timeout() => Ok(Outcome::Timeout(renamed(error))),
             outcome => outcome.map_err(renamed),
         }
     }
@@ -179,8 +187,7 @@ impl Start<'_> {
         request.named(request.check_evict_overdue())?;
         let clock = request.client.runtime.clock();
         let began = clock.now();
-        let bound = request.wait.map(|wait| wait.max(request.client.attempt_timeout));
-        let until = bound.map_or(Moment::NEVER, |bound| began + bound);
+        let (_, until) = request.limits(began, Some(began));
         let job = Single { began: Some(began), ..request.clone() };
         // Locks that only serve the decision are held no longer than that.
         let mut brief = Single { history: None, needs_run: false, ..job.clone() };
@@ -188,7 +195,7 @@ impl Start<'_> {
         (brief.options.at_least, brief.options.max_hold) = (None, None);
         let brief = |name| Single { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
-        let asked = once.runs().await?.now_micros;
+        let asked = self.look(until, false).await?.now_micros;
         // The next start, here or elsewhere, would find a lock busy whose release is under way.
         let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
         loop {
@@ -197,7 +204,7 @@ impl Start<'_> {
                 Outcome::Granted(guard) => guard,
                 other => return Ok(other.without_guard()),
             };
-            let runs = once.runs().await?;
+            let runs = self.look(until, true).await?;
             if let Some(run) = once.same_firing(&runs, asked) {
                 released(decision).await;
                 return Ok(Outcome::Granted(Firing::Already(run)));
@@ -205,17 +212,20 @@ impl Start<'_> {
             if !runs.running.is_some_and(|run| once.is_same(&run, asked, runs.now_micros)) {
                 // Runs that lock the name by other means are waited for here.
                 let guard = match job.clone().run().await? {
-                    Outcome::Granted(guard) => guard,
+                    Outcome::Granted(guard) => Unfinished::new(guard),
                     other => return Ok(other.without_guard()),
                 };
-                return match decision.ensure_held() {
-                    Ok(()) => Ok(Outcome::Granted(Firing::First(guard))),
-                    // Another start may have decided meanwhile.
-                    Err(error) => {
-                        guard.withdraw();
-                        Err(error)
-                    }
-                };
+                // One of them may have begun and ended since the look.
+                let runs = self.look(until, true).await?;
+                let other = once.same_firing(&runs, asked).filter(|run| run.token != guard.token());
+                if let Some(run) = other {
+                    drop(guard);
+                    released(decision).await;
+                    return Ok(Outcome::Granted(Firing::Already(run)));
+                }
+                // Otherwise another start may have decided meanwhile.
+                decision.ensure_held()?;
+                return Ok(Outcome::Granted(Firing::First(guard.finish())));
             }
             // This start asks for both locks again.
             released(decision).await;
@@ -228,11 +238,37 @@ impl Start<'_> {
     }
 }
 
-impl Once {
-    async fn runs(&self) -> Result<Runs> {
-        Ok(self.client.look_with_runs(&self.name).await?.runs.unwrap_or_default())
+impl Start<'_> {
+    /// Reads the runs, until then at most. An engine that fails is asked again as for a lock. `has_answered`: it has answered this call.
+    async fn look(&self, until: Moment, has_answered: bool) -> Result<Runs> {
+        let (request, client) = (&self.job, self.job.client);
+        let clock = client.runtime.clock();
+        let mut outage = Outage::default();
+        loop {
+            client.check_open()?;
+            let asked = clock.now();
+            // Dropped here, it has only read.
+            let error = match clock.within(until, client.look_with_runs(&self.once.name)).await {
+                Some(Ok(info)) => return Ok(info.runs.unwrap_or_default()),
+                Some(Err(error)) => error,
+                None => {
+                    // The waiting time may have ended just before the answer, and says nothing about the engine then.
+                    let is_brief =
+                        request.wait.is_some() && has_answered && clock.now().since(asked) < SILENCE;
+                    let failure = outage.last.or_else(|| (!is_brief).then(Error::no_answer));
+                    return Err(request.timeout_error(Vec::new(), failure));
+                }
+            };
+            let next = request.named(outage.pause(error, request, asked, clock.now()))?;
+            if next >= until {
+                return Err(request.timeout_error(Vec::new(), outage.last));
+            }
+            sleep_until(client, next).await?;
+        }
     }
+}
 
+impl Once {
     /// Whether a run is of the firing that was started at `asked`. One that began after `now` was noted by a host whose clock is ahead:
     /// it must not keep the others from running until that time.
     fn is_same(&self, run: &Run, asked: u64, now: u64) -> bool {
