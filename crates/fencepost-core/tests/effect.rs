@@ -15,6 +15,10 @@ enum Answers {
     Grants,
     Renewals,
     Releases,
+    /// Of the first request of each claim for a grant. The later ones are refused.
+    FirstGrant,
+    /// Of the first request of each claim to leave. The later ones are refused.
+    FirstRelease,
 }
 
 /// All that it is asked takes effect, and some answers get lost.
@@ -26,12 +30,18 @@ struct Lossy {
 struct LossyPlace {
     entry: Entry,
     loses: Answers,
+    /// A request was sent whose answer was lost, and the later ones are refused.
+    refuses: bool,
 }
 
 struct LossySession(Arc<dyn Session>);
 
 fn lost<T>() -> Result<T> {
     Err(Error::new(ErrorKind::Unreachable, "the answer got lost").on("memory").unknown())
+}
+
+fn refused<T>() -> Result<T> {
+    Err(Error::new(ErrorKind::Unreachable, "connection refused").on("memory"))
 }
 
 impl Backend for Lossy {
@@ -44,7 +54,7 @@ impl Backend for Lossy {
         if how == How::Attach {
             return entry;
         }
-        Entry::new(claim, how, LossyPlace { entry, loses: self.loses })
+        Entry::new(claim, how, LossyPlace { entry, loses: self.loses, refuses: false })
     }
 
     fn operator(&self) -> &dyn Operator {
@@ -54,8 +64,14 @@ impl Backend for Lossy {
 
 impl Place for LossyPlace {
     fn ask(&mut self) -> Request<'_, Attempt> {
+        if self.loses == Answers::FirstGrant && std::mem::replace(&mut self.refuses, true) {
+            return Request::ready(refused());
+        }
         let answer = self.entry.ask();
-        if self.loses == Answers::Grants { Request::ready(lost()) } else { answer }
+        match self.loses {
+            Answers::Grants | Answers::FirstGrant => Request::ready(lost()),
+            _ => answer,
+        }
     }
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -63,8 +79,15 @@ impl Place for LossyPlace {
     }
 
     fn leave(&mut self, how: Leave, may_have_left: bool) -> Request<'_, Left> {
+        if self.loses == Answers::FirstRelease && std::mem::replace(&mut self.refuses, true) {
+            return Request::ready(refused());
+        }
         let answer = self.entry.leave(how, may_have_left);
-        if self.loses == Answers::Releases && how != Leave::Detach { Request::ready(lost()) } else { answer }
+        match self.loses {
+            Answers::Releases if how != Leave::Detach => Request::ready(lost()),
+            Answers::FirstRelease => Request::ready(lost()),
+            _ => answer,
+        }
     }
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
@@ -114,6 +137,20 @@ async fn a_waiting_time_that_ends_with_an_answer_lost() {
 #[tokio::test]
 async fn a_release_whose_answers_get_lost() {
     let locks = client(Answers::Releases);
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    says_so_once(&guard.release().await.unwrap_err(), false);
+}
+
+/// What the first request has done is not undone by the refusal of the later ones.
+#[tokio::test]
+async fn a_first_answer_that_got_lost_before_the_engine_went_away() {
+    let locks = client(Answers::FirstGrant);
+    let mutex = locks.mutex("lock").unwrap();
+    says_so_once(&mutex.try_lock().await.unwrap_err(), true);
+    says_so_once(&mutex.lock().wait(Duration::from_millis(50)).await.unwrap_err(), true);
+    let engine = Arc::new(Lossy { memory: Memory::new(), loses: Answers::FirstRelease });
+    let builder = Client::builder().release_timeout(Duration::from_millis(50));
+    let locks = builder.open(|_| Ok(engine)).unwrap();
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     says_so_once(&guard.release().await.unwrap_err(), false);
 }

@@ -5,7 +5,7 @@ mod manual_time;
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ enum Writes {
     Work,
     Fail,
     LoseReplies,
+    /// The next one takes effect and has no reply, and so many fail after it.
+    LoseOneThenAway(u32),
     /// The next ones fail, so many of them.
     Away(u32),
     /// They take effect when [`Store::deliver`] is called, and have no reply.
@@ -40,6 +42,8 @@ enum Writes {
 struct Store {
     records: Mutex<HashMap<Name, (Record, u64)>>,
     writes: Mutex<Writes>,
+    /// The next reads fail, so many of them.
+    reads_away: AtomicU32,
     late: Mutex<Vec<(Name, Record, u64)>>,
     waits: Notify,
     clock: Option<Clock>,
@@ -69,8 +73,20 @@ fn failure() -> Error {
     Error::new(ErrorKind::Denied, "the user may not write runs")
 }
 
+fn away() -> Error {
+    Error::new(ErrorKind::Unreachable, "the server restarts").transient(true)
+}
+
+fn reply_lost() -> Error {
+    Error::new(ErrorKind::Unreachable, "the reply is lost").transient(true)
+}
+
 impl RecordStore for Store {
     fn read<'a>(&'a self, _: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
+        let counts_down = |left: u32| left.checked_sub(1);
+        if self.reads_away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counts_down).is_ok() {
+            return Reply::ready(Err(away()));
+        }
         let found = self.records.lock().get(name).cloned();
         let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -92,12 +108,17 @@ impl RecordStore for Store {
             Writes::Fail => Reply::ready(Err(failure())),
             Writes::Away(count) => {
                 self.set(count.checked_sub(1).map_or(Writes::Work, Writes::Away));
-                Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the server restarts").transient(true)))
+                Reply::ready(Err(away()))
             }
             Writes::LoseReplies => {
                 self.put(name, record, version);
                 self.set(Writes::Work);
-                Reply::ready(Err(Error::new(ErrorKind::Unreachable, "the reply is lost").transient(true)))
+                Reply::ready(Err(reply_lost()))
+            }
+            Writes::LoseOneThenAway(count) => {
+                self.put(name, record, version);
+                self.set(Writes::Away(count));
+                Reply::ready(Err(reply_lost()))
             }
             Writes::Wait => {
                 self.late.lock().push((name.clone(), record.clone(), version));
@@ -460,6 +481,129 @@ async fn a_firing_waits_for_a_silent_store_no_longer_than_its_lease_lasts() {
     assert!(begins.is_finished());
     let error = begins.await.unwrap().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("cannot be recorded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_stays_away_ends_the_start_of_a_firing_with_its_lease() {
+    for writes in [Writes::Wait, Writes::Away(u32::MAX)] {
+        let (clock, client, store) = manual_stage();
+        store.set(writes);
+        let once = client.once("job", DAY).unwrap();
+        let begins = tokio::spawn(async move { once.begin().ttl(Duration::from_secs(5)).await.map(|_| ()) });
+        manual_time::pass(&clock, Duration::from_secs(60)).await;
+        assert!(begins.is_finished(), "its lease is shorter than the outage");
+        let error = begins.await.unwrap().unwrap_err();
+        assert!(error.is_unreachable() && error.to_string().contains("cannot be recorded"), "{error}");
+    }
+}
+
+/// The note that it began may arrive later, and holding the lock would not change that.
+#[tokio::test]
+async fn a_firing_that_did_not_begin_keeps_no_lock_while_the_store_is_silent() {
+    for dropped in [false, true] {
+        let (clock, client, store) = manual_stage();
+        store.set(Writes::Wait);
+        let once = client.once("job", DAY).unwrap();
+        let begins = tokio::spawn(async move { once.try_begin().await.map(|_| ()) });
+        store.waits.notified().await;
+        if dropped {
+            begins.abort();
+            assert!(begins.await.unwrap_err().is_cancelled());
+        } else {
+            manual_time::pass(&clock, Duration::from_secs(2)).await;
+            assert!(begins.await.unwrap().unwrap_err().is_unreachable());
+        }
+        manual_time::pass(&clock, Duration::from_secs(5)).await;
+        for name in ["job", "job#once"] {
+            assert_eq!(client.inspect(name).await.unwrap().claims.len(), 0, "{name}");
+        }
+    }
+}
+
+/// Its beginning was noted without a reply. That must not count as a run of the firing.
+#[tokio::test]
+async fn the_note_of_a_firing_that_did_not_begin_is_taken_back_when_the_store_is_back() {
+    let (clock, client, store) = manual_stage();
+    store.set(Writes::LoseOneThenAway(8));
+    let once = client.once("job", DAY).unwrap();
+    let begins = tokio::spawn(async move { once.try_begin().await.map(|_| ()) });
+    manual_time::pass(&clock, Duration::from_millis(200)).await;
+    assert!(begins.await.unwrap().unwrap_err().is_unreachable());
+    assert_eq!(client.inspect("job").await.unwrap().claims.len(), 0, "the lock is free at once");
+    manual_time::pass(&clock, Duration::from_secs(5)).await;
+    assert_eq!(tokens(&runs(&client, "job").await), [None, None, None]);
+}
+
+#[tokio::test]
+async fn a_release_says_that_the_grant_was_lost_although_the_store_is_slow() {
+    let (_, bare, store) = stage();
+    let builder = Client::builder().history(DAY).release_timeout(Duration::from_millis(100));
+    let engine = Arc::clone(&bare);
+    let client = builder.open(|_| Ok(engine)).unwrap();
+    let guard = client.mutex("lock").unwrap().lock().await.unwrap();
+    let token = Some(guard.token().get());
+    bare.forgets.store(true, Ordering::Relaxed);
+    guard.report(0);
+    store.set(Writes::ThenWait);
+    let release = tokio::spawn(guard.release());
+    store.waits.notified().await;
+    store.set(Writes::Work);
+    let error = release.await.unwrap().unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    client.runtime().cleaner().idle().await;
+    assert_eq!(tokens(&runs(&client, "lock").await), [None, token, None]);
+}
+
+/// The engine has granted it, and nothing rests on the note.
+#[tokio::test]
+async fn a_silent_store_refuses_nobody_an_upgrade() {
+    let (_, bare, store) = stage();
+    let builder = Client::builder().history(DAY).attempt_timeout(Duration::from_millis(100));
+    let client = builder.open(|_| Ok(bare)).unwrap();
+    let lock = client.rwlock("table").unwrap();
+    let mut guard = lock.read().await.unwrap();
+    let before = guard.token();
+    store.set(Writes::Wait);
+    assert!(guard.try_upgrade().await.unwrap(), "nobody else reads");
+    assert!(guard.token() > before);
+    assert!(lock.try_read().await.unwrap().is_none(), "it is a write lock");
+    // The end of the run is noted with its new token, and nothing is left under the former one.
+    store.set(Writes::Work);
+    guard.report(0);
+    let token = Some(guard.token().get());
+    guard.release().await.unwrap();
+    assert!(!store.deliver(), "the end was noted since");
+    assert_eq!(tokens(&runs(&client, "table").await), [None, token, token]);
+}
+
+#[tokio::test]
+async fn a_start_looks_again_when_a_look_has_failed() {
+    let (client, _, store) = stage();
+    store.reads_away.store(1, Ordering::Relaxed);
+    let begun = client.once("job", DAY).unwrap().begin().await.unwrap();
+    let Firing::First(guard) = begun else { panic!("it has not run") };
+    guard.report(0);
+    guard.release().await.unwrap();
+    store.reads_away.store(2, Ordering::Relaxed);
+    assert!(matches!(client.once("job", DAY).unwrap().try_begin().await, Ok(Some(Firing::Already(_)))));
+}
+
+#[tokio::test]
+async fn a_firing_is_cancelled_when_the_store_has_confirmed_that() {
+    let (_, bare, store) = stage();
+    let builder = Client::builder().history(DAY).release_timeout(Duration::from_millis(100));
+    let client = builder.open(|_| Ok(bare)).unwrap();
+    let lease = async || {
+        let begun = client.once("job", DAY).unwrap().try_begin().await.unwrap();
+        let Some(Firing::First(guard)) = begun else { panic!("it has not run") };
+        guard.detach().await.unwrap()
+    };
+    client.cancel_run(&lease().await).await.unwrap();
+    assert_eq!(tokens(&runs(&client, "job").await), [None, None, None]);
+    let lease = lease().await;
+    store.set(Writes::Wait);
+    let error = client.cancel_run(&lease).await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
 }
 
 /// The release finds that the grant was lost, and its caller goes away while that is noted.

@@ -22,4 +22,12 @@ impl Ask {
             Ask::Upgrade { .. } => entry.upgrade(join),
         }
     }
+
+    /// Returns the token of a grant that the engine has made, if only a note on its run is missing and its work does not rest on that.
+    pub(super) fn granted_without_note(self, entry: &mut Entry) -> Option<Token> {
+        match self {
+            Ask::Grant => entry.grant_without_note(),
+            Ask::Upgrade { from } => entry.upgrade_without_note(from),
+        }
+    }
 }

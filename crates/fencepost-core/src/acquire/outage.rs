@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::options::Single;
-use crate::error::{Error, Result};
+use crate::error::{Effect, Error, Result};
 use crate::time::{Backoff, Moment};
 use crate::validity::Validity;
 
@@ -22,6 +22,15 @@ impl Default for Outage {
 }
 
 impl Outage {
+    /// Notes that a request had no answer, as `why` says. The engine's own words, if it has failed before, tell more.
+    pub(crate) fn note_silence(&mut self, why: Error) {
+        self.last = Some(match self.last.take() {
+            Some(last) if why.effect() == Effect::Unknown => last.unknown(),
+            Some(last) => last,
+            None => why,
+        });
+    }
+
     /// When to ask again, or the error if it is final or has gone on too long. `asked`: when the request was sent that failed.
     pub(crate) fn pause(
         &mut self,
@@ -31,6 +40,9 @@ impl Outage {
         now: Moment,
     ) -> Result<Moment> {
         let since = *self.since.get_or_insert(asked);
+        // An earlier request may still have taken effect, although this one had none.
+        let is_unknown = self.last.as_ref().is_some_and(|last| last.effect() == Effect::Unknown);
+        let error = if is_unknown { error.unknown() } else { error };
         let pause = self.backoff.pause();
         // Without a waiting time a few quick repeats settle a lost reply; more would be waiting.
         let patience =

@@ -55,7 +55,7 @@ impl Single<'_> {
             };
             // If only the record of the run has no answer, the grant counts, because that record does not decide about the lock.
             if !matches!(answer, Some((Some(_), _)))
-                && let Some(grant) = owned.entry().grant_without_note()
+                && let Some(grant) = ask.granted_without_note(owned.entry())
             {
                 return Ok(Waited::Granted(grant));
             }
@@ -70,11 +70,18 @@ impl Single<'_> {
                 || validity.unrenewed_since().filter(too_long).and_then(|_| unrenewed_error(validity));
             let next_attempt = match answer {
                 Some(Ok(Attempt::Granted(grant))) => return Ok(Waited::Granted(grant)),
-                Some(Ok(Attempt::Gone)) => return Ok(Waited::Gone),
+                Some(Ok(Attempt::Gone)) => {
+                    return match outage.last {
+                        // The lease has ended while its run could not be recorded. The next one would end so, too.
+                        Some(error) if owned.entry().lacks_note() => Err(error),
+                        _ => Ok(Waited::Gone),
+                    };
+                }
                 Some(Ok(Attempt::Blocked { .. })) if !self.join => return Ok(Waited::Busy),
                 Some(Ok(Attempt::Blocked { next_attempt, .. })) => {
                     (outage, has_answered) = (Outage::default(), true);
-                    if was_asked {
+                    // An answer about an upgrade says nothing about the renewals of the grant.
+                    if was_asked && ask == Ask::Grant {
                         validity.forget_trouble();
                     } else if let Some(error) = given_up() {
                         return Err(error);
@@ -106,8 +113,7 @@ impl Single<'_> {
                     // is busy, and the waiting time ended during a request.
                     if !has_answered || clock.now().since(asked) >= SILENCE {
                         let why = owned.entry().why_silent();
-                        let why = || why.unwrap_or_else(|| Error::no_answer().unknown()).undone();
-                        outage.last.get_or_insert_with(why);
+                        outage.note_silence(why.unwrap_or_else(|| Error::no_answer().unknown()).undone());
                     }
                     clock.now()
                 }

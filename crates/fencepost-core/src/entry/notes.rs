@@ -45,6 +45,8 @@ pub(super) struct Notes {
     ended: Option<(u64, Outcome)>,
     /// The last good run before that note.
     good_before: Option<Run>,
+    /// Earlier tokens of the grant under which the record may still name the run.
+    earlier: Vec<Token>,
 }
 
 impl Notes {
@@ -58,7 +60,21 @@ impl Notes {
             since: None,
             ended: None,
             good_before: None,
+            earlier: Vec::new(),
         }
+    }
+
+    /// The grant had the token `before`, and has the token `now`.
+    pub(super) fn rename(&mut self, before: Token, now: Token) {
+        self.earlier.retain(|token| *token != now);
+        if before != now {
+            self.earlier.push(before);
+        }
+    }
+
+    /// Returns whether the record may name the run by an earlier token.
+    pub(super) fn is_renamed(&self) -> bool {
+        !self.earlier.is_empty()
     }
 
     /// Returns whether the record may name the claim's run.
@@ -173,6 +189,7 @@ impl Notes {
         let mut pauses = self.pauses();
         loop {
             let (mut runs, now) = self.read().await?;
+            self.earlier.iter().for_each(|before| runs.renumber(*before, token));
             let (at, outcome) = *self.ended.get_or_insert_with(|| (now, self.claim.outcome()));
             if runs.last.as_ref().is_none_or(|last| last.token != token || last.ended_micros.is_none()) {
                 self.good_before.clone_from(&runs.good);
@@ -205,12 +222,16 @@ impl Notes {
 
     /// Notes that there was no run.
     pub(super) async fn cancel(&mut self, token: Token) -> Result<()> {
-        self.change(|runs, _| runs.cancel(token)).await
+        let tokens: Vec<Token> = self.earlier.iter().copied().chain([token]).collect();
+        self.change(|runs, _| tokens.iter().for_each(|token| runs.cancel(*token))).await
     }
 
-    /// Notes that the grant has another token.
-    pub(super) async fn renumber(&mut self, before: Token, now: Token) -> Result<()> {
-        self.change(|runs, _| runs.renumber(before, now)).await
+    /// Notes that the grant has this token.
+    pub(super) async fn renumber(&mut self, now: Token) -> Result<()> {
+        let earlier = self.earlier.clone();
+        self.change(|runs, _| earlier.iter().for_each(|before| runs.renumber(*before, now))).await?;
+        self.earlier.clear();
+        Ok(())
     }
 }
 

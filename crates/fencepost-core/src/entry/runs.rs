@@ -11,7 +11,7 @@ use crate::backend::records::RecordStore;
 use crate::entry::notes::Notes;
 use crate::entry::place::Leave;
 use crate::error::{Error, Result};
-use crate::time::Backoff;
+use crate::time::{Backoff, Moment};
 use crate::token::Token;
 
 /// How long a claim waits for a note that its work does not rest on, at most: a beginning gets no more than a quarter of the lease. For so
@@ -35,6 +35,8 @@ pub(crate) struct EntryRun {
     begun: bool,
     /// Whether the end of the run was noted, or the note was given up.
     end_noted: bool,
+    /// The run was to be cancelled, and the record may still name it.
+    uncancelled: bool,
 }
 
 impl EntryRun {
@@ -47,7 +49,16 @@ impl EntryRun {
     ) -> EntryRun {
         let notes = Notes::new(store, Arc::clone(&claim));
         let warned = Arc::clone(warned);
-        EntryRun { operator, claim, notes, warned, token: None, begun: false, end_noted: false }
+        EntryRun {
+            operator,
+            claim,
+            notes,
+            warned,
+            token: None,
+            begun: false,
+            end_noted: false,
+            uncancelled: false,
+        }
     }
 
     pub(super) fn is_granted(&self) -> bool {
@@ -58,7 +69,7 @@ impl EntryRun {
         self.begun
     }
 
-    /// Waits for a note, for as long as the lease lasts if the claim's work rests on it.
+    /// Waits for a note, for as long as the lease lasts if the claim's work rests on it. A run that did not begin keeps no lock for so long.
     async fn note(&mut self, note: Note) -> Result<()> {
         let EntryRun { notes, operator, claim, .. } = self;
         let clock = claim.runtime.clock();
@@ -66,6 +77,16 @@ impl EntryRun {
         // Nobody renews the lease before its holder has the guard, so the note may not use it up.
         let patience = if begins { NOTE_TIMEOUT.min(claim.ttl() / 4) } else { NOTE_TIMEOUT };
         let until = clock.now() + patience;
+        let keeps_lock = matches!(note, Note::Cancel { left: false, .. });
+        let rests = claim.needs_run && !keeps_lock;
+        let longest = if rests { until.max(claim.validity.until()) } else { until };
+        // Until then a passing error is followed by another try.
+        let repeated = match note {
+            // A restart ends soon, and the lock cannot be released before it either.
+            Note::End(_) => until,
+            Note::Cancel { left: true, .. } => longest,
+            _ => Moment::ZERO,
+        };
         let noting = async {
             let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
             loop {
@@ -79,22 +100,18 @@ impl EntryRun {
                         }
                     }
                     Note::Released(token, removed) => notes.released(token, removed).await,
-                    Note::Cancel(token) => notes.cancel(token).await,
-                    Note::Renumber(before, now) => notes.renumber(before, now).await,
+                    Note::Cancel { token, .. } => notes.cancel(token).await,
+                    Note::Renumber(now) => notes.renumber(now).await,
                 };
                 match noted {
-                    // A restart ends soon, and the lock cannot be released before it either.
-                    Err(error)
-                        if matches!(note, Note::End(_)) && error.is_transient() && clock.now() < until =>
-                    {
+                    Err(error) if error.is_transient() && clock.now() < repeated => {
                         pauses.sleep(clock).await;
                     }
                     noted => return noted,
                 }
             }
         };
-        let until = if claim.needs_run { until.max(claim.validity.until()) } else { until };
-        clock.within(until, noting).await.unwrap_or_else(|| Err(Error::no_answer()))
+        clock.within(longest, noting).await.unwrap_or_else(|| Err(Error::no_answer()))
     }
 
     fn warn(&self, error: &Error) {
@@ -139,31 +156,47 @@ impl EntryRun {
     pub(super) async fn end(&mut self, how: Leave) -> Result<Option<Token>> {
         let noted = self.token.filter(|_| self.begun || self.notes.is_noted());
         if let Some(token) = noted.filter(|_| !self.end_noted) {
-            let note = if how == Leave::Release { Note::End(token) } else { Note::Cancel(token) };
+            let releases = how == Leave::Release;
+            let note = if releases { Note::End(token) } else { Note::Cancel { token, left: false } };
             if let Err(error) = self.note(note).await {
                 // Without the note another host would run the work again. Its lease ends at last.
-                if self.claim.needs_run && error.is_transient() && self.claim.is_valid() {
+                if releases && self.claim.needs_run && error.is_transient() && self.claim.is_valid() {
                     return Err(error);
                 }
-                self.warn(&error);
+                self.uncancelled = !releases && error.is_transient();
+                if !self.uncancelled {
+                    self.warn(&error);
+                }
             }
             self.end_noted = true;
         }
         Ok(noted)
     }
 
-    /// Notes how the grant ended.
+    /// Notes how the grant ended, or cancels a run that could not be cancelled before.
     pub(super) async fn close(&mut self, noted: Option<Token>, removed: Removed) {
-        if let Some(token) = noted
-            && let Err(error) = self.note(Note::Released(token, removed)).await
-        {
+        let Some(token) = noted else { return };
+        let note = match self.uncancelled {
+            true => Note::Cancel { token, left: true },
+            false => Note::Released(token, removed),
+        };
+        if let Err(error) = self.note(note).await {
             self.warn(&error);
         }
     }
 
+    /// The grant has this token from now on.
+    pub(super) fn rename(&mut self, now: Token) {
+        if let Some(before) = self.token.replace(now) {
+            self.notes.rename(before, now);
+        }
+    }
+
     pub(super) async fn renumber(&mut self, now: Token) {
-        let Some(before) = self.token.replace(now).filter(|before| *before != now) else { return };
-        if let Err(error) = self.note(Note::Renumber(before, now)).await {
+        self.rename(now);
+        if self.notes.is_renamed()
+            && let Err(error) = self.note(Note::Renumber(now)).await
+        {
             self.warn(&error);
         }
     }
@@ -175,6 +208,10 @@ enum Note {
     Begin(Token),
     End(Token),
     Released(Token, Removed),
-    Cancel(Token),
-    Renumber(Token, Token),
+    /// `left`: the claim has left the engine, so that nobody waits for the note.
+    Cancel {
+        token: Token,
+        left: bool,
+    },
+    Renumber(Token),
 }

@@ -7,9 +7,9 @@ use crate::backend::attempt::{Attempt, Removed};
 use crate::backend::operator::Operator;
 use crate::backend::records::RecordStore;
 use crate::backend::reply::Reply;
-use crate::entry::Entry;
 use crate::entry::place::Leave;
 use crate::entry::runs::EntryRun;
+use crate::entry::{Entry, Step};
 use crate::error::Result;
 use crate::token::Token;
 
@@ -60,6 +60,18 @@ impl Entry {
         run.begin_without_note(token).then_some(token)
     }
 
+    /// Returns the new token of an upgraded grant for which only the note on its run is missing. The note is made with the end of the run.
+    pub(crate) fn upgrade_without_note(&mut self, from: Token) -> Option<Token> {
+        let token = self.life.held().filter(|token| *token != from)?;
+        self.run.as_mut()?.rename(token);
+        Some(token)
+    }
+
+    /// Returns whether the claim was granted, and its work did not begin because the note of its run is missing.
+    pub(crate) fn lacks_note(&self) -> bool {
+        matches!(self.life.step, Step::Holding(_)) && self.run.as_ref().is_some_and(|run| !run.is_begun())
+    }
+
     pub(super) async fn renumber_run(&mut self, now: Token) {
         if let Some(run) = &mut self.run {
             run.renumber(now).await;
@@ -68,7 +80,7 @@ impl Entry {
 
     pub(super) fn remove_with_run(&mut self, how: Leave) -> Reply<'_, Result<Removed>> {
         let granted = self.run.as_ref().is_some_and(|run| run.is_granted());
-        if how == Leave::Withdraw && !granted {
+        if how == Leave::Withdraw && !granted && !self.life.attaches {
             return self.leave_engine(how);
         }
         Reply::coming(async move {

@@ -204,7 +204,8 @@ fn a_run_keeps_its_end_when_its_token_changes() {
     let (store, backend, notes) = stage(Mode::Exclusive);
     let mut notes = notes(1);
     driven(&store.clock, notes.begin(Token::new(1), &*backend)).unwrap();
-    driven(&store.clock, notes.renumber(Token::new(1), Token::new(5))).unwrap();
+    notes.rename(Token::new(1), Token::new(5));
+    driven(&store.clock, notes.renumber(Token::new(5))).unwrap();
     assert_eq!(store.tokens(), [Some(5), None, None]);
     driven(&store.clock, notes.end(Token::new(5))).unwrap();
     assert_eq!(store.tokens(), [None, Some(5), Some(5)]);
