@@ -138,8 +138,12 @@ impl Single<'_> {
     /// Checks whether it may be unfair, and how long the lock is to be held.
     pub(super) fn check_limits(&self) -> Result<()> {
         self.client.check_unfair(self.unfair)?;
-        let Some(max_hold) = self.max_hold else { return Ok(()) };
         let at_least = self.at_least.unwrap_or_default();
+        if self.fixed && at_least > self.ttl() {
+            let rule = "at_least is longer than the lease, which is not renewed; give a longer ttl";
+            return Err(Error::invalid(rule));
+        }
+        let Some(max_hold) = self.max_hold else { return Ok(()) };
         let rule = if max_hold.is_zero() {
             "a lock that may be held for no time is useless; give a longer max_hold"
         } else if self.fixed {

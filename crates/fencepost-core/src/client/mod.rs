@@ -24,7 +24,7 @@ use crate::backend::claim::{Claim, Want};
 use crate::backend::records::Records;
 use crate::backend::{Attempt, Removed};
 use crate::client::handle::Handle;
-use crate::entry::place::How;
+use crate::entry::place::{How, Leave};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::lease::DetachedLease;
@@ -203,7 +203,7 @@ impl Client {
     /// # Cancel safety
     /// Dropped midway, it is released all the same, now or with its end.
     pub async fn release(&self, lease: &DetachedLease) -> Result<()> {
-        self.end(lease, self.leased(lease, lease.ttl(), false)?).await
+        self.end(lease, self.leased(lease, lease.ttl(), false)?, Leave::Release).await
     }
 
     /// Ends a detached lease of a [firing](Once), and reports the exit code of its run. Zero is good.
@@ -216,7 +216,7 @@ impl Client {
     pub async fn release_run(&self, lease: &DetachedLease, exit_code: i32) -> Result<()> {
         let claim = self.leased_run(lease)?;
         claim.report(exit_code, RunEnd::Exited);
-        self.end(lease, claim).await
+        self.end(lease, claim, Leave::Release).await
     }
 
     /// Ends a detached lease of a [firing](Once) that was never begun: the engine forgets its run, so that the next start runs it.
@@ -227,15 +227,14 @@ impl Client {
     /// # Cancel safety
     /// Dropped midway, it is ended or not; the lease ends at its time.
     pub async fn cancel_run(&self, lease: &DetachedLease) -> Result<()> {
-        self.take_up(lease, self.leased_run(lease)?).await?.withdraw();
-        Ok(())
+        self.end(lease, self.leased_run(lease)?, Leave::Withdraw).await
     }
 
-    async fn end(&self, lease: &DetachedLease, claim: Claim) -> Result<()> {
+    async fn end(&self, lease: &DetachedLease, claim: Claim, how: Leave) -> Result<()> {
         let claim = Arc::new(claim);
-        let mut owned = Owned::detached(&self.client, Arc::clone(&claim));
+        let mut owned = Owned::detached(&self.client, Arc::clone(&claim), how);
         let span = tracing::debug_span!("release", name = %lease.name());
-        match owned.release(self.client.release_until()).instrument(span).await? {
+        match owned.leave(how, self.client.release_until()).instrument(span).await? {
             Removed::Released => Ok(()),
             Removed::Withdrawn | Removed::Nothing => Err(lease.gone(&claim)),
         }
@@ -320,7 +319,7 @@ impl Client {
         self.client.closed.store(true, Ordering::SeqCst);
         self.client.closing.notify_waiters();
         // Locks that are kept for their least time are released now.
-        self.client.deadlines.clear();
+        self.client.deadlines.close();
         let (clock, limit) = (self.client.runtime.clock(), self.client.close_timeout);
         let start = clock.now();
         // Holders are told before the engine can grant to somebody else.

@@ -244,6 +244,19 @@ impl Entry {
         })
     }
 
+    /// Returns whether a request to withdraw or release the claim may have taken effect, or may still arrive.
+    pub(crate) fn may_have_left(&self) -> bool {
+        self.life.leave_requests.may_have_left()
+    }
+
+    /// Returns what was removed, once the engine has answered that. A note on the claim's run may still be missing.
+    pub(crate) fn removed(&self) -> Option<Removed> {
+        match self.life.step {
+            Step::Left(removed) => Some(removed),
+            _ => None,
+        }
+    }
+
     /// Returns the engine's own extension: a type of its crate, to be downcast to.
     pub fn native(&mut self) -> Option<&mut (dyn Any + Send)> {
         if let Step::Holding(_) = self.life.step { self.place.native() } else { None }

@@ -194,7 +194,8 @@ impl Guard {
             return Ok(());
         }
         let until = (now + owned.client.release_timeout).min(owned.claim.validity.until());
-        let removed = owned.release(until).await.inspect_err(|_| owned.tell_released("release"))?;
+        let left = owned.leave(Leave::Release, until).await;
+        let removed = left.inspect_err(|_| owned.tell_released("release"))?;
         if removed == Removed::Released {
             owned.tell_released("release");
             return Ok(());
@@ -248,10 +249,10 @@ impl Guard {
         let detached = entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()));
         if detached.is_ok() || mark && detached.as_ref().is_err_and(|error| error.effect() != Effect::None) {
             owned.slot().take().into_iter().for_each(Entry::forget);
+            owned.claim.validity.give_back();
+            owned.tell_released("detach");
         }
         detached?;
-        owned.claim.validity.give_back();
-        owned.tell_released("detach");
         Ok(DetachedLease::new(&owned.claim, token))
     }
 
@@ -261,11 +262,12 @@ impl Guard {
     /// background. After an error with an unknown effect the grant ends with its own lease, unless it has become the mark.
     ///
     /// # Errors
-    /// Those of [`detach`](Guard::detach).
+    /// Those of [`detach`](Guard::detach), and [`is_invalid`](Error::is_invalid) for a `ttl` out of bounds.
     ///
     /// # Cancel safety
     /// Dropped midway, it goes on in the background.
     pub async fn leave_mark(self, ttl: Duration) -> Result<()> {
+        self.owned.client.check_ttl(ttl).map_err(|error| error.of(self.name().clone()))?;
         let runtime = self.owned.client.runtime.clone();
         self.owned.claim.set_ttl(ttl);
         Finish::new(runtime, self.cut_loose(true)).await.map(drop)

@@ -82,10 +82,10 @@ impl Owned {
         Owned::new(client, claim, Some(entry), true)
     }
 
-    /// A detached lease to be released.
-    pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>) -> Owned {
+    /// A detached lease that is to leave in this way.
+    pub(crate) fn detached(client: &Arc<ClientShared>, claim: Arc<Claim>, how: Leave) -> Owned {
         let entry = client.entry(&claim, How::Attach);
-        Owned::new(client, claim, Some(entry), true)
+        Owned::new(client, claim, Some(entry), how == Leave::Release)
     }
 
     fn new(client: &Arc<ClientShared>, claim: Arc<Claim>, entry: Option<Entry>, granted: bool) -> Owned {
@@ -241,8 +241,8 @@ impl Owned {
         }
     }
 
-    /// Releases and waits for the confirmation, trying again until then.
-    pub(crate) async fn release(&mut self, until: Moment) -> Result<Removed> {
+    /// Releases or withdraws the claim and waits for the confirmation, trying again until then.
+    pub(crate) async fn leave(&mut self, how: Leave, until: Moment) -> Result<Removed> {
         if let Some(holding) = &self.holding {
             holding.releasing();
         }
@@ -257,7 +257,7 @@ impl Owned {
             // The client took it at the end of its longest time.
             let Some(entry) = self.slot() else { return Ok(Removed::Nothing) };
             // Dropped at any await: `Drop` hands the entry to the cleaner.
-            let answer = match entry.release() {
+            let answer = match entry.remove(how) {
                 // Engines that answer on the spot need no timer.
                 Reply::Ready(answer) => answer,
                 coming => clock.within(until, coming).await,
@@ -268,8 +268,14 @@ impl Owned {
                     return Ok(left);
                 }
                 Some(Err(error)) => error,
-                None => Error::no_answer().on(client.engine()),
+                None => match entry.removed().filter(|_| how == Leave::Release) {
+                    // Only a note on its run is missing, which the drop goes on with.
+                    Some(removed) => return Ok(removed),
+                    None => Error::no_answer().on(client.engine()),
+                },
             };
+            // An earlier request may still have taken effect, although this one had none.
+            let error = if entry.may_have_left() { error.unknown() } else { error };
             let next = clock.now() + backoff.pause();
             // The cleaner takes over an error that no retry mends. It retries as long as the lease lasts.
             if !error.is_transient() || next >= until {
@@ -328,7 +334,8 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if self.holding.is_none() {
+        // In a forked process nothing is told, and a thread that does not exist there may hold the lock of the validity.
+        if self.holding.is_none() || self.client.is_forked() {
             self.clean_up();
             return;
         }

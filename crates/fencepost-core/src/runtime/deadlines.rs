@@ -16,8 +16,15 @@ pub(crate) struct Deadlines(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    due: Mutex<DueQueue<Work>>,
+    due: Mutex<Due>,
     count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Due {
+    works: DueQueue<Work>,
+    /// The client is closed, and no work is done any more.
+    closed: bool,
 }
 
 impl Deadlines {
@@ -26,32 +33,42 @@ impl Deadlines {
         let (weak, clock) = (Arc::downgrade(&deadlines.0), runtime.clock().clone());
         runtime.spawn(async move {
             while let Some(shared) =
-                clock.next_due(&weak, |shared, waker| shared.due.lock().plan(waker)).await
+                clock.next_due(&weak, |shared, waker| shared.due.lock().works.plan(waker)).await
             {
-                let due = shared.due.lock().take_due(clock.now());
+                let due = shared.due.lock().works.take_due(clock.now());
                 due.into_values().for_each(|work| work());
             }
         });
         deadlines
     }
 
-    /// Does this at `at`.
+    /// Does this at `at`. Drops it undone if the client is closed.
     pub(crate) fn add(&self, at: Moment, work: Work) -> DueKey {
         let key = (at, self.0.count.fetch_add(1, Ordering::Relaxed));
-        self.0.due.lock().insert(key, work);
+        let mut due = self.0.due.lock();
+        if due.closed {
+            drop(due);
+            // Dropped when the queue is free again: it may own a guard.
+            drop(work);
+        } else {
+            due.works.insert(key, work);
+        }
         key
     }
 
     /// Takes it back, unless it is done.
     pub(crate) fn remove(&self, key: DueKey) {
         // Dropped after the queue is free again: it may own a guard.
-        let work = self.0.due.lock().remove(key);
+        let work = self.0.due.lock().works.remove(key);
         drop(work);
     }
 
-    /// Drops all of them undone.
-    pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.due.lock());
+    /// Drops all of them undone, and all that are added later.
+    pub(crate) fn close(&self) {
+        let mut due = self.0.due.lock();
+        due.closed = true;
+        let all = std::mem::take(&mut due.works);
+        drop(due);
         drop(all);
     }
 }
