@@ -453,6 +453,27 @@ async fn a_silent_store_keeps_no_lock_that_was_dropped() {
     assert_eq!(claims().await, 0, "it is released without the note");
 }
 
+/// The request to leave follows, and the lease must not end before it. Later tries have no more time than the first one.
+#[tokio::test]
+async fn a_store_that_stays_away_uses_up_no_release() {
+    let clock = Clock::manual();
+    let engine = Bare::over(Store { clock: Some(clock.clone()), ..Store::default() });
+    let store = Arc::clone(&engine.store);
+    let builder = Client::builder().history(DAY).runtime(manual_time::runtime(1, &clock));
+    let client = builder.release_timeout(Duration::from_secs(1)).open(|_| Ok(engine)).unwrap();
+    for (ttl, is_released) in [(2, true), (30, false)] {
+        let guard = client.mutex("lock").unwrap().lock().ttl(Duration::from_secs(ttl)).await.unwrap();
+        store.set(Writes::Away(u32::MAX));
+        guard.report(0);
+        let release = tokio::spawn(guard.release());
+        manual_time::pass(&clock, Duration::from_secs(1)).await;
+        assert_eq!(release.await.unwrap().is_ok(), is_released, "within a second, of a lease of {ttl} s");
+        manual_time::pass(&clock, Duration::from_secs(1)).await;
+        assert_eq!(client.inspect("lock").await.unwrap().claims.len(), 0, "of a lease of {ttl} s");
+        store.set(Writes::Work);
+    }
+}
+
 /// Another host would run the firing again without the note.
 #[tokio::test]
 async fn the_end_of_a_firing_is_noted_in_a_store_that_takes_a_second() {

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::time::{Backoff, Moment};
 use crate::token::Token;
 
-/// How long a claim waits for a note that its work does not rest on, at most: a beginning gets no more than a quarter of the lease. For so
-/// long the end of a run is noted again after a passing error.
+/// How long a claim waits for a note that its work does not rest on, at most: a beginning gets no more than a quarter of the lease, and an
+/// end no more than a quarter of what is left of it. For so long the end of a run is noted again after a passing error.
 const NOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a release waits for the answer to a request that notes the run's end, if no work rests on it. The release has to be sent also
@@ -35,6 +35,8 @@ pub(crate) struct EntryRun {
     begun: bool,
     /// Whether the end of the run was noted, or the note was given up.
     end_noted: bool,
+    /// Until when the end of the run is noted, once that has begun.
+    end_until: Option<Moment>,
     /// The run was to be cancelled, and the record may still name it.
     uncancelled: bool,
 }
@@ -57,6 +59,7 @@ impl EntryRun {
             token: None,
             begun: false,
             end_noted: false,
+            end_until: None,
             uncancelled: false,
         }
     }
@@ -71,12 +74,19 @@ impl EntryRun {
 
     /// Waits for a note, for as long as the lease lasts if the claim's work rests on it. A run that did not begin keeps no lock for so long.
     async fn note(&mut self, note: Note) -> Result<()> {
-        let EntryRun { notes, operator, claim, .. } = self;
+        let EntryRun { notes, operator, claim, end_until, .. } = self;
         let clock = claim.runtime.clock();
-        let begins = matches!(note, Note::Begin(_));
-        // Nobody renews the lease before its holder has the guard, so the note may not use it up.
-        let patience = if begins { NOTE_TIMEOUT.min(claim.ttl() / 4) } else { NOTE_TIMEOUT };
-        let until = clock.now() + patience;
+        let now = clock.now();
+        let until = match note {
+            // Nobody renews the lease before its holder has the guard, so the note may not use it up.
+            Note::Begin(_) => now + NOTE_TIMEOUT.min(claim.ttl() / 4),
+            // Nobody renews it any more, and the request to leave comes after the note. A repeated release has no more time.
+            Note::End(_) => *end_until.get_or_insert_with(|| {
+                let lease = claim.is_valid().then(|| claim.validity.until().since(now) / 4);
+                now + NOTE_TIMEOUT.min(lease.unwrap_or(NOTE_TIMEOUT))
+            }),
+            _ => now + NOTE_TIMEOUT,
+        };
         let keeps_lock = matches!(note, Note::Cancel { left: false, .. });
         let rests = claim.needs_run && !keeps_lock;
         let longest = if rests { until.max(claim.validity.until()) } else { until };
