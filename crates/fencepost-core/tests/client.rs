@@ -386,3 +386,16 @@ async fn a_grant_with_a_longest_time_is_not_detached() {
     assert!(error.is_invalid() && error.to_string().contains("max_hold"), "{error}");
     mutex.lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_length_that_cannot_be_kept_is_refused() {
+    let locks = client(&Memory::new());
+    let mutex = locks.mutex("a").unwrap();
+    let error = mutex.lock().ttl(secs(5)).no_renewal().at_least(secs(6)).await.unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("at_least"), "{error}");
+    drop(mutex.lock().ttl(secs(5)).no_renewal().at_least(Duration::from_millis(1)).await.unwrap());
+    let error = mutex.lock().await.unwrap().leave_mark(Duration::ZERO).await.unwrap_err();
+    assert!(error.is_invalid() && error.to_string().contains("ttl"), "{error}");
+    let free = mutex.try_lock().await.unwrap();
+    free.expect("its guard is dropped").release().await.unwrap();
+}

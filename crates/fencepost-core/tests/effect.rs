@@ -15,6 +15,7 @@ enum Answers {
     Grants,
     Renewals,
     Releases,
+    Detaches,
     /// Of the first request of each claim for a grant. The later ones are refused.
     FirstGrant,
     /// Of the first request of each claim to leave. The later ones are refused.
@@ -85,6 +86,7 @@ impl Place for LossyPlace {
         let answer = self.entry.leave(how, may_have_left);
         match self.loses {
             Answers::Releases if how != Leave::Detach => Request::ready(lost()),
+            Answers::Detaches if how == Leave::Detach => Request::ready(lost()),
             Answers::FirstRelease => Request::ready(lost()),
             _ => answer,
         }
@@ -139,6 +141,17 @@ async fn a_release_whose_answers_get_lost() {
     let locks = client(Answers::Releases);
     let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
     says_so_once(&guard.release().await.unwrap_err(), false);
+}
+
+/// Others may have seen the mark, so nobody renews or releases the grant any more.
+#[tokio::test]
+async fn a_mark_whose_answer_gets_lost_is_held_no_more() {
+    let locks = client(Answers::Detaches);
+    let guard = locks.mutex("lock").unwrap().lock().await.unwrap();
+    let view = guard.view();
+    let error = guard.leave_mark(Duration::from_secs(50)).await.unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    assert!(view.ensure_held().is_err());
 }
 
 /// What the first request has done is not undone by the refusal of the later ones.

@@ -72,3 +72,35 @@ impl Deadlines {
         drop(all);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::runtime::spawner::{Spawner, Task};
+    use crate::time::Clock;
+
+    struct NoTasks;
+
+    impl Spawner for NoTasks {
+        fn spawn(&self, _: Task) {}
+    }
+
+    /// It may own the client, which would never be dropped.
+    #[test]
+    fn a_work_that_is_added_after_the_close_is_dropped() {
+        let (clock, owned) = (Clock::manual(), Arc::new(()));
+        let deadlines = Deadlines::start(&Runtime::for_client(1, clock.clone(), Arc::new(NoTasks)));
+        let add = || {
+            let owned = Arc::clone(&owned);
+            deadlines.add(clock.now() + Duration::from_secs(1), Box::new(move || drop(owned)))
+        };
+        add();
+        assert_eq!(Arc::strong_count(&owned), 2);
+        deadlines.close();
+        assert_eq!(Arc::strong_count(&owned), 1);
+        deadlines.remove(add());
+        assert_eq!(Arc::strong_count(&owned), 1);
+    }
+}
