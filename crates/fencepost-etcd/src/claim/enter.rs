@@ -13,7 +13,7 @@ use std::time::Duration;
 use fencepost_core::backend::admission::Held;
 use fencepost_core::{ClaimRecord, LaterFormat, Mode};
 
-use crate::claim::lease_change;
+use crate::claim::eviction;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
@@ -229,7 +229,7 @@ pub(crate) async fn hold(
     } else {
         let ttl = claim.ttl();
         let own = client.leases.dedicated(ttl).await?;
-        lease_change::move_key(client, state, revision, &own).await? && claim.confirm(own.sent(), ttl)
+        eviction::move_key(client, state, revision, &own).await? && claim.confirm(own.sent(), ttl)
     };
     if !held {
         state.lose(claim.runtime.session_loss());

@@ -3,25 +3,42 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fencepost_core::ClaimRecord;
+use fencepost_core::{ClaimRecord, Loss};
 
 use crate::claim::state::ClaimState;
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
+use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
-/// Moves the claim's key to this lease. Returns `false` if the key is gone. The write requires that nobody has written the key since it was
-/// read, so that a late request does not move it back.
+/// The outcome of moving a key to another lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    Done,
+    /// The key is gone.
+    Gone,
+    /// An operator has evicted the claim. The claim has noted who, and why, but may not be told yet.
+    Evicted,
+}
+
+/// Moves the claim's key to this lease. The write requires that nobody has written the key since it was read, so that a late request does not
+/// move it back. If the claim is evicted, the key is moved only `for_eviction`, because other claims may renew another lease without end.
 pub(crate) async fn move_key(
     client: &EtcdClient,
     state: &ClaimState,
     revision: i64,
     lease: &Arc<Lease>,
-) -> Result<bool, Failed> {
-    let Some(key) = state.key() else { return Ok(false) };
+    for_eviction: bool,
+) -> Result<Moved, Failed> {
+    let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Ok(Moved::Gone) };
+    let note = keys::eviction(&client.config.prefix, id, revision);
     let mut value = state.value();
     let mut written = state.moved_at().max(revision);
+    // After `written` is read, because that may be the eviction's own write.
+    if !for_eviction && state.claim.validity.ended() == Some(Loss::Evicted) {
+        return Ok(Moved::Evicted);
+    }
     // Until a reply tells the lease; this future may be dropped.
     state.lease_uncertain.store(true, Relaxed);
     for _ in 0..TRIES {
@@ -29,22 +46,27 @@ pub(crate) async fn move_key(
         let txn = TxnRequest {
             compare: vec![Compare::created(key, revision), Compare::written(key, written)],
             success: vec![Op::Put(put).into()],
-            failure: vec![RequestOp::key(key)],
+            failure: vec![RequestOp::key(key), RequestOp::key(&note)],
         };
         let reply = client.cluster.call(txn, None).await?;
         let at = match reply.key(0).filter(|kv| kv.create_revision == revision) {
             _ if reply.succeeded => reply.revision(),
-            None => return Ok(false),
+            None => return Ok(Moved::Gone),
             // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
             Some(kv) => {
-                written = kv.mod_revision;
                 let evicted = ClaimRecord::read(&kv.value)?.evicted;
+                if evicted && !for_eviction {
+                    let by = reply.key(1).map(|note| String::from_utf8_lossy(&note.value));
+                    state.note_eviction(revision, &by.unwrap_or_default());
+                    return Ok(Moved::Evicted);
+                }
+                written = kv.mod_revision;
                 value = ClaimRecord { evicted, ..ClaimRecord::read(&state.value())? }.to_bytes();
                 continue;
             }
         };
         set_lease(client, state, lease, at);
-        return Ok(true);
+        return Ok(Moved::Done);
     }
     Err(Failed::contested())
 }

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session};
+use fencepost_core::{Claim, Reply, Result, Session};
 
-use crate::claim::lease_change;
+use crate::claim::eviction;
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::end_expired;
 use crate::client::EtcdClient;
@@ -50,8 +50,12 @@ impl EtcdSession {
         outcome
     }
 
-    async fn confirm(&self, client: &Arc<EtcdClient>, state: &ClaimState) -> Result<()> {
+    async fn confirm(&self, client: &Arc<EtcdClient>, state: &Arc<ClaimState>) -> Result<()> {
         let (claim, lease) = (&state.claim, &self.lease);
+        // The key of a claim that was evicted during this round has another lease soon.
+        if claim.validity.ended().is_some() {
+            return Ok(());
+        }
         let ttl = claim.ttl();
         match state.phase() {
             Phase::Holding(revision) if ttl > lease.ttl => {
@@ -63,20 +67,16 @@ impl EtcdSession {
                 };
                 // A shared lease may be older than this request.
                 let sent = if claim.renewed { longer.sent() } else { now };
-                if lease_change::move_key(client, state, revision, &longer).await? {
+                if eviction::move_key(client, state, revision, &longer).await? {
                     claim.confirm(sent, ttl);
-                } else {
-                    state.lose(Loss::Deleted);
                 }
             }
             // The key may have another lease by now.
             Phase::Holding(revision) if state.lease().is_some_and(|own| own.id == lease.id) => {
                 // Another request, or a program that knows the claim's secret, may have moved the key to another lease.
                 let certain = !state.attached.load(Relaxed) && !state.lease_uncertain.load(Relaxed);
-                if certain || lease_change::move_key(client, state, revision, lease).await? {
+                if certain || eviction::move_key(client, state, revision, lease).await? {
                     claim.confirm(lease.sent(), ttl);
-                } else {
-                    state.lose(Loss::Deleted);
                 }
             }
             Phase::Holding(_) | Phase::Gone | Phase::New => {}

@@ -5,6 +5,7 @@ mod deleted;
 mod dropped;
 mod endless;
 mod entrance;
+mod evicted;
 mod full;
 mod guarded;
 mod interop;
