@@ -1,6 +1,7 @@
 //! The eviction of a claim of this client by an operator.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use fencepost_core::Loss;
 
@@ -12,11 +13,14 @@ use crate::keys::{self, KeyId};
 use crate::lease::Lease;
 use crate::rpc::proto::DeleteRequest;
 
-/// Tells the holder. Its key moves to a lease of its own that expires, whatever the holder does.
+/// Tells the holder. A key with a shared lease moves to a lease of its own that lasts for what is left of that one, because other claims renew
+/// the shared lease, whatever this holder does.
 pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
-    if state.claim.validity.ended().is_some() {
+    // An earlier call does the rest.
+    if state.claim.validity.ended() == Some(Loss::Evicted) {
         return;
     }
+    // The first loss counts.
     state.claim.validity.end_with(Loss::Evicted, state.evicted_by());
     let phase = state.phase();
     let (Some(revision), Some(id)) = (phase.revision(), state.key_id()) else {
@@ -27,22 +31,32 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
         // The entry deletes the key.
         state.set_phase(Phase::Gone);
     }
-    let (client, ttl) = (Arc::clone(client), state.claim.ttl());
+    // Nobody renews a dedicated lease for a claim that has ended.
+    let renewed = |lease: &Arc<Lease>| !lease.dedicated || state.lease_uncertain.load(Relaxed);
+    let shared = state.lease().filter(|lease| holds && renewed(lease));
+    let client = Arc::clone(client);
     client.runtime.clone().spawn(async move {
-        let clock = client.runtime.clock();
-        let until = clock.now() + ttl;
-        while holds && !state.claim.is_leaving() && clock.now() < until {
-            let moved = async {
-                let lease = client.leases.dedicated(until.since(clock.now())).await?;
-                lease_change::move_key(&client, &state, revision, &lease, true).await
-            };
-            if moved.await.is_ok() {
-                break;
-            }
-            clock.sleep_until(clock.now() + PAUSE).await;
+        if let Some(lease) = shared {
+            move_from(&client, &state, revision, &lease).await;
         }
         delete_note(&client, id, revision).await;
     });
+}
+
+/// Moves the claim's key from this lease to one that nobody renews.
+async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease: &Lease) {
+    let clock = client.runtime.clock();
+    let until = lease.sent() + state.claim.ttl().min(lease.ttl);
+    while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
+        let moved = async {
+            let lease = client.leases.dedicated(until.since(clock.now())).await?;
+            lease_change::move_key(client, state, revision, &lease, true).await
+        };
+        if moved.await.is_ok() {
+            return;
+        }
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
 }
 
 /// Moves the claim's key to this lease, unless the key is gone or the claim is evicted. Then the claim has ended, and this returns `false`.

@@ -83,3 +83,28 @@ async fn an_extension_under_way_keeps_no_evicted_holders_lock() {
     near.close().await;
     far.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eviction_lengthens_no_lease() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = Proxied::start(&Config::new()).unwrap();
+    let locks = connect(&etcd.direct_url()).await;
+    let fixed = locks.mutex("fixed").unwrap().lock().ttl(SOON).no_renewal().await.unwrap();
+    let renewed = locks.mutex("renewed").unwrap().lock().ttl(SOON).await.unwrap();
+    let left = async |name| {
+        let info = locks.inspect(name).await.unwrap();
+        info.holders().next().and_then(|holder| holder.expires_in).unwrap_or_default()
+    };
+    // A third of the lease passes until the renewal. The store tells whole seconds.
+    let most = SOON - Duration::from_secs(3);
+    for guard in [&fixed, &renewed] {
+        let name = guard.name().as_str();
+        eventually("some of the lease has passed", async || left(name).await < most).await;
+        evict(&locks, guard).await;
+        assert_eq!(told(guard).await, Loss::Evicted);
+        eventually("the key has its last lease", async || notes(&etcd).is_empty()).await;
+        let left = left(name).await;
+        assert!(left <= most, "{name}: {left:?}");
+    }
+    locks.close().await;
+}
