@@ -33,7 +33,7 @@ struct Term {
 }
 
 impl Lease {
-    fn new(id: i64, ttl: Duration, dedicated: bool, sent: Moment) -> Lease {
+    pub(crate) fn new(id: i64, ttl: Duration, dedicated: bool, sent: Moment) -> Lease {
         let term = Mutex::new(Term { sent, ended: false });
         Lease { id, ttl, dedicated, term, renewal: SingleFlight::default() }
     }

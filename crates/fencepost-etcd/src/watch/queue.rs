@@ -3,7 +3,8 @@
 //! The contents are always those of one revision: a reading of the whole queue, and every event after it in the order of revisions. So it is
 //! safe to grant a lock by them: once all keys before a claim's key are gone they stay gone, because a key that is created later has a
 //! greater create revision. An event of a revision that is contained already is ignored, so the deletion of an earlier key of the same name
-//! does not delete the present one. If an operator deletes the claim's own key, the event arrives later. The client's clock decides whether
+//! does not delete the present one. A cluster that is restored from a snapshot begins again at an earlier revision, and gives later ones to
+//! other keys, so a waiter is known by its key and its revision together. If an operator deletes the claim's own key, the event arrives later. The client's clock decides whether
 //! the claim's lease exists.
 
 use std::collections::HashMap;
@@ -69,7 +70,8 @@ impl Queue {
             return false;
         }
         contents.used = now;
-        if contents.revision >= revision && !contents.queue.contains(&revision) {
+        let known = state.key().and_then(|key| contents.created.get(key));
+        if contents.revision >= revision && known != Some(&revision) {
             drop(contents);
             state.lose(Loss::Deleted);
             return true;
@@ -108,12 +110,12 @@ impl Queue {
         }
         contents.queue.clear();
         contents.created.clear();
-        for kv in kvs {
-            contents.add(&self.prefix, kv);
-        }
+        let mut lost: Vec<_> = kvs.iter().filter_map(|kv| contents.add(&self.prefix, kv)).collect();
+        // A key of a later revision may be new, unless the store has lost revisions.
+        let newest = if revision < contents.revision { i64::MAX } else { revision };
+        lost.extend(contents.take_missing(newest));
         (contents.read_revision, contents.revision) = (revision, revision);
         (contents.synced, contents.read) = (true, now);
-        let mut lost = contents.take_missing();
         for event in std::mem::take(&mut contents.kept) {
             lost.extend(contents.apply(&self.prefix, &event));
         }
@@ -156,9 +158,10 @@ impl Queue {
 }
 
 impl Contents {
-    fn add(&mut self, prefix: &[u8], kv: &KeyValue) {
+    /// Adds a contender. Returns the waiter that had its revision before the store lost that.
+    fn add(&mut self, prefix: &[u8], kv: &KeyValue) -> Option<Arc<ClaimState>> {
         if !keys::contends(prefix, &kv.key) {
-            return;
+            return None;
         }
         // One of a later format admits nobody beside it: the claims' own reads refuse it.
         let mode = keys::mode(kv).unwrap_or(Mode::Exclusive);
@@ -168,9 +171,11 @@ impl Contents {
         {
             self.queue.remove(&before);
         }
+        let waiter = self.queue.waiter(&kv.create_revision)?;
+        if waiter.key() == Some(&kv.key) { None } else { self.queue.stop_waiting(&kv.create_revision) }
     }
 
-    /// Applies an event. Returns the waiter whose key it deletes.
+    /// Applies an event. Returns the waiter that has no key any more.
     fn apply(&mut self, prefix: &[u8], event: &Event) -> Option<Arc<ClaimState>> {
         let kv = event.kv.as_ref()?;
         // Several events may have the same revision. All of the latest one count, unless the reading contains them.
@@ -179,18 +184,17 @@ impl Contents {
         }
         self.revision = kv.mod_revision;
         if event.kind == 0 {
-            self.add(prefix, kv);
-            return None;
+            return self.add(prefix, kv);
         }
         let created = self.created.remove(&kv.key)?;
         self.queue.remove(&created);
         self.queue.stop_waiting(&created)
     }
 
-    /// Takes out the waiters that have no key any more.
-    fn take_missing(&mut self) -> Vec<Arc<ClaimState>> {
+    /// Takes out the waiters up to the revision `newest` that have no key any more.
+    fn take_missing(&mut self, newest: i64) -> Vec<Arc<ClaimState>> {
         let known = self.queue.missing().map(|(revision, _)| *revision);
-        let gone: Vec<i64> = known.filter(|revision| *revision <= self.revision).collect();
+        let gone: Vec<i64> = known.filter(|revision| *revision <= newest).collect();
         gone.iter().filter_map(|revision| self.queue.stop_waiting(revision)).collect()
     }
 
