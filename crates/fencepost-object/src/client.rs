@@ -1,18 +1,23 @@
 //! The state that the parts of one client share.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Moment, Name, Result, Waiters, margin};
+use tokio::sync::Semaphore;
 
 use crate::conn::{Object, Store, Version};
 use crate::keys::Keys;
 use crate::lock_object::{Holding, LockObject};
 
+/// How often an object is read and written again because somebody else was quicker.
+pub(crate) const TRIES: u32 = 8;
+/// How many renewals are sent at the same time.
+const RENEWALS: usize = 32;
 /// So many leases are watched before those are forgotten that nobody has asked for.
 const WATCHED: usize = 256;
 /// A lease that nobody has asked for in this time is forgotten, if it has also ended.
@@ -25,8 +30,8 @@ pub(crate) struct ObjectClient {
     pub(crate) poll: Duration,
     pub(crate) claims: Waiters<ClaimState>,
     watched: Mutex<HashMap<Name, Watched>>,
-    /// For the tasks that it starts.
-    pub(crate) this: Weak<ObjectClient>,
+    /// A permit for each renewal that is sent at the same time.
+    pub(crate) renewals: Semaphore,
 }
 
 /// A lease of somebody else, as this client has seen it. A store has no clock to share, so a lease has ended once nobody renewed it for its
@@ -112,13 +117,13 @@ impl Seen {
 
 impl ObjectClient {
     pub(crate) fn new(store: Store, keys: Keys, poll: Duration) -> Arc<ObjectClient> {
-        Arc::new_cyclic(|this| ObjectClient {
+        Arc::new(ObjectClient {
             store,
             keys,
             poll,
             claims: Waiters::default(),
             watched: Mutex::default(),
-            this: Weak::clone(this),
+            renewals: Semaphore::new(RENEWALS),
         })
     }
 

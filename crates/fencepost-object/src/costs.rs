@@ -28,15 +28,24 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// A store in memory that notes each request, as in `GET locks`.
 #[derive(Debug, Default)]
-struct Counted {
-    store: InMemory,
-    requests: Mutex<Vec<String>>,
+pub(crate) struct Counted {
+    pub(crate) store: InMemory,
+    requests: Arc<Mutex<Vec<String>>>,
+    /// A write of this object has no answer.
+    pub(crate) silent: Mutex<Option<Path>>,
 }
 
 impl Counted {
     fn note(&self, method: &str, key: &Path) {
-        let kind = key.parts().next().map(|part| part.as_ref().to_owned()).unwrap_or_default();
-        self.requests.lock().push(format!("{method} {kind}"));
+        note(&self.requests, method, key);
+    }
+
+    pub(crate) fn open(self: &Arc<Counted>, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+        let store =
+            Store::new(Arc::<Counted>::clone(self), "counted".to_owned(), Duration::from_secs(5), runtime);
+        let client = ObjectClient::new(store, Keys::new(Path::default()), Duration::from_secs(1));
+        let place = format!("counted {:p}", Arc::as_ptr(self));
+        Reply::coming(async move { open_store(client, &place, false).await })
     }
 
     /// Returns the requests since the last call.
@@ -49,6 +58,11 @@ impl Counted {
     }
 }
 
+fn note(requests: &Mutex<Vec<String>>, method: &str, key: &Path) {
+    let kind = key.parts().next().map(|part| part.as_ref().to_owned()).unwrap_or_default();
+    requests.lock().push(format!("{method} {kind}"));
+}
+
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a store that counts")
@@ -59,6 +73,9 @@ impl fmt::Display for Counted {
 impl ObjectStore for Counted {
     async fn put_opts(&self, key: &Path, bytes: PutPayload, options: PutOptions) -> Answer<PutResult> {
         self.note("PUT", key);
+        if self.silent.lock().as_ref() == Some(key) {
+            return std::future::pending().await;
+        }
         self.store.put_opts(key, bytes, options).await
     }
 
@@ -77,8 +94,8 @@ impl ObjectStore for Counted {
     }
 
     fn delete_stream(&self, keys: BoxStream<'static, Answer<Path>>) -> BoxStream<'static, Answer<Path>> {
-        let requests = Arc::clone(counted());
-        self.store.delete_stream(keys.inspect_ok(move |key| requests.note("DELETE", key)).boxed())
+        let requests = Arc::clone(&self.requests);
+        self.store.delete_stream(keys.inspect_ok(move |key| note(&requests, "DELETE", key)).boxed())
     }
 
     fn list(&self, below: Option<&Path>) -> BoxStream<'static, Answer<ObjectMeta>> {
@@ -104,10 +121,7 @@ fn counted() -> &'static Arc<Counted> {
 }
 
 fn open(_: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
-    let driver = Arc::<Counted>::clone(counted());
-    let store = Store::new(driver, "counted".to_owned(), Duration::from_secs(5), runtime);
-    let client = ObjectClient::new(store, Keys::new(Path::default()), Duration::from_secs(1));
-    Reply::coming(async move { open_store(client, "counted", false).await })
+    counted().open(runtime)
 }
 
 async fn connect(builder: ClientBuilder) -> Client {

@@ -3,30 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session};
-use futures_util::stream::{self, StreamExt as _};
+use fencepost_core::{Claim, ClaimId, Loss, Reply, Result, Session};
+use futures_util::future::join_all;
 
-use crate::client::{ClaimState, Known, ObjectClient};
+use crate::client::{ClaimState, Known, ObjectClient, TRIES};
 use crate::error::contended;
 use crate::lock_object::LockObject;
-use crate::place::TRIES;
-
-/// How many renewals are sent at the same time.
-const AT_ONCE: usize = 32;
 
 impl ObjectClient {
-    async fn renew_all(&self, states: Vec<Arc<ClaimState>>) -> Result<()> {
-        let renewals = states.iter().map(|state| self.renew_one(state));
-        let mut renewed = stream::iter(renewals.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        let mut outcome = Ok(());
-        while let Some(one) = renewed.next().await {
-            outcome = outcome.and(one);
-        }
-        outcome
-    }
-
     /// Renews a lease, or ends the claim if it holds the lock no more.
     async fn renew_one(&self, state: &ClaimState) -> Result<()> {
+        // The client closes no semaphore, so this is always a permit.
+        let _permit = self.renewals.acquire().await;
         let claim = &state.claim;
         let name = &claim.want().name;
         let (clock, key) = (self.store.clock(), self.keys.lock(name));
@@ -86,17 +74,83 @@ fn end(state: &ClaimState, lock: &LockObject) {
     }
 }
 
-impl Session for ObjectClient {
+/// The session of one claim. A round of core ends with the last answer of its session, so a request that hangs would hold up the next round
+/// of all other leases of the session.
+pub(crate) struct ObjectSession {
+    pub(crate) client: Arc<ObjectClient>,
+    pub(crate) claim: ClaimId,
+}
+
+impl Session for ObjectSession {
     fn id(&self) -> u64 {
-        // No other engine of the process has this address.
-        std::ptr::from_ref(self).addr() as u64
+        // Half of the random bits tell the claims of a client apart. If they ever did not, one round would renew both.
+        self.claim.as_u128() as u64
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let client = Arc::clone(&self.client);
         let state_of =
-            |claim: &Arc<Claim>| self.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim));
+            |claim: &Arc<Claim>| client.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim));
         let states: Vec<_> = due.iter().filter_map(state_of).collect();
-        let Some(client) = self.this.upgrade() else { return Reply::ready(Ok(())) };
-        Reply::coming(self.store.run(async move { client.renew_all(states).await }))
+        Reply::coming(self.client.store.run(async move {
+            let renewed = join_all(states.iter().map(|state| client.renew_one(state))).await;
+            renewed.into_iter().collect()
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use fencepost_core::{Backend, BackendUrl, Client, Registry, Runtime};
+    use fencepost_testkit::wait::eventually;
+    use object_store::ObjectStoreExt as _;
+    use object_store::path::Path;
+
+    use super::*;
+    use crate::costs::Counted;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// A registry takes plain functions only.
+    fn store() -> &'static Arc<Counted> {
+        static STORE: OnceLock<Arc<Counted>> = OnceLock::new();
+        STORE.get_or_init(Arc::default)
+    }
+
+    fn open(_: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+        store().open(runtime)
+    }
+
+    async fn connect(ttl: Duration) -> Client {
+        let registry = Registry::new().with("renewed", open);
+        Client::builder().ttl(ttl).connect(&registry, "renewed:").await.expect("it opens")
+    }
+
+    async fn writes(key: &Path) -> u64 {
+        let object = store().store.get(key).await.expect("it is there").bytes().await.expect("it is read");
+        LockObject::read_any(&object).0.write
+    }
+
+    /// Both leases are due at the same time.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_renewal_that_hangs_holds_up_no_other_lease() {
+        let locks = connect(Duration::from_secs(3)).await;
+        let (one, other) = (Path::from("locks/one"), Path::from("locks/other"));
+        let hangs = locks.mutex("one").unwrap().lock().await.unwrap();
+        let guard = locks.mutex("other").unwrap().lock().await.unwrap();
+        *store().silent.lock() = Some(one);
+        let why = tokio::time::timeout(SOON, hangs.lost()).await.expect("it is not renewed");
+        assert_eq!(why, Loss::Expired);
+        guard.ensure_held().expect("the store answers for this one");
+        let before = writes(&other).await;
+        eventually(SOON, "it is renewed", async || writes(&other).await > before + 2).await;
+        guard.ensure_held().expect("the store answers for this one");
+        *store().silent.lock() = None;
+        guard.release().await.unwrap();
+        drop(hangs);
+        locks.close().await;
     }
 }

@@ -8,11 +8,10 @@ use fencepost_core::{
 use futures_util::future::join_all;
 use object_store::path::Path;
 
-use crate::client::{ObjectClient, Seen};
+use crate::client::{ObjectClient, Seen, TRIES};
 use crate::error::{ENGINE, contended};
 use crate::keys::name_of;
 use crate::lock_object::{LockObject, SMALLEST_HELD};
-use crate::place::TRIES;
 
 /// At most so many objects are read at the same time.
 const BATCH: usize = 32;

@@ -11,14 +11,13 @@ use fencepost_core::{
     Session, Token,
 };
 
-use crate::client::{ClaimState, Known, ObjectClient, Seen};
+use crate::client::{ClaimState, Known, ObjectClient, Seen, TRIES};
 use crate::error::contended;
+use crate::lease::ObjectSession;
 use crate::lock_object::LockObject;
 
 /// The first pause of a waiter between two looks. It begins again whenever the lock has changed hands.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// How often an object is read and written again because somebody else was quicker.
-pub(crate) const TRIES: u32 = 8;
 /// How long operators see a claim that waits, unless it is written again, in wall-clock time.
 const SHOWN: Duration = Duration::from_secs(1_800);
 
@@ -270,7 +269,8 @@ impl Place for ObjectPlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         // A claim that waits has nothing at the store that a grant depends on.
-        holds.then(|| Arc::<ObjectClient>::clone(&self.client) as Arc<dyn Session>)
+        let session = || ObjectSession { client: Arc::clone(&self.client), claim: self.request.claim().id };
+        holds.then(|| Arc::new(session()) as Arc<dyn Session>)
     }
 }
 
