@@ -104,7 +104,7 @@ mod tests {
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    use fencepost_core::{Backend, BackendUrl, Client, Registry, Runtime};
+    use fencepost_core::{Backend, BackendUrl, Client, Eviction, Registry, Runtime};
     use fencepost_testkit::wait::eventually;
     use object_store::ObjectStoreExt as _;
     use object_store::path::Path;
@@ -152,5 +152,27 @@ mod tests {
         guard.release().await.unwrap();
         drop(hangs);
         locks.close().await;
+    }
+
+    /// The waiter has the lock long before the evicted holder asks.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_holder_that_is_evicted_at_once_is_told_so_behind_the_next_grant() {
+        let (locks, others) = (connect(Duration::from_secs(12)).await, connect(SOON).await);
+        let guard = locks.mutex("evicted").unwrap().lock().await.unwrap();
+        let mutex = others.mutex("evicted").unwrap();
+        let waiting = tokio::spawn(async move { mutex.lock().await });
+        let waits = async || others.inspect("evicted").await.unwrap().waiters().count() == 1;
+        eventually(SOON, "it waits", waits).await;
+        let now = Eviction::new(true).because("for a test");
+        others.evict("evicted", guard.token(), &now).await.unwrap();
+        let next = waiting.await.expect("no panic").expect("it is free");
+        let why = tokio::time::timeout(SOON, guard.lost()).await.expect("its next renewal tells");
+        let text = guard.ensure_held().unwrap_err().to_string();
+        assert!(why == Loss::Evicted && text.contains("for a test"), "{why:?}: {text}");
+        next.release().await.unwrap();
+        drop(guard);
+        for client in [locks, others] {
+            client.close().await;
+        }
     }
 }

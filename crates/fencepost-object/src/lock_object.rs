@@ -6,7 +6,8 @@ use bytes::Bytes;
 use fencepost_core::{ClaimId, ClaimRecord, LaterFormat, Record, Token};
 use serde_json::{Value, json};
 
-/// The object of a free lock is smaller than this, and that of a held one is not, so that a listing tells them apart without reading them.
+/// The object of a free lock is smaller than this, unless it has the long reason of an eviction, and that of a held one is not. So a listing
+/// does not have to read most of the free ones.
 pub(crate) const SMALLEST_HELD: u64 = 128;
 
 /// A lock. It stays after its last holder left, so that its tokens grow.
@@ -17,8 +18,16 @@ pub(crate) struct LockObject {
     /// The number of this write. Some stores make an object's version from its content, so no two writes are equal.
     pub(crate) write: u64,
     pub(crate) holder: Option<Holding>,
-    /// The last grant was evicted, for this reason.
-    pub(crate) evicted: Option<String>,
+    /// The last eviction. It stays through the next grant, because the evicted holder may read the object only then.
+    pub(crate) evicted: Option<Evicted>,
+}
+
+/// An eviction.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Evicted {
+    /// The token of the grant that was evicted.
+    pub(crate) token: u64,
+    pub(crate) reason: String,
 }
 
 /// A grant.
@@ -61,7 +70,10 @@ impl LockObject {
             ttl: Duration::from_millis(number("ttl_ms")),
             until: number("until"),
         });
-        let evicted = object["evicted"].as_str().map(str::to_owned);
+        let evicted = object["evicted"].as_object().map(|evicted| Evicted {
+            token: evicted.get("token").and_then(Value::as_u64).unwrap_or_default(),
+            reason: evicted.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        });
         LockObject { token: number("token"), write: number("write"), holder, evicted }
     }
 
@@ -74,8 +86,8 @@ impl LockObject {
             object["ttl_ms"] = millis(holder.ttl).into();
             object["until"] = holder.until.into();
         }
-        if let Some(reason) = &self.evicted {
-            object["evicted"] = reason.as_str().into();
+        if let Some(evicted) = &self.evicted {
+            object["evicted"] = json!({ "token": evicted.token, "reason": evicted.reason });
         }
         Record::new(object, Duration::ZERO).text.into()
     }
@@ -103,7 +115,7 @@ impl LockObject {
     pub(crate) fn granted(&self, record: ClaimRecord, ttl: Duration, wall: u64) -> LockObject {
         let write = self.write + 1;
         let holder = Holding { record, beat: write, ttl, until: until(wall, ttl) };
-        LockObject { token: self.token + 1, write, holder: Some(holder), evicted: None }
+        LockObject { token: self.token + 1, write, holder: Some(holder), evicted: self.evicted.clone() }
     }
 
     /// Returns the object that follows with the holder's lease renewed. `change` is made to its record.
@@ -123,7 +135,7 @@ impl LockObject {
 
     /// Returns why the grant with `token` was evicted, if it was.
     pub(crate) fn loss_of(&self, token: u64) -> Option<&str> {
-        self.evicted.as_deref().filter(|_| self.token == token)
+        self.evicted.as_ref().filter(|evicted| evicted.token == token).map(|evicted| &*evicted.reason)
     }
 }
 
@@ -157,7 +169,8 @@ mod tests {
         let free = LockObject { token: 3, write: 8, ..LockObject::default() };
         let held = free.granted(record(), Duration::from_secs(5), 1_000);
         assert_eq!((held.token, held.write), (4, 9));
-        let marked = LockObject { evicted: Some("by \"me\"".into()), ..held.clone() };
+        let evicted = Some(Evicted { token: 4, reason: "by \"me\"".into() });
+        let marked = LockObject { evicted, ..held.clone() };
         for object in [free, held.freed(), held.renewed(Duration::from_secs(1), 2, |_| {}), held, marked] {
             assert_eq!(LockObject::read(&object.to_bytes()).unwrap(), object);
         }
@@ -200,8 +213,12 @@ mod tests {
 
     #[test]
     fn only_the_evicted_grant_learns_of_its_eviction() {
-        let freed = LockObject { token: 4, evicted: Some("why".into()), ..LockObject::default() };
-        assert_eq!(freed.loss_of(4), Some("why"));
-        assert_eq!(freed.loss_of(3), None);
+        let evicted = Some(Evicted { token: 4, reason: "why".into() });
+        let freed = LockObject { token: 4, evicted, ..LockObject::default() };
+        let next = freed.granted(record(), Duration::from_secs(1), 1);
+        for lock in [&freed, &next] {
+            assert_eq!((lock.loss_of(3), lock.loss_of(4), lock.loss_of(5)), (None, Some("why"), None));
+        }
+        assert_eq!(next.freed().loss_of(4), None, "a free lock is small again");
     }
 }

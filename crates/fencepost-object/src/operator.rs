@@ -11,7 +11,7 @@ use object_store::path::Path;
 use crate::client::{ObjectClient, Seen, TRIES};
 use crate::error::{ENGINE, contended};
 use crate::keys::name_of;
-use crate::lock_object::{LockObject, SMALLEST_HELD};
+use crate::lock_object::{Evicted, LockObject, SMALLEST_HELD};
 
 /// At most so many objects are read at the same time.
 const BATCH: usize = 32;
@@ -118,14 +118,15 @@ pub(crate) async fn evict(client: &ObjectClient, name: &Name, token: Token, how:
     for _ in 0..TRIES {
         let seen = client.look(name).await?;
         let mut lock = seen.lock()?;
-        let evicted = Some(how.reason.clone().unwrap_or_default());
+        let reason = how.reason.clone().unwrap_or_default();
         let Some(holder) = lock.holder.as_mut().filter(|_| lock.token == token.get()) else {
             return Err(Error::no_grant(name.clone(), token).on(ENGINE));
         };
         // The holder's lease goes on to its end, because this is no renewal: `beat` stays.
         holder.record.evicted = true;
         let next = if how.now { lock.freed() } else { lock.next() };
-        let next = LockObject { evicted, ..next };
+        let evicted = Evicted { token: token.get(), reason };
+        let next = LockObject { evicted: Some(evicted), ..next };
         if client.store.put(&client.keys.lock(name), seen.version(), next.to_bytes()).await?.is_some() {
             return Ok(());
         }
