@@ -4,12 +4,32 @@ use futures_util::future::try_join_all;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
+/// Writes a message to the log, so that the transaction has an id, and the server flushes its commit and waits for the standby that
+/// `synchronous_standby_names` demands. Never null.
+macro_rules! written {
+    () => {
+        "pg_logical_emit_message(true, 'fencepost', '') IS NOT NULL"
+    };
+}
+
 /// Draws a token, which must happen after the grant: from the sequence that `fencepost schema --apply` makes, else the id of the
-/// transaction. The message to the log makes the server flush the commit, without which a crash could repeat the id.
+/// transaction. A crash must not repeat it.
+///
+/// A sequence logs 32 later values with the one that is drawn, and the transactions that draw those write nothing. So such a commit neither
+/// flushes the log nor waits for a standby, even if the session that has logged the values has not done so yet. The message makes it do
+/// both. It is left out if no commit waits for a standby and the log is flushed up to its end. The end is read after the draw, because it
+/// then includes the record that logged this value. `CASE` makes the server evaluate in this order.
 macro_rules! token {
     () => {
-        "coalesce(nextval(to_regclass('fencepost.token')), \
-         CASE WHEN pg_logical_emit_message(true, 'fencepost', '') IS NOT NULL THEN pg_current_xact_id()::text::int8 END)"
+        concat!(
+            "CASE WHEN nextval(to_regclass('fencepost.token')) IS NULL THEN CASE WHEN ",
+            written!(),
+            " THEN pg_current_xact_id()::text::int8 END \
+             WHEN current_setting('synchronous_standby_names') = '' \
+             AND pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() THEN lastval() WHEN ",
+            written!(),
+            " THEN lastval() END"
+        )
     };
 }
 

@@ -5,6 +5,7 @@ mod impatient;
 mod operators;
 mod pooler;
 mod rotated;
+mod tokens;
 
 use std::time::Duration;
 
