@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use fencepost_core::ErrorKind;
 use fencepost_sql::Failure;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "postgres";
@@ -77,19 +77,37 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
         | &SqlState::CRASH_SHUTDOWN
         | &SqlState::IDLE_SESSION_TIMEOUT
         | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => {
-            let failure = Failure::new(Unreachable, format!("{server} ended the connection; try again"));
-            Failure { closed: true, ..failure }
+            Failure::new(Unreachable, format!("{server} ended the connection; try again"))
         }
         &SqlState::QUERY_CANCELED => {
             let message = format!("{server} cancelled a statement; check statement_timeout, and who cancels");
             Failure { interrupted: true, ..Failure::new(Unreachable, message) }
         }
-        code if code.code().starts_with("08") => {
-            Failure::new(Unreachable, format!("{server} did not answer as PostgreSQL does; check the port"))
-        }
+        code if is_of_connection(code) => Failure::new(
+            Unreachable,
+            format!(
+                "{server} refused or ended the connection, as a pooler does whose server fails or whose time limit is reached; try \
+                 again, and check the log and the time limits of the pooler"
+            ),
+        ),
         _ => Failure::new(Internal, format!("{server} refused a statement")),
     };
+    let failure = Failure { closed: ends_connection(said), ..failure };
     failure.because(format_args!("{} ({})", said.message(), said.code().code()))
+}
+
+/// Returns whether the code is of the class of failed connections. A pooler reports its own failures with such a code.
+fn is_of_connection(code: &SqlState) -> bool {
+    code.code().starts_with("08")
+}
+
+/// Returns whether the connection has ended with this error. A pooler may send no severity but the one that a server would translate.
+fn ends_connection(said: &DbError) -> bool {
+    let is_fatal = match said.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => said.severity() == "FATAL",
+    };
+    is_fatal || is_of_connection(said.code())
 }
 
 /// The server accepts no writes.

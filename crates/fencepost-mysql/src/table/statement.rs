@@ -141,9 +141,10 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
         Unanswered::Ended => None,
     };
     let mut failure = error::read(error, server);
+    // Without the server's word nobody knows what became of the statement. The end of a connection is no such word, although it may have a
+    // code: the server may have committed before, and behind a proxy the statement may still run.
+    failure.uncertain = failure.closed;
     match code {
-        // Without the server's word nobody knows what became of the statement.
-        None => failure.uncertain = true,
         Some(1044 | 1142 | 1143) => {
             failure.message = format!(
                 "{server} denied a statement; grant the user SELECT, INSERT, UPDATE and DELETE on the four lease tables"
@@ -156,7 +157,7 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
             failure.message =
                 format!("{server} cannot prepare more statements; raise max_prepared_stmt_count");
         }
-        Some(_) => {}
+        None | Some(_) => {}
     }
     failure
 }
@@ -164,6 +165,19 @@ pub(crate) fn failed(error: Unanswered, server: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The end of a connection has a code if a proxy reports it: ProxySQL's is 2013, MaxScale's 1927.
+    #[test]
+    fn a_connection_that_ends_leaves_the_statement_uncertain() {
+        let refused = |code| failed(Unanswered::Refused { code, message: String::new() }, "server");
+        for code in [1053, 1927, 2006, 2013, 4031] {
+            assert!(refused(code).uncertain, "{code}");
+        }
+        assert!(failed(Unanswered::Ended, "server").uncertain);
+        for code in [1142, NO_TABLE, 1205, 1213, 1317] {
+            assert!(!refused(code).uncertain, "{code}");
+        }
+    }
 
     #[test]
     fn parameters_may_come_twice_and_in_any_order() {

@@ -87,9 +87,10 @@ fn read(row: &tokio_postgres::Row) -> Row {
 /// Reads the error of a statement.
 fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
     let mut failure = error::read(error, server);
+    // Without the server's word nobody knows what became of the statement. The end of a connection is no such word, although it has a code:
+    // the server may have committed before, and behind a pooler the statement may still run.
+    failure.uncertain = failure.closed || error.code().is_none();
     match error.code() {
-        // Without the server's word nobody knows what became of the statement.
-        None => failure.uncertain = true,
         Some(
             &SqlState::T_R_SERIALIZATION_FAILURE
             | &SqlState::T_R_DEADLOCK_DETECTED
@@ -104,7 +105,7 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
             );
         }
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => failure = failure.without_table(),
-        Some(_) => {}
+        None | Some(_) => {}
     }
     failure
 }

@@ -1,11 +1,13 @@
 //! The lease table behind pgbouncer.
 
-use fencepost_core::{Client, Severity};
+use std::time::Duration;
+
+use fencepost_core::{Client, Effect, Severity};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::PgBouncer;
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, number, registry, start};
+use crate::{Psql, SOON, await_open, connect, number, registry, start};
 
 /// A pooler in transaction mode gives each statement another backend, and delivers no messages.
 #[tokio::test]
@@ -84,4 +86,38 @@ async fn a_plan_that_the_backend_does_not_have_costs_no_lock() {
     .await;
     let failed = number(&server, failed) - before;
     assert!(failed <= 40, "{failed} of 2,400 statements have failed at the server");
+}
+
+/// A pooler that reaches its time limit ends the connection with an error, and the server runs the statement all the same. What it makes
+/// must not stay, although the session of the claim is renewed for another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_a_pooler_has_given_up_leaves_no_lock() {
+    needs!(POSTGRES, PGBOUNCER);
+    let (server, url) = start().await;
+    let pooler = PgBouncer::start_with(&server, "transaction", "query_timeout = 1").expect("a pooler starts");
+    // The row of the lock exists.
+    let direct = connect(&url).await;
+    let other = direct.mutex("lock").expect("a good name");
+    other.lock().await.expect("it is free").release().await.expect("it was held");
+    let pooled = connect(&format!("{}?mode=table&prepare=false", pooler.url())).await;
+    let ttl = Duration::from_secs(5);
+    let keep = pooled.mutex("keep").expect("a good name").lock().ttl(ttl).await.expect("it is free");
+    let mut locks = Psql::start(&server);
+    locks.send("BEGIN; SELECT name FROM fencepost_lock WHERE name = 'lock' FOR UPDATE;");
+    await_open(&server).await;
+    let mutex = pooled.mutex("lock").expect("a good name");
+    let error = mutex.try_lock().ttl(ttl).await.expect_err("the pooler ends the connection");
+    let late = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' ORDER BY query_start LIMIT 1";
+    let runs = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {}", number(&server, late));
+    locks.send("COMMIT;");
+    locks.end();
+    eventually(SOON, "the late statement has run", || async { number(&server, &runs) == 0 }).await;
+    let owned = "SELECT count(*) FROM fencepost_lock WHERE name = 'lock' AND owner IS NOT NULL";
+    eventually(SOON, "the late grant is removed", || async { number(&server, owned) == 0 }).await;
+    assert!(error.is_unreachable() && error.to_string().contains("pooler"), "{error}");
+    assert_eq!(error.effect(), Effect::Unknown);
+    keep.ensure_held().expect("its session is renewed");
+    keep.release().await.expect("it was held");
+    pooled.close().await;
+    direct.close().await;
 }
