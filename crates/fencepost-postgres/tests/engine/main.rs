@@ -324,6 +324,20 @@ async fn a_claim_without_a_connection_gets_a_lock_that_is_free() {
     assert_eq!(locks(&server).trim(), "0");
 }
 
+/// A client with few connections holds on one whose idle timeout is shorter than this lease, and no renewal would raise it.
+#[tokio::test]
+async fn a_fixed_lease_has_its_whole_length_on_any_connection() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let client = connect(&format!("{}?connections=2", server.url())).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let ttl = Duration::from_secs(300);
+    let guard = mutex.lock().ttl(ttl).no_renewal().await.expect("it is free");
+    assert!(guard.remaining() > ttl * 3 / 4, "{:?} of {ttl:?} are left", guard.remaining());
+    guard.release().await.expect("it was held");
+    client.close().await;
+}
+
 #[tokio::test]
 async fn over_tls() {
     needs!(POSTGRES, OPENSSL);

@@ -72,9 +72,20 @@ pub(super) async fn try_lock<S: Server>(
         }
     };
     let locked = Locked { keys: keys.clone(), mode: claim.want().mode };
-    let mut first = true;
+    let (ttl, mut first) = (claim.ttl(), true);
     loop {
-        let connection = locks.connections.holding(claim.ttl()).await?;
+        let connection = locks.connections.holding(ttl).await?;
+        if connection.idle() < S::idle_for(ttl) {
+            // The client may open no other connection, and the server would end this one before the lease. No renewal raises the timeout if
+            // the lease is fixed.
+            match connection.ping(ttl).await {
+                Err(failure) if failure.closed && first => {
+                    first = false;
+                    continue;
+                }
+                raised => raised.map_err(Failure::certain)?,
+            }
+        }
         let sent = claim.runtime.clock().now();
         match connection.try_lock(claim, keys, key_use.reused).await {
             Ok(None) => return Ok(None),

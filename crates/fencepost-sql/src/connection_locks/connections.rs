@@ -67,7 +67,8 @@ impl<S: Server> LockConnections<S> {
         }
     }
 
-    /// Returns a connection that holds locks whose leases last `ttl`. Opens it if there is none.
+    /// Returns a connection that holds locks whose leases last `ttl`. Opens it if there is none. If the client may open no more, the idle
+    /// timeout of the connection can be shorter than `ttl`.
     ///
     /// # Errors
     /// Those of the server's [`connect`](Server::connect).
@@ -83,7 +84,7 @@ impl<S: Server> LockConnections<S> {
             let idle = if known.contains_key(&ttl) || known.len() < most {
                 ttl
             } else {
-                // The lease counts for the shorter of both times. A longer timeout frees the lock of a silent client later.
+                // A timeout that is shorter is raised before a lock is taken. A longer one frees the lock of a silent client later.
                 *known
                     .keys()
                     .filter(|idle| **idle >= ttl)
