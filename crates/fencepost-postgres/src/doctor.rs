@@ -95,8 +95,14 @@ fn durability(row: &Row) -> Finding {
 
 /// `texts`: what follows if there is no standby, if a commit waits for one, and if it does not.
 fn replication(row: &Row, texts: [&str; 3]) -> Finding {
-    let (names, standbys): (String, i64) = (row.get(4), row.get(5));
-    findings::replication(standbys > 0, !names.is_empty(), texts, "set synchronous_standby_names")
+    let (commit, names, standbys): (String, String, i64) = (row.get(3), row.get(4), row.get(5));
+    let (waits, advice) = match (names.as_str(), commit.as_str()) {
+        ("", _) => (false, "set synchronous_standby_names"),
+        // The engine raises `off` alone: `local` is somebody's choice.
+        (_, "local") => (false, "set synchronous_commit to on for this user"),
+        _ => (true, ""),
+    };
+    findings::replication(standbys > 0, waits, texts, advice)
 }
 
 fn tokens(row: &Row) -> Finding {

@@ -252,6 +252,29 @@ async fn more_waiters_than_connections_are_all_granted() {
     assert_eq!(locks(&server).trim(), "0");
 }
 
+/// A program that receives the log and confirms that it is on its disk.
+struct Standby(
+    std::process::Child,
+    #[expect(dead_code, reason = "it is removed when it is dropped")] fencepost_testkit::server::TempDir,
+);
+
+impl Standby {
+    fn start(server: &Postgres) -> Standby {
+        let dir = fencepost_testkit::server::TempDir::new("standby").expect("a folder can be made");
+        let mut child = std::process::Command::new("pg_receivewal");
+        child.args(["--no-loop", "--synchronous", "--host=127.0.0.1", "--username=fencepost", "--directory"]);
+        child.arg(dir.path()).arg(format!("--port={}", server.address().port()));
+        Standby(child.spawn().expect("it is there"), dir)
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The examination reports where tokens come from, and settings that weaken them.
 #[tokio::test]
 async fn an_examination_finds_weak_settings() {
@@ -280,6 +303,36 @@ async fn an_examination_finds_weak_settings() {
     })
     .await;
     client.close().await;
+}
+
+/// A setting of the user can be that no commit waits for the standby which the server names.
+#[tokio::test]
+async fn an_examination_finds_that_no_commit_waits_for_the_standby() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let url = format!("postgres://app@{}/postgres", server.address());
+    server.run("CREATE ROLE app LOGIN").expect("made");
+    let standby = Standby::start(&server);
+    server.run("ALTER SYSTEM SET synchronous_standby_names = '*'").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("reloaded");
+    let found = async |url: &str| {
+        let client = connect(url).await;
+        let report = client.examine().await.expect("it answers");
+        client.close().await;
+        let finding = report.findings.into_iter().find(|finding| finding.subject == "replication");
+        finding.expect("it is examined")
+    };
+    fencepost_testkit::wait::eventually(SOON, "the standby is known", || async {
+        found(&url).await.severity == Severity::Ok
+    })
+    .await;
+    server.run("ALTER ROLE app SET synchronous_commit = local").expect("set");
+    let weak = found(&url).await;
+    assert!(weak.severity == Severity::Warning && weak.to_string().contains("synchronous_commit"), "{weak}");
+    server.run("ALTER ROLE app SET synchronous_commit = off").expect("set");
+    let raised = found(&url).await;
+    assert_eq!(raised.severity, Severity::Ok, "the engine turns it on: {raised}");
+    drop(standby);
 }
 
 /// Claims that hold the connections for waiting must not keep others from a lock that is free.
