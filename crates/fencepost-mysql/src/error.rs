@@ -45,9 +45,7 @@ pub(crate) fn read(error: Unanswered, server: &str) -> Failure {
             Unreachable,
             "has no connection left; raise max_connections, or lower connections= in the URL",
         ),
-        1290 | 1792 | 1836 | 3032 => {
-            failure(Configuration, "accepts no writes; name the primary in the URL").transient()
-        }
+        1290 | 1792 | 1836 | 3032 => read_only(server),
         // A deadlock of locks or rows, or a row that another session locks.
         1205 | 1213 | 3058 => {
             let failure = failure(Unreachable, "could not wait for a lock of others; try again");
@@ -61,6 +59,12 @@ pub(crate) fn read(error: Unanswered, server: &str) -> Failure {
         _ => failure(Internal, "refused a statement"),
     };
     failure.because(format_args!("{message} ({code})"))
+}
+
+/// The server accepts no writes. Another one may be the primary by now, so the connection is not used any more.
+pub(crate) fn read_only(server: &str) -> Failure {
+    let message = format!("{server} accepts no writes; name the primary in the URL");
+    Failure { unusable: true, ..Failure::new(ErrorKind::Configuration, message).transient() }
 }
 
 /// The server interrupted the statement, because this client or somebody else asked for it.

@@ -222,10 +222,18 @@ impl<C: Connect> Connections<C> {
         mut used: Used<C>,
         statements: Vec<Statement>,
     ) -> Result<Results, Failure> {
+        let (pool, lender) = (self.pool.clone(), self.lender.clone());
         let running = async move {
             let results = used.run(&statements).await;
+            let failure = results.as_ref().err();
             // After an error of the server the connection is as good as before. One that ended is not used again.
-            used.set_clean(results.as_ref().err().is_none_or(|failure| !failure.uncertain));
+            used.set_clean(
+                failure.is_none_or(|failure| !(failure.uncertain || failure.closed || failure.unusable)),
+            );
+            if failure.is_some_and(|failure| failure.unusable) {
+                // Those that nobody uses lead to the same server. Statements that only read would not find that it accepts no writes.
+                [Some(pool), lender].iter().flatten().for_each(Pool::end_all_idle);
+            }
             results
         };
         Finish::new(self.connector.runtime().clone(), running).await

@@ -35,7 +35,7 @@ pub struct Failure {
     pub closed: bool,
     /// The server interrupted the statement, because this client or somebody else asked for it.
     pub interrupted: bool,
-    /// The connection must not be used any more.
+    /// The connection must not be used any more: a pooler answers, or a server that accepts no writes.
     pub unusable: bool,
     /// A table is missing.
     pub no_table: bool,

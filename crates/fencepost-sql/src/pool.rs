@@ -83,6 +83,11 @@ impl<T: Kept> Pool<T> {
         ended.map(Kept::end).is_some()
     }
 
+    /// Ends all connections that nobody uses.
+    pub(crate) fn end_all_idle(&self) {
+        while self.end_idle(|_| true) {}
+    }
+
     /// Ends the connections that nobody uses, and those in use when they come back.
     pub(crate) fn close(&self) {
         self.0.permits.close();

@@ -268,7 +268,7 @@ fn identity(facts: &HashMap<String, String>) -> String {
 /// Refuses servers on which locks exclude nobody. `own`: what each node of a cluster has by itself.
 pub(crate) fn check(facts: &HashMap<String, String>, own: &str, server: &str) -> Result<(), Failure> {
     let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
-    let is_on = |name: &str| matches!(fact(name), "ON" | "1");
+    let is_on = |name: &str| !matches!(fact(name), "" | "OFF" | "0");
     let refusal = if is_on("wsrep_on") {
         format!(
             "is a node of a Galera cluster, whose nodes have {own} of their own; use another server or engine"
@@ -278,7 +278,7 @@ pub(crate) fn check(facts: &HashMap<String, String>, own: &str, server: &str) ->
             "is a member of a group with several primaries, which have {own} of their own; use a single primary"
         )
     } else if ["read_only", "super_read_only", "innodb_read_only"].into_iter().any(is_on) {
-        "accepts no writes; name the primary in the URL".to_owned()
+        return Err(error::read_only(server));
     } else {
         return Ok(());
     };

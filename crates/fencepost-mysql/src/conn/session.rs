@@ -18,6 +18,9 @@ use crate::error;
 use crate::keys::Key;
 use crate::schema::tokens::{self, MysqlTry};
 
+/// Returns 1 if the server accepts no writes. `super_read_only` of MySQL sets `read_only` as well. A version of MariaDB may return a text.
+const IS_READ_ONLY: &str = "SELECT CONCAT(@@global.read_only) NOT IN ('0', 'OFF')";
+
 /// A connection.
 pub(crate) struct MysqlSession {
     pub(crate) connector: Arc<Connector>,
@@ -62,6 +65,20 @@ impl MysqlSession {
     /// Runs a statement that returns one number. `None`: it is `NULL`.
     async fn number(&self, statement: &PreparedStatement, values: &[Value]) -> Result<Option<i64>, Failure> {
         Ok(first_number(self.execute(statement, values).await?.rows))
+    }
+
+    /// Sets the idle timeout, which starts again with each statement.
+    async fn set_wait_timeout(&self, idle: Duration) -> Result<(), Failure> {
+        self.execute(&self.statements.set_idle, &[idle.as_secs().into()]).await.map(drop)
+    }
+
+    /// Fails if the server accepts no writes any more: another one may be the primary, which grants the same locks again. No connection ends
+    /// by that, and the other statements work on.
+    async fn check_writable(&self) -> Result<(), Failure> {
+        match first_number(self.query(IS_READ_ONLY).await?) {
+            Some(1) => Err(error::read_only(&self.connector.server)),
+            _ => Ok(()),
+        }
     }
 
     fn interrupted(&self) -> Failure {
@@ -119,7 +136,7 @@ impl Session for MysqlSession {
                 return Ok(Token::default());
             };
             let values = [text(&key.text), text(&key.name), Value::Bytes(record(claim))];
-            let (_, answer) = try_join(self.set_idle(idle), self.execute(draw, &values)).await?;
+            let (_, answer) = try_join(self.set_wait_timeout(idle), self.execute(draw, &values)).await?;
             Ok(Token::new(answer.insert_id))
         })
     }
@@ -142,8 +159,8 @@ impl Session for MysqlSession {
     }
 
     fn set_idle(&self, idle: Duration) -> fencepost_sql::Answer<'_, ()> {
-        let seconds = idle.as_secs();
-        Box::pin(async move { self.execute(&self.statements.set_idle, &[seconds.into()]).await.map(drop) })
+        // In one round trip.
+        Box::pin(async move { try_join(self.set_wait_timeout(idle), self.check_writable()).await.map(drop) })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the MySQL engine on real servers: statements, tokens, ended connections, users, TLS.
 
+mod demoted;
 mod dropped;
 mod ends;
 mod faults;

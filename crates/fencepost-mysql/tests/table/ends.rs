@@ -134,6 +134,35 @@ async fn a_renewal_that_finds_no_session_ends_its_locks() {
     client.close().await;
 }
 
+/// A client goes to the new primary, although its connections to the old one stay open.
+#[tokio::test]
+async fn a_client_leaves_a_server_that_was_demoted() {
+    needs!(MARIADB);
+    let servers = [start().await, start().await];
+    for (server, _) in &servers {
+        run(server, "CREATE USER app; GRANT ALL ON fencepost.* TO app");
+    }
+    let [one, two] = servers.each_ref().map(|(server, _)| server.address());
+    let client = connect(&format!("mysql://app@{one},{two}/fencepost?mode=table")).await;
+    // Each has a connection of its own.
+    let names: Vec<String> = (0..4).map(|number| format!("lock/{number}")).collect();
+    futures_util::future::join_all(names.iter().map(async |name| {
+        crate::cycle(&client.mutex(name).expect("a good name")).await;
+    }))
+    .await;
+    let connections = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'app'";
+    assert!(number(&servers[0].0, connections) > 1, "the test needs more than one connection");
+    run(&servers[0].0, "SET GLOBAL read_only = 1");
+    let mutex = client.mutex("lock").expect("a good name");
+    let lock = mutex.lock().ttl(Duration::from_secs(3));
+    let guard = tokio::time::timeout(SOON, lock).await.expect("it is granted").expect("it is free");
+    assert_eq!(claims(&servers[1].0), 1, "the new primary has granted it");
+    // The connection for renewals finds it with the first one.
+    eventually(SOON, "all connections are there", || async { number(&servers[0].0, connections) == 0 }).await;
+    drop(guard);
+    client.close().await;
+}
+
 /// Work that is dropped at any moment leaves no claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn random_drops_leave_nothing() {

@@ -104,6 +104,8 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
                  USAGE on their schema"
             );
         }
+        // The setting may be that of this session alone, and have been taken back since.
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => failure.unusable = true,
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => failure = failure.without_table(),
         None | Some(_) => {}
     }

@@ -1,6 +1,7 @@
 //! Tests of the lease table on real servers: statements, renewal, wake-ups, tokens, poolers, schema.
 
 mod deleted;
+mod ended;
 mod fixed;
 mod local_queue;
 mod pooler;

@@ -1,0 +1,69 @@
+//! A server that accepts no writes any more, because another one is the primary by now. No connection ends by that.
+
+use std::time::Duration;
+
+use fencepost_core::Loss;
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::MariaDb;
+
+use crate::{SOON, await_waiting, connect, locks};
+
+/// Long enough for a busy machine. A ping comes after a third of it.
+const TTL: Duration = Duration::from_secs(9);
+
+/// Starts two servers, which have the same tables as a primary and its replica do. Returns the URL that names both, for a user whose
+/// writes `read_only` refuses. `rights`: those on the database.
+async fn start(rights: &str) -> ([MariaDb; 2], String) {
+    let servers = [MariaDb::start().expect("a server starts"), MariaDb::start().expect("a server starts")];
+    for server in &servers {
+        connect(&server.url()).await.close().await;
+        server.run(&format!("CREATE USER app; GRANT {rights} ON fencepost.* TO app")).expect("made");
+    }
+    let [one, two] = servers.each_ref().map(MariaDb::address);
+    (servers, format!("mysql://app@{one},{two}/fencepost"))
+}
+
+/// Otherwise the holder would be confirmed without end, beside a holder at the new primary.
+#[tokio::test]
+async fn holders_and_waiters_leave_a_server_that_was_demoted() {
+    needs!(MARIADB);
+    let (servers, url) = start("ALL").await;
+    let (client, other) = (connect(&url).await, connect(&url).await);
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(TTL).await.expect("it is free");
+    let theirs = other.mutex("lock").expect("a good name");
+    let waiting = tokio::spawn(async move { theirs.lock().await });
+    await_waiting(&servers[0], 1).await;
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::SessionEnded);
+    let next = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    let next = next.expect("it asks again");
+    assert_eq!(locks(&servers[1]), "1", "the new primary has granted it");
+    next.release().await.expect("it was held");
+    let again = tokio::time::timeout(SOON, mutex.lock()).await.expect("it is granted").expect("it is free");
+    assert_eq!(locks(&servers[1]), "1", "the new primary has granted it");
+    again.release().await.expect("it was held");
+    client.close().await;
+    other.close().await;
+}
+
+/// Where no statement of a grant writes, the ping alone finds it.
+#[tokio::test]
+async fn a_holder_without_a_token_leaves_a_server_that_was_demoted() {
+    needs!(MARIADB);
+    let (servers, url) = start("SELECT").await;
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(TTL).await.expect("it is free");
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::SessionEnded);
+    // Connections for other leases ping at other times, and a lock without a token needs no write.
+    let lock = mutex.lock().ttl(TTL);
+    let next = tokio::time::timeout(SOON, lock).await.expect("it is granted").expect("it is free");
+    let holder = "SELECT IS_USED_LOCK('fencepost:lock') IS NOT NULL";
+    assert_eq!(servers[1].run(holder).expect("the server answers").trim(), "1");
+    next.release().await.expect("it was held");
+    client.close().await;
+}
