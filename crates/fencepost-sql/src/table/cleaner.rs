@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::CleaningTimes;
 
-use crate::database::Lane;
-use crate::database::with;
+use crate::database::{Lane, Row, Value, with};
 use crate::failure::{Failure, past_conflicts};
 use crate::table::claim::line::Line;
 use crate::table::client::{TableClient, micros};
-use crate::table::statements::NAMES_AT_ONCE;
+use crate::table::statements::{NAMES_AT_ONCE, PAGE};
 
 /// How long the session of a dead client stays after its lease.
 const KEEP_SESSION: Duration = Duration::from_secs(24 * 3600);
@@ -25,39 +24,93 @@ const KEEP_WATERMARK: Duration = Duration::from_secs(24 * 3600);
 /// How often a client reads names with dead claims, each time that it cleans.
 const ROUNDS: usize = 100;
 
+/// How long the client pauses after each page of names: claims come first.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// Cleans until the client is dropped.
 pub(crate) async fn run(client: Weak<TableClient>) {
     let Some(mut times) = client.upgrade().map(|client| CleaningTimes::of(&client.runtime)) else { return };
     while times.next().await {
-        let Some(client) = client.upgrade() else { return };
-        if let Err(failure) = clean(&client).await {
+        if client.strong_count() == 0 {
+            return;
+        }
+        let mut greatest = 0;
+        // A step that fails skips no other one.
+        let steps = [
+            remove_sessions(&client).await,
+            remove_names(&client, &mut greatest).await,
+            raise_watermark(&client, greatest).await,
+            remove_claims(&client).await,
+        ];
+        for failure in steps.into_iter().filter_map(Result::err) {
             tracing::debug!(%failure, "old rows of the lease table stay");
         }
     }
 }
 
-async fn clean(client: &TableClient) -> Result<(), Failure> {
-    let ago = |duration| (-micros(duration)).into();
-    let [sessions, names, watermark] = &client.statements.clean;
-    let statements = vec![
-        with(sessions, vec![ago(KEEP_SESSION)]),
-        with(names, vec![ago(KEEP_NAME), ago(KEEP_WATERMARK)]),
-        with(watermark, vec![ago(KEEP_WATERMARK)]),
-    ];
-    client.run_all(statements, Lane::Claims).await?;
+/// Returns the client, if it is still in use.
+fn in_use(client: &Weak<TableClient>) -> Option<Arc<TableClient>> {
+    client.upgrade().filter(|client| !client.runtime.clock().is_stopped())
+}
+
+fn ago(duration: Duration) -> Value {
+    (-micros(duration)).into()
+}
+
+async fn remove_sessions(client: &Weak<TableClient>) -> Result<(), Failure> {
+    let Some(client) = in_use(client) else { return Ok(()) };
+    run_one(&client, &client.statements.remove_sessions, vec![ago(KEEP_SESSION)]).await.map(drop)
+}
+
+/// Removes names page by page, because a statement for all of them could take longer than its time limit, and the server would undo it.
+/// Notes the greatest token of all names that it has read.
+async fn remove_names(client: &Weak<TableClient>, greatest: &mut i64) -> Result<(), Failure> {
+    let mut last = Arc::<str>::from("");
+    loop {
+        let Some(client) = in_use(client) else { return Ok(()) };
+        let statements = &client.statements;
+        let page = run_one(&client, &statements.page_of_names, vec![Arc::clone(&last).into()]).await?;
+        let Some(row) = page.first() else { return Ok(()) };
+        let Some(end) = row.text(0) else { return Ok(()) };
+        *greatest = row.int(1).max(*greatest);
+        let values = vec![last.into(), Arc::clone(end).into(), ago(KEEP_NAME), ago(KEEP_WATERMARK)];
+        run_one(&client, &statements.remove_names, values).await?;
+        if row.int(2) < PAGE {
+            return Ok(());
+        }
+        last = Arc::clone(end);
+        let clock = client.runtime.clock();
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+async fn raise_watermark(client: &Weak<TableClient>, greatest: i64) -> Result<(), Failure> {
+    let Some(client) = in_use(client) else { return Ok(()) };
+    let values = vec![greatest.into(), ago(KEEP_WATERMARK)];
+    run_one(&client, &client.statements.raise_watermark, values).await.map(drop)
+}
+
+/// Removes the claims of dead clients for names that nobody asks for any more.
+async fn remove_claims(client: &Weak<TableClient>) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
+        let Some(client) = in_use(client) else { return Ok(()) };
         // A session is removed a day after its lease, so a claim without a session has been dead for as long as one whose own lease expired a
         // day ago.
-        let dead = client.run(&client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
-        let names: Vec<_> = dead.iter().flatten().filter_map(|row| row.text(0)).collect();
+        let dead = run_one(&client, &client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
+        let names: Vec<_> = dead.iter().filter_map(|row| row.text(0)).collect();
         for name in &names {
-            past_conflicts(&client.runtime, || remove_dead(client, name)).await?;
+            past_conflicts(&client.runtime, || remove_dead(&client, name)).await?;
         }
         if names.len() < NAMES_AT_ONCE {
             break;
         }
     }
     Ok(())
+}
+
+/// Runs a statement that is rare. Returns its rows.
+async fn run_one(client: &TableClient, text: &Arc<str>, values: Vec<Value>) -> Result<Vec<Row>, Failure> {
+    Ok(client.run_all(vec![with(text, values)], Lane::Claims).await?.pop().unwrap_or_default())
 }
 
 /// Removes the claims of dead clients for a name that nobody asks for any more. A claim that is still there is granted if it is its turn.

@@ -10,8 +10,8 @@ use crate::names::TableName;
 use crate::table::claim::record::ANY_MODE;
 
 /// The texts of all statements. The row of a holder is the lock's own row or a row of the queue, so the statements about a holder are pairs:
-/// the first is for the lock's own row, the second for a row of the queue. `cut_session`, `cut`, `purge` and `clean` are steps instead,
-/// which run one after the other.
+/// the first is for the lock's own row, the second for a row of the queue. `cut_session`, `cut` and `purge` are steps instead, which run
+/// one after the other.
 pub(crate) struct Statements {
     pub(crate) layout: Statement,
     pub(crate) reach: Arc<str>,
@@ -65,13 +65,23 @@ pub(crate) struct Statements {
     pub(crate) claims_of_names: Arc<str>,
     pub(crate) stored_permits: Arc<str>,
     pub(crate) set_permits: Arc<str>,
-    pub(crate) clean: [Arc<str>; 3],
+    /// Removes the sessions that have expired before `$1`.
+    pub(crate) remove_sessions: Arc<str>,
+    /// Reads the next names behind `$1`: the last of them, their greatest token, and their number.
+    pub(crate) page_of_names: Arc<str>,
+    /// Removes names that nobody has used since `$3` if the watermark has been above their tokens since `$4`: those behind `$1`, up to `$2`.
+    pub(crate) remove_names: Arc<str>,
+    /// Raises the watermark to `$1`, unless somebody has done so since `$2`.
+    pub(crate) raise_watermark: Arc<str>,
     /// Returns names with rows of claims that have been dead since `$1`.
     pub(crate) names_of_dead: Arc<str>,
 }
 
-/// How many names a cleaner reads at once.
+/// How many names with dead claims a cleaner reads at once.
 pub(crate) const NAMES_AT_ONCE: usize = 100;
+
+/// How many names a cleaner looks at in one statement when it removes those that nobody has used for long.
+pub(crate) const PAGE: i64 = 1_000;
 
 /// Columns that a new grant or waiter fills.
 const NEW: &str = "owner, mode, session, ttl, fixed, record";
@@ -298,23 +308,24 @@ impl Statements {
                      UNION SELECT name FROM {queue} WHERE {long_dead} LIMIT {NAMES_AT_ONCE}"
                 )
             }),
-            clean: [
-                text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
-                // The watermark has to be old, because a statement that began before it was raised may still read the one before.
-                text(format!(
-                    "DELETE FROM {lock} WHERE owner IS NULL AND contended = 0 AND permits IS NULL AND name <> '' AND modified <= {} \
-                     AND token <= (SELECT token FROM (SELECT max(token) AS token FROM {lock} \
-                     WHERE name = '' AND modified <= {}) AS watermark)",
-                    after("$1"),
-                    after("$2")
-                )),
-                text(format!(
-                    "UPDATE {lock} SET token = (SELECT token FROM (SELECT max(token) AS token FROM {lock}) AS last), \
-                     modified = {now} \
-                     WHERE name = '' AND modified <= {}",
-                    after("$1")
-                )),
-            ],
+            remove_sessions: text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
+            page_of_names: text(format!(
+                "SELECT max(name), max(token), count(*) FROM \
+                 (SELECT name, token FROM {lock} WHERE name > $1 ORDER BY name LIMIT {PAGE}) AS page"
+            )),
+            // The watermark has to be old, because a statement that began before it was raised may still read the one before.
+            remove_names: text(format!(
+                "DELETE FROM {lock} WHERE name > $1 AND name <= $2 \
+                 AND owner IS NULL AND contended = 0 AND permits IS NULL AND modified <= {} \
+                 AND token <= (SELECT token FROM (SELECT max(token) AS token FROM {lock} \
+                 WHERE name = '' AND modified <= {}) AS watermark)",
+                after("$3"),
+                after("$4")
+            )),
+            raise_watermark: text(format!(
+                "UPDATE {lock} SET token = greatest(token, $1), modified = {now} WHERE name = '' AND modified <= {}",
+                after("$2")
+            )),
         }
     }
 }
