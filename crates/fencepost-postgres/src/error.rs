@@ -10,6 +10,9 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 /// The engine's name in errors.
 pub(crate) const ENGINE: &str = "postgres";
 
+/// The code of PostgreSQL 17 for a transaction that lasted for longer than `transaction_timeout`. The driver has no name for it.
+const TRANSACTION_TIMEOUT: &str = "25P04";
+
 /// Reads the error of a failed statement or connection.
 pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
     use ErrorKind::{Configuration, Denied, Internal, Unreachable};
@@ -82,6 +85,11 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
         &SqlState::QUERY_CANCELED => {
             let message = format!("{server} cancelled a statement; check statement_timeout, and who cancels");
             Failure { interrupted: true, ..Failure::new(Unreachable, message) }
+        }
+        code if code.code() == TRANSACTION_TIMEOUT => {
+            let message =
+                format!("{server} ended a transaction that took too long; check transaction_timeout");
+            Failure::new(Unreachable, message)
         }
         code if is_of_connection(code) => Failure::new(
             Unreachable,

@@ -17,8 +17,11 @@ pub(crate) const PROOF: &str = "proof ";
 /// How long the proof may take.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a client polls before it tries again whether messages arrive.
+/// How long a client polls before it tries again whether messages arrive, if none did.
 const RETRY: Duration = Duration::from_secs(60);
+
+/// The same if it could not find out: the server may have no connection left, and each try opens one.
+const RETRY_FAILED: Duration = Duration::from_secs(3);
 
 /// The last proof that has arrived.
 pub(crate) struct Proofs(watch::Sender<String>);
@@ -44,7 +47,7 @@ pub(crate) struct Listener {
 struct State {
     connection: Option<Plain<PlainClient>>,
     opened: u64,
-    /// No message arrived. The next try is then.
+    /// The last try has not shown that messages arrive. The next one is then.
     retry: Option<Moment>,
 }
 
@@ -65,6 +68,22 @@ impl Listener {
 
     /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
     pub(crate) async fn open(
+        &self,
+        claims: &Connections<Connector>,
+        proofs: &Proofs,
+        table: Weak<LeaseTable>,
+    ) -> Result<bool, Failure> {
+        let opened = self.try_open(claims, proofs, table).await;
+        let pause = match opened {
+            Ok(true) => None,
+            Ok(false) => Some(RETRY),
+            Err(_) => Some(RETRY_FAILED),
+        };
+        self.state.lock().retry = pause.map(|pause| self.connector.runtime.clock().now() + pause);
+        opened
+    }
+
+    async fn try_open(
         &self,
         claims: &Connections<Connector>,
         proofs: &Proofs,
@@ -93,7 +112,6 @@ impl Listener {
         let arrived = arrived.wait_for(|arrived| *arrived == number);
         let proven =
             clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
-        let mut state = self.state.lock();
         if proven {
             let ended = connection.task.ended();
             connector.runtime.spawn(async move {
@@ -102,9 +120,7 @@ impl Listener {
                     table.wake_all();
                 }
             });
-            (state.connection, state.retry) = (Some(connection), None);
-        } else {
-            state.retry = Some(clock.now() + RETRY);
+            self.state.lock().connection = Some(connection);
         }
         Ok(proven)
     }

@@ -4,6 +4,7 @@ mod cleaning;
 mod deleted;
 mod ended;
 mod fixed;
+mod listening;
 mod local_queue;
 mod pooler;
 mod slow;
