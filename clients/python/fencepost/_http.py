@@ -61,7 +61,9 @@ class Response:
             while b"\n\n" in text:
                 event, text = text.split(b"\n\n", 1)
                 fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
-                yield fields[b"event"].decode(), json.loads(fields[b"data"])
+                # A proxy may send comments (`: ping`) to keep the connection open.
+                if b"event" in fields and b"data" in fields:
+                    yield fields[b"event"].decode(), json.loads(fields[b"data"])
 
     async def _line(self) -> bytes:
         line = await self._reader.readline()

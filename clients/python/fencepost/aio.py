@@ -582,7 +582,7 @@ class Client:
                 self._leave(at)
             if not granted.done():
                 granted.set_exception(error)
-        except (OSError, EOFError, ValueError, IndexError, StopAsyncIteration, asyncio.TimeoutError) as error:
+        except (OSError, EOFError, ValueError, LookupError, StopAsyncIteration, asyncio.TimeoutError) as error:
             self._leave(at)
             if not granted.done():
                 granted.set_exception(Unreachable(f"{url} does not answer: {error or 'the stream has ended'}"))

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -87,6 +88,39 @@ async def a_loss_is_told_soon_after_the_machine_was_suspended(url):
     await locks.close()
 
 
+async def comments_of_a_proxy_are_no_events(url):
+    target = urllib.parse.urlsplit(url)
+
+    async def pass_on(reader, writer):
+        from_service, to_service = await asyncio.open_connection(target.hostname, target.port)
+
+        async def ask():
+            with contextlib.suppress(OSError):
+                while data := await reader.read(65536):
+                    to_service.write(data)
+            to_service.close()
+
+        asking = asyncio.create_task(ask())
+        comment = b": ping\n\n"
+        with contextlib.suppress(OSError):
+            while line := await from_service.readline():
+                if line == b"\r\n":  # the end of the head
+                    writer.write(line + b"%x\r\n%s\r\n" % (len(comment), comment))
+                    break
+                writer.write(line)
+            while data := await from_service.read(65536):
+                writer.write(data)
+        writer.close()
+        await asking
+
+    proxy = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    locks = aio.Client("http://127.0.0.1:%d" % proxy.sockets[0].getsockname()[1])
+    held = await asyncio.wait_for(locks.hold("commented").acquire(), 10)
+    await held.release()
+    await locks.close()
+    proxy.close()
+
+
 def a_lock_whose_caller_was_interrupted_is_released(url):
     locks = fencepost.Client(url)
     interrupted = [locks.lock("interrupted").acquire, locks.once("interrupted", "1ms").__enter__]
@@ -128,7 +162,7 @@ def each_listener_is_told_once_whenever_it_is_added(url):
 
 TESTS = [
     a_task_that_is_cancelled_at_any_moment_leaves_nothing_behind, a_child_of_a_task_releases_nothing,
-    requests_that_fail_at_once_go_to_the_next_address, a_loss_is_told_soon_after_the_machine_was_suspended,
+    requests_that_fail_at_once_go_to_the_next_address, comments_of_a_proxy_are_no_events, a_loss_is_told_soon_after_the_machine_was_suspended,
     a_lock_whose_caller_was_interrupted_is_released, each_listener_is_told_once_whenever_it_is_added,
 ]
 
