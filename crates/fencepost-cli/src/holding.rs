@@ -11,12 +11,25 @@ use crate::args::ModeArgs;
 use crate::audit;
 use crate::duration;
 use crate::exit::Failure;
+use crate::fault::fault_point;
 use crate::log::Outcome;
 use crate::show;
 use crate::wait::Wait;
 
 /// The guards of one grant, sorted by name; never empty.
-pub(crate) struct Holding(Vec<Guard>);
+pub(crate) struct Holding {
+    guards: Vec<Guard>,
+    /// It is a firing under which no program has started: its end withdraws it, so that a later start runs the job.
+    withdraws: bool,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let guards = self.guards.drain(..);
+        // It goes on in the background, as the end of a guard that is dropped does.
+        if self.withdraws { guards.for_each(Guard::withdraw) } else { drop(guards) }
+    }
+}
 
 /// The descriptor that keeps a grant at the engine beside its lease, if the engine has one.
 #[cfg(all(target_os = "linux", not(fencepost_portable)))]
@@ -101,7 +114,7 @@ impl Holding {
         loop {
             let guard = ask(request, lock.try_lock(), lock.lock()).await?;
             let Some(guard) = guard else { return Ok(Acquired::Busy) };
-            let mut holding = Self(guard.into_guards());
+            let mut holding = Self { guards: guard.into_guards(), withdraws: false };
             match holding.confirm(ttl).await {
                 Ok(()) => return Ok(Acquired::Held(holding)),
                 // It slept through its turn, and nothing was done under the lock yet.
@@ -120,7 +133,7 @@ impl Holding {
         let job = if once.retry { job.retry() } else { job };
         match ask(request, job.try_begin(), job.begin()).await? {
             Some(Firing::First(guard)) => {
-                let mut holding = Self(vec![guard]);
+                let mut holding = Self { guards: vec![guard], withdraws: true };
                 holding.confirm(ttl).await?;
                 Ok(Acquired::Held(holding))
             }
@@ -132,13 +145,14 @@ impl Holding {
     /// Extends a grant of which less than half of the lease is left. A grant that was handed over in the queue may have only a second left.
     /// That is too short for the program and its guardian.
     async fn confirm(&mut self, ttl: Duration) -> Result<(), Error> {
-        for guard in &mut self.0 {
+        fault_point("confirm");
+        for guard in &mut self.guards {
             if guard.remaining() < ttl / 2 {
                 guard.extend(ttl).await?;
             }
         }
         // While one was extended another may have been lost.
-        self.0.iter().try_for_each(|guard| guard.ensure_held())
+        self.guards.iter().try_for_each(|guard| guard.ensure_held())
     }
 
     /// Returns the descriptor that the program inherits. There is one for all names, because one client holds them.
@@ -148,7 +162,7 @@ impl Holding {
     /// No descriptor is left.
     #[cfg(all(target_os = "linux", not(fencepost_portable)))]
     pub(crate) fn pin(&mut self) -> std::io::Result<Pin> {
-        let native = self.0.first_mut().and_then(Guard::native);
+        let native = self.guards.first_mut().and_then(Guard::native);
         let Some(holding) = native.and_then(|native| native.downcast_ref::<fencepost_sqlite::Holding>())
         else {
             return Ok(Pin::default());
@@ -161,7 +175,7 @@ impl Holding {
 
     /// Returns the texts of leases with which another process can release all of it. `None`: the engine has no such leases.
     pub(crate) fn leases(&self) -> Option<Vec<String>> {
-        self.0.iter().map(|guard| guard.to_lease().ok().map(|lease| lease.to_secret())).collect()
+        self.guards.iter().map(|guard| guard.to_lease().ok().map(|lease| lease.to_secret())).collect()
     }
 
     /// Notes the exit code of the work, for the engine to keep with its release.
@@ -171,7 +185,7 @@ impl Holding {
 
     /// The same of work that was stopped.
     pub(crate) fn report_end(&self, exit_code: u8, end: RunEnd) {
-        self.0.iter().for_each(|guard| guard.report_end(exit_code.into(), end));
+        self.guards.iter().for_each(|guard| guard.report_end(exit_code.into(), end));
     }
 
     /// Returns the worth of the weakest grant that was made while the engine was away, if there is one.
@@ -181,37 +195,46 @@ impl Holding {
             Degraded::LocalOnly => 1,
             _ => 0,
         };
-        self.0.iter().filter_map(|guard| guard.degraded()).min_by_key(worth)
+        self.guards.iter().filter_map(|guard| guard.degraded()).min_by_key(worth)
     }
 
-    pub(crate) fn into_guards(self) -> Vec<Guard> {
-        self.0
+    pub(crate) fn into_guards(mut self) -> Vec<Guard> {
+        std::mem::take(&mut self.guards)
+    }
+
+    /// Says whether nothing was run under the firing, so that its end withdraws it. A new firing is withdrawn, too.
+    pub(crate) fn set_withdraws(&mut self, withdraws: bool) {
+        self.withdraws = withdraws;
     }
 
     /// The names, a line each.
     pub(crate) fn names(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|guard| guard.name().as_str()).collect();
+        let names: Vec<&str> = self.guards.iter().map(|guard| guard.name().as_str()).collect();
         names.join("\n")
     }
 
     /// The tokens in the order of the names, a line each.
     pub(crate) fn tokens(&self) -> String {
-        let tokens: Vec<String> = self.0.iter().map(|guard| guard.token().to_string()).collect();
+        let tokens: Vec<String> = self.guards.iter().map(|guard| guard.token().to_string()).collect();
         tokens.join("\n")
     }
 
     /// The tokens as numbers.
     pub(crate) fn token_numbers(&self) -> Vec<u64> {
-        self.0.iter().map(|guard| guard.token().get()).collect()
+        self.guards.iter().map(|guard| guard.token().get()).collect()
     }
 
     /// How long all of it is valid without another renewal.
     pub(crate) fn remaining(&self) -> Duration {
-        self.0.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
+        self.guards.iter().map(|guard| guard.remaining()).min().unwrap_or_default()
     }
 
-    /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then.
+    /// Releases all of it, and waits for `limit` at most until that is confirmed. Says what is not confirmed by then. What is withdrawn
+    /// is waited for while the client is closed.
     pub(crate) async fn release(self, limit: Duration) -> Outcome {
+        if self.withdraws {
+            return Outcome::Released;
+        }
         let names = self.names().replace('\n', ", ");
         match tokio::time::timeout(limit, self.release_all()).await {
             Ok(Ok(())) => Outcome::Released,
@@ -230,9 +253,9 @@ impl Holding {
     }
 
     /// The first error; all is released or being released all the same.
-    async fn release_all(self) -> Result<(), Error> {
+    async fn release_all(mut self) -> Result<(), Error> {
         let mut first = Ok(());
-        for guard in self.0.into_iter().rev() {
+        for guard in std::mem::take(&mut self.guards).into_iter().rev() {
             let released = guard.release().await;
             first = first.and(released);
         }
@@ -241,12 +264,12 @@ impl Holding {
 
     /// Returns when it ends unless it is renewed, in nanoseconds of the clock of leases.
     pub(crate) fn end(&self) -> u64 {
-        self.0.iter().map(|guard| guard.valid_until().as_nanos()).min().unwrap_or(0)
+        self.guards.iter().map(|guard| guard.valid_until().as_nanos()).min().unwrap_or(0)
     }
 
     /// Resolves with the reason when it is lost. May be dropped and called again.
     pub(crate) async fn lost(&self) -> String {
-        let mut waits: Vec<_> = self.0.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
+        let mut waits: Vec<_> = self.guards.iter().map(|guard| (guard, Box::pin(guard.lost()))).collect();
         poll_fn(|cx| {
             for (guard, lost) in &mut waits {
                 if let Poll::Ready(why) = lost.as_mut().poll(cx) {
@@ -260,7 +283,7 @@ impl Holding {
                         },
                     };
                     // One name is in the line already.
-                    return Poll::Ready(match &*self.0 {
+                    return Poll::Ready(match &*self.guards {
                         [_] => why,
                         _ => format!("{}: {why}", show::visible(guard.name().as_str())),
                     });
@@ -273,6 +296,6 @@ impl Holding {
 
     /// Returns why it could not be renewed, if that is so.
     pub(crate) fn last_renewal_error(&self) -> Option<String> {
-        self.0.iter().find_map(|guard| guard.last_renewal_error()).map(|trouble| show::visible(&trouble))
+        self.guards.iter().find_map(|guard| guard.last_renewal_error()).map(|trouble| show::visible(&trouble))
     }
 }

@@ -16,6 +16,7 @@ mod duration;
 #[cfg(feature = "serve")]
 mod events;
 mod exit;
+mod fault;
 #[cfg(all(target_os = "linux", not(fencepost_portable)))]
 mod guardian;
 mod holding;

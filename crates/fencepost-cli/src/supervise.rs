@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::{nanos, now};
 use crate::exit::LOST;
-use crate::guardian::{
-    self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, fault_point, floor, grace,
-};
+use crate::fault::fault_point;
+use crate::guardian::{self, Abandoned, Begin, Event, IdleGuardian, Link, Order, Plan, Why, floor, grace};
 use crate::holding::{Holding, Pin};
 use crate::log;
 use crate::signals::{Signals, ends, stop_self};
@@ -84,6 +83,8 @@ pub(crate) struct Ended {
     pub(crate) asked_to_end: bool,
     /// `--max-hold` stopped the program.
     pub(crate) over_limit: bool,
+    /// The program has started, or may have.
+    pub(crate) ran: bool,
 }
 
 /// The lease as it is: where a session keeps the grant, it may be certain for less than the lease that was asked for, however
@@ -114,6 +115,7 @@ pub(crate) async fn supervise(job: Job<'_>, view: &Holding, signals: &mut Signal
             lost: Some(LATE.to_owned()),
             asked_to_end: false,
             over_limit: false,
+            ran: false,
         });
     }
     let begin = Begin {
@@ -150,6 +152,7 @@ pub(crate) async fn supervise(job: Job<'_>, view: &Holding, signals: &mut Signal
         warned: false,
         asked_to_end: false,
         over_limit: false,
+        ran: true,
     };
     let mut looks = Looks::new(job.ttl, watch.deadline);
     let gone = loop {
@@ -165,7 +168,7 @@ pub(crate) async fn supervise(job: Job<'_>, view: &Holding, signals: &mut Signal
             () = looks.next(watch.end) => watch.tick(view.end()),
         }
     };
-    let Watch { link, terminal, child, mut status, lost, asked_to_end, over_limit, .. } = watch;
+    let Watch { link, terminal, child, mut status, lost, asked_to_end, over_limit, ran, .. } = watch;
     link.reap();
     if !gone {
         sweep(job.strangers).await;
@@ -174,7 +177,7 @@ pub(crate) async fn supervise(job: Job<'_>, view: &Holding, signals: &mut Signal
     if let (Some(terminal), Some(child)) = (terminal, child) {
         terminal.take_from(child);
     }
-    Ok(Ended { status, lost, asked_to_end, over_limit })
+    Ok(Ended { status, lost, asked_to_end, over_limit, ran })
 }
 
 /// The state of one supervised run.
@@ -194,6 +197,7 @@ struct Watch {
     warned: bool,
     asked_to_end: bool,
     over_limit: bool,
+    ran: bool,
 }
 
 impl Watch {
@@ -201,12 +205,14 @@ impl Watch {
         match event {
             Event::Started(pid) => self.child = Some(Pid::from_raw(pid)),
             Event::Late => {
+                self.ran = false;
                 self.lost.get_or_insert_with(|| LATE.to_owned());
                 self.warned = true;
                 self.status = Some(Status::Code(LOST));
                 error!("{LATE}: nothing was run");
             }
             Event::Failed(errno) => {
+                self.ran = false;
                 error!("cannot start a process: {}", io::Error::from_raw_os_error(errno));
                 self.status = Some(Status::Code(125));
             }

@@ -14,9 +14,10 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, getppid};
 
+use super::CHILD;
 use super::protocol::{Setup, receive_start};
-use super::{CHILD, fault_point};
 use crate::clock::now;
+use crate::fault::fault_point;
 use crate::log;
 use crate::terminal::Terminal;
 

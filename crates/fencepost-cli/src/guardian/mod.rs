@@ -11,7 +11,6 @@
 
 mod abandoned;
 mod child;
-mod fault;
 mod link;
 mod phase;
 mod protocol;
@@ -38,7 +37,6 @@ use rustix::net::sockopt::socket_peercred;
 
 pub(crate) use abandoned::Abandoned;
 pub(crate) use child::main as child_main;
-pub(crate) use fault::fault_point;
 pub(crate) use link::{IdleGuardian, Link, Plan, check_proc};
 pub(crate) use protocol::{Begin, Event, Order, Why};
 pub(crate) use timer::{floor, grace};
@@ -51,6 +49,7 @@ use protocol::{Frame, Inbox, Setup, receive_start, send_start};
 use timer::Timer;
 
 use crate::clock::{nanos, now};
+use crate::fault::fault_point;
 use crate::log;
 use crate::show::visible;
 

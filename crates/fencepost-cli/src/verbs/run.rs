@@ -334,7 +334,11 @@ async fn held(
         abandoned: holding.leases().map(|leases| Abandoned { url, leases }),
         strangers,
     };
-    let Ended { status, lost, asked_to_end, over_limit } = match supervise(job, &holding, signals).await {
+    // From here on the program may have started, unless the outcome says otherwise.
+    holding.set_withdraws(false);
+    let ended = supervise(job, &holding, signals).await;
+    holding.set_withdraws(args.once_per.is_some() && !ended.as_ref().is_ok_and(|ended| ended.ran));
+    let Ended { status, lost, asked_to_end, over_limit, .. } = match ended {
         Ok(ended) => ended,
         Err(error) => {
             holding.report(OWN);

@@ -15,9 +15,24 @@ fn start(place: &Place, point: &str, options: &[&str]) -> Kid {
     Kid::of(place.fencepost(arguments).env("FENCEPOST_STOP_AT", point))
 }
 
+/// The same for a job that runs once a day.
+fn start_job(place: &Place, point: &str) -> Kid {
+    start(place, point, &["--once-per", "1d"])
+}
+
+/// Nothing was run, so the firing has not run: the next start runs the job, and the one after it does not.
+fn runs_at_the_next_start(place: &Place) {
+    assert_eq!(place.read("ran"), "");
+    for _ in 0..2 {
+        start_job(place, "nowhere").said().expect(0);
+        assert_eq!(place.read("ran").lines().count(), 1);
+    }
+}
+
 /// Waits until the command has stopped itself at `point`; the processes from the wrapper to the one that is stopped.
 fn stopped(kid: &Kid, point: &str) -> Vec<i32> {
-    let depth = POINTS.iter().position(|known| *known == point).unwrap();
+    // Another point is in the wrapper.
+    let depth = POINTS.iter().position(|known| *known == point).unwrap_or(0);
     eventually("it is paused", LONG, || {
         let mut chain = vec![kid.pid()];
         for _ in 0..depth {
@@ -83,6 +98,34 @@ fn a_restart_waits_for_the_lock_again_after_a_pause() {
         kid.said().expect(0).complains(&["nothing was run", "waiting for the lock again"]);
         assert_eq!(place.read("ran").lines().count(), 1, "{point}");
     }
+}
+
+#[test]
+fn a_firing_is_not_used_up_by_a_pause_before_its_program() {
+    for point in ["confirm", "wrapper", "guardian", "child"] {
+        let place = Place::at("sqlite:locks.db?pinned=false");
+        let kid = start_job(&place, point);
+        let chain = stopped(&kid, point);
+        chain.iter().for_each(|pid| send(*pid, Signal::SIGSTOP));
+        // A look changes nothing at the engine: the withdrawal itself has to forget the run.
+        eventually("the lease expires", LONG, || {
+            place.show("hello")["holders"].as_array()?.is_empty().then_some(())
+        });
+        resume(chain);
+        kid.said().expect(76);
+        runs_at_the_next_start(&place);
+    }
+}
+
+#[test]
+fn a_firing_is_not_used_up_by_a_signal_that_comes_with_the_grant() {
+    let place = Place::new();
+    let kid = start_job(&place, "confirm");
+    stopped(&kid, "confirm");
+    kid.send(Signal::SIGTERM);
+    kid.send(Signal::SIGCONT);
+    kid.said().expect(143);
+    runs_at_the_next_start(&place);
 }
 
 /// The guardian begins after that, and its parent is another process then.
