@@ -358,7 +358,7 @@ impl Looks {
 }
 
 /// Kills and reaps all that is left below this process after its guardian's death, `strangers` apart.
-async fn sweep(strangers: &HashSet<i32>) {
+pub(crate) async fn sweep(strangers: &HashSet<i32>) {
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
     loop {
         loop {

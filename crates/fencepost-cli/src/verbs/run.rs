@@ -21,7 +21,7 @@ use crate::holding::{Holding, OncePer, Pin, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
-use crate::supervise::{Ended, Job, OnLost, Status, supervise};
+use crate::supervise::{Ended, Job, OnLost, Status, supervise, sweep};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
 /// The shortest lease: below it, a renewal that is a little late would stop the program.
@@ -190,22 +190,22 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
     let (mut wait, mut said) = (Wait::start(&args.wait), false);
     let restarts = args.on_lost == OnLost::Restart;
     loop {
-        let failure = match round(&args, settings, &wait, restarts, &strangers, signals).await {
+        match round(&args, settings, &wait, restarts, &strangers, signals).await {
             Ok(Round::Done(code)) => return Ok(code),
-            Ok(Round::Again) => {
-                (wait, said) = (Wait::start(&args.wait), false);
-                continue;
+            Ok(Round::Again) => (wait, said) = (Wait::start(&args.wait), false),
+            // The engine is waited for as the lock is, at the start and after a loss: a candidate must outlive an engine that is away.
+            Err(failure) if !restarts || wait.is_over() || failure.code != UNREACHABLE => {
+                return Err(failure);
             }
-            Err(failure) => failure,
-        };
-        // The engine is waited for as the lock is, at the start and after a loss: a candidate must outlive an engine that is away.
-        if !restarts || wait.is_over() || failure.code != UNREACHABLE {
-            return Err(failure);
+            Err(failure) => {
+                if !std::mem::replace(&mut said, true) {
+                    warning!("{failure}; retrying until the engine replies (--on-lost restart)");
+                }
+                unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
+            }
         }
-        if !std::mem::replace(&mut said, true) {
-            warning!("{failure}; retrying until the engine replies (--on-lost restart)");
-        }
-        unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
+        // A guardian that has run nothing is dead by now. Its child has become a child of this process, which has to reap it.
+        unless_ended(signals, sweep(&strangers)).await?;
     }
 }
 

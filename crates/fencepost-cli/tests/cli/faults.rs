@@ -1,5 +1,6 @@
 //! The command when its processes and its engine fail, on any engine.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use fencepost_testkit::faults::Faults;
 use nix::sys::signal::Signal;
 
-use crate::kit::{HOLD, Kid, LONG, Place, alive, child_of, event, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, alive, child_of, children_of, event, eventually};
 
 /// The guardian releases the lock of a killed wrapper, long before its lease ends.
 pub(crate) fn guardian_releases(place: &Place) {
@@ -156,6 +157,23 @@ pub(crate) fn restart_waits_at_its_start(place: &Place, options: &[&str], server
     assert!(line.contains("retrying until the engine replies (--on-lost restart)"), "{line}");
     server.restart().unwrap();
     assert_eq!(kid.said().expect(0).out, "ran\n");
+}
+
+/// A round of `--on-lost restart` that finds no server leaves no process behind, not even a dead one.
+pub(crate) fn restart_reaps_its_guardians(place: &Place, server: &mut dyn Faults) {
+    server.stop().unwrap();
+    let kid = Kid::of(&mut place.fencepost(["run", "--on-lost", "restart", "backup", "--", "true"]));
+    let mut guardians = HashSet::new();
+    eventually("three guardians with children", LONG, || {
+        let with_children = |pid: &i32| child_of(*pid).is_some();
+        guardians.extend(children_of(kid.pid()).into_iter().filter(with_children));
+        (guardians.len() >= 3).then_some(())
+    });
+    eventually("the dead ones are reaped", LONG, || {
+        children_of(kid.pid()).into_iter().all(alive).then_some(())
+    });
+    server.cont().unwrap();
+    kid.said().expect(0);
 }
 
 /// A server that is not there is named by what needs it, and nothing runs.

@@ -9,8 +9,9 @@ use fencepost_testkit::redis::{Config, Masters, Redis, Sentinel};
 
 use crate::busy::leaves_no_gap;
 use crate::faults::{
-    guardian_releases, no_wait_at_a_server_that_hangs, restart_waits, restart_waits_at_its_start,
-    server_that_comes_back, server_that_goes, wait_for_a_server_that_goes, watch_goes_on,
+    guardian_releases, no_wait_at_a_server_that_hangs, restart_reaps_its_guardians, restart_waits,
+    restart_waits_at_its_start, server_that_comes_back, server_that_goes, wait_for_a_server_that_goes,
+    watch_goes_on,
 };
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Kid, Place};
@@ -179,6 +180,14 @@ fn a_restart_waits_at_its_start_for_a_server_that_is_away() {
         let options = [&["run"], wait, &["--on-lost", "restart", "a", "--", "echo", "ran"]].concat();
         place.output(options).expect(69).complains(&["cannot connect to Redis at"]);
     }
+}
+
+#[test]
+fn a_restart_that_waits_for_a_server_leaves_no_dead_process() {
+    needs!(REDIS);
+    let mut server = Redis::start(&Config::new()).unwrap();
+    let place = Place::at(&format!("{}?connect_timeout=300ms&timeout=300ms", server.url()));
+    restart_reaps_its_guardians(&place, &mut server);
 }
 
 #[test]
