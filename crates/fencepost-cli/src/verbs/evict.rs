@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Duration;
 
-use fencepost_core::{ClaimInfo, Client, Eviction, Name, Token};
+use fencepost_core::{ClaimInfo, Client, Error, Eviction, Name, Token};
 use serde_json::json;
 
 use crate::args::{OUTPUT, check_reason};
@@ -76,7 +76,13 @@ pub(crate) async fn run(args: Args, settings: &Settings) -> Result<u8, Failure> 
 }
 
 async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
-    let info = locks.inspect(&args.name).await?;
+    let info = match locks.inspect(&args.name).await {
+        Ok(info) => info,
+        Err(error) => match args.token.filter(|_| args.yes && !args.overdue && !error.is_invalid()) {
+            Some(token) => return evict_one(args, locks, Err(&error), token).await,
+            None => return Err(error.into()),
+        },
+    };
     let name = show::visible(&args.name);
     let count = info.holders().count();
     if count == 0 && !args.overdue {
@@ -98,7 +104,7 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
         };
         found += 1;
         // One that has released meanwhile does not save the others.
-        let one = evict_one(args, locks, holder, token).await;
+        let one = evict_one(args, locks, Ok(holder), token).await;
         failed = failed.or(one.err());
     }
     if let Some(failure) = failed {
@@ -114,14 +120,19 @@ async fn evict(args: &Args, locks: &Client) -> Result<(), Failure> {
     }
 }
 
-async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token) -> Result<(), Failure> {
+/// A holder as a look has found it, or why the look failed.
+type Seen<'a> = Result<&'a ClaimInfo, &'a Error>;
+
+async fn evict_one(args: &Args, locks: &Client, seen: Seen<'_>, token: Token) -> Result<(), Failure> {
     let name = show::visible(&args.name);
-    if holder.evicted && !args.now {
-        info!("{name}: the holder with token {token} is already evicted; {}", when_free(holder));
-        return Ok(());
-    }
-    if !args.yes {
-        confirm(args, holder, token)?;
+    if let Ok(holder) = seen {
+        if holder.evicted && !args.now {
+            info!("{name}: the holder with token {token} is already evicted; {}", when_free(seen));
+            return Ok(());
+        }
+        if !args.yes {
+            confirm(args, holder, token)?;
+        }
     }
     let how = Eviction::new(args.now);
     let how = args.reason.iter().fold(how, |how, reason| how.because(reason));
@@ -131,7 +142,10 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
     let evicted = Evicted {
         name: args.name.clone(),
         token: token.get(),
-        holder: holder.holder.to_string(),
+        holder: match seen {
+            Ok(claim) => claim.holder.to_string(),
+            Err(error) => format!("an unknown holder, because the look failed ({error})"),
+        },
         reason: args.reason.clone(),
         denied: None,
     };
@@ -141,7 +155,7 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
         true => info!(
             "{name}: the holder with token {token} no longer has the lock; it is told at its next renewal at the latest"
         ),
-        false => info!("{name}: the holder is told at its next renewal at the latest; {}", when_free(holder)),
+        false => info!("{name}: the holder is told at its next renewal at the latest; {}", when_free(seen)),
     }
     if args.json {
         let text = json!({
@@ -149,7 +163,7 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
             "token": token.get(),
             "now": args.now,
             "reason": args.reason,
-            "holder": show::claim_json(holder),
+            "holder": seen.ok().map(show::claim_json),
         });
         show::line(&text.to_string())?;
     }
@@ -157,8 +171,8 @@ async fn evict_one(args: &Args, locks: &Client, holder: &ClaimInfo, token: Token
 }
 
 /// When the lock of an evicted holder is free.
-fn when_free(holder: &ClaimInfo) -> String {
-    let within = holder.expires_in.map_or_else(String::new, |left| {
+fn when_free(seen: Seen<'_>) -> String {
+    let within = seen.ok().and_then(|holder| holder.expires_in).map_or_else(String::new, |left| {
         // Whole seconds, rounded up.
         let left = duration::show(Duration::from_secs(duration::millis(left).div_ceil(1_000)));
         format!(", within {left}")

@@ -3,6 +3,7 @@
 use fencepost_testkit::needs;
 use fencepost_testkit::server::certify;
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::guard::restarts_in_the_queue;
 use crate::kit::{HOLD, Kid, LONG, Place, eventually};
@@ -103,6 +104,38 @@ fn a_token_decides() {
     with(&ops, &["evict", "--yes", "--token", &token, "--reason", "maintenance", "site"]).expect(0);
     holder.kid.end();
     holder.kid.said().expect(76).complains(&["evicted by an operator", "maintenance"]);
+}
+
+/// Nobody sees the holder, and its token names it all the same.
+#[test]
+fn an_eviction_by_token_needs_no_look() {
+    let engine = Place::new();
+    let tokens = engine.file("tokens", "");
+    let tokens = tokens.to_str().unwrap();
+    let service = Service::listen(&engine, "127.0.0.1:0", &["--tokens", tokens]);
+    let said = engine.output(["serve", "token", "add", "--tokens", tokens, "--allow", "evict:", "ci"]);
+    let access = said.expect(0).out.trim().to_owned();
+    let place = at(&service);
+    let evict = |options: &[&str]| {
+        let arguments = [&["evict", "--reason", "maintenance", "site"], options].concat();
+        Kid::of(place.fencepost(arguments).env("FENCEPOST_SERVICE_TOKEN", &access)).said()
+    };
+    let holder = engine.running(&["--ttl", "3s"], "site", HOLD);
+    let token = engine.show("site")["holders"][0]["token"].as_u64().unwrap();
+    let (own, later) = (token.to_string(), (token + 1).to_string());
+    evict(&["--token", &own]).expect(77);
+    evict(&["--token", &own, "--overdue", "--yes"]).expect(77);
+    evict(&["--token", &later, "--yes"]).expect(1).complains(&["audit:", "failed to evict"]);
+    let said = evict(&["--token", &own, "--yes", "--json"]);
+    said.expect(0).complains(&[
+        "evicted: site token",
+        "an unknown holder",
+        "the look failed",
+        "does not allow",
+    ]);
+    let evicted: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&evicted["token"], &evicted["holder"]), (&token.into(), &Value::Null));
+    holder.kid.said().expect(76).complains(&["evicted by an operator"]);
 }
 
 /// A waiter that may not evict says so once, and waits on.
