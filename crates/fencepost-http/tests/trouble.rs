@@ -4,7 +4,7 @@ mod service;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use fencepost_core::sync::Mutex;
@@ -44,12 +44,13 @@ async fn waiters(engine: &Client, count: usize) {
 }
 
 /// Sends connections to one of several services. It closes a connection with a request that contains `lose` instead of the answer, as often as
-/// `times` says.
+/// `times` says, or leaves it open without the answer.
 struct Balancer {
     to: Mutex<SocketAddr>,
     lose: &'static str,
     times: AtomicU32,
     lost: AtomicUsize,
+    leaves_open: AtomicBool,
 }
 
 impl Balancer {
@@ -57,7 +58,8 @@ impl Balancer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (times, lost) = (AtomicU32::new(times), AtomicUsize::new(0));
-        let balancer = Arc::new(Balancer { to: Mutex::new(to), lose, times, lost });
+        let (to, leaves_open) = (Mutex::new(to), AtomicBool::new(false));
+        let balancer = Arc::new(Balancer { to, lose, times, lost, leaves_open });
         let own = Arc::clone(&balancer);
         tokio::spawn(async move {
             loop {
@@ -91,6 +93,9 @@ impl Balancer {
                     }
                     if lose && self.times.fetch_update(SeqCst, SeqCst, |times| times.checked_sub(1)).is_ok() {
                         self.lost.fetch_add(1, SeqCst);
+                        if self.leaves_open.load(SeqCst) {
+                            continue;
+                        }
                         return Ok(());
                     }
                     client.write_all(&answer[..read]).await?;
@@ -160,6 +165,24 @@ async fn a_release_whose_reply_was_lost_is_a_release() {
     guard.release().await.unwrap();
     assert_eq!(balancer.lost.load(SeqCst), 1);
     assert!(engine.inspect("a").await.unwrap().claims.is_empty());
+}
+
+/// A copy of the service has stopped, so that a renewal has no answer. There is still time for another one.
+#[tokio::test]
+async fn a_renewal_without_an_answer_is_sent_again_before_the_lease_ends() {
+    let service = Service::in_front_of(memory().await);
+    let (balancer, url) = Balancer::start(service.address(), "/extend", 1).await;
+    balancer.leaves_open.store(true, SeqCst);
+    let locks = connect(&url).await;
+    let guard = locks.mutex("a").unwrap().lock().ttl(Duration::from_secs(3)).await.unwrap();
+    let until = guard.valid_until();
+    eventually(SOON, "it is renewed", || async {
+        guard.ensure_held().unwrap();
+        guard.valid_until() > until
+    })
+    .await;
+    assert_eq!(balancer.lost.load(SeqCst), 1);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ pub(crate) struct Ask {
     leaves: bool,
     /// How long the service may wait before it answers.
     waits: Duration,
+    /// The answer is of no use after this time. `None`: the time limit of the URL alone counts.
+    at_most: Option<Duration>,
     /// It runs to its end, although its caller is gone.
     runs_on: bool,
     /// The headers that name the span of its caller.
@@ -55,6 +57,7 @@ impl Ask {
             key: None,
             leaves: false,
             waits,
+            at_most: None,
             runs_on: false,
             trace: trace::headers(),
         }
@@ -77,6 +80,11 @@ impl Ask {
     /// Lets the service wait for this long.
     pub(crate) fn waits(self, waits: Duration) -> Ask {
         Ask { waits, ..self }
+    }
+
+    /// Waits no longer than this for the answer.
+    pub(crate) fn at_most(self, limit: Duration) -> Ask {
+        Ask { at_most: Some(limit), ..self }
     }
 
     /// Lets the request run to its end, although its caller is gone.
@@ -154,7 +162,8 @@ impl Connections {
         let (mut sender, reply) = oneshot::channel();
         let connections = Arc::clone(self);
         self.runtime.spawn(async move {
-            let until = sent + connections.config.timeout + ask.waits;
+            let limit = connections.config.timeout;
+            let until = sent + ask.at_most.map_or(limit, |most| most.min(limit)) + ask.waits;
             let (runs_on, reads) = (ask.runs_on, ask.method == Method::GET);
             let work = pin!(connections.clock().within(until, connections.answer(&ask)));
             let answer = if runs_on {
