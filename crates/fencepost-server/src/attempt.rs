@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Error, ErrorKind, Record, RecordKind, Result, StoredRecord};
+use fencepost_core::{Backoff, Error, ErrorKind, Guard, Moment, Record, RecordKind, Result, StoredRecord};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -48,7 +48,8 @@ pub(crate) async fn read(service: &Service, key: &Key) -> Result<(Option<Note>, 
     Ok((note, stored))
 }
 
-/// An attempt whose record says that this copy of the service works on the request. Dropped, it removes the record.
+/// An attempt whose record says that this copy of the service works on the request. Dropped, it removes the record, and withdraws its grant,
+/// because nobody has learned of that: a firing has not run.
 pub(crate) struct Attempt {
     service: Service,
     key: Key,
@@ -58,6 +59,10 @@ pub(crate) struct Attempt {
     until: Instant,
     /// The record is not to be removed.
     settled: bool,
+    /// The grant, until a request has it.
+    pub(crate) guard: Option<Guard>,
+    /// The record may say that the request was granted. If it does, the engine keeps it until then.
+    granted_until: Option<Moment>,
 }
 
 /// Returns a random number: that of a new attempt, or a half of the id of a new claim.
@@ -90,7 +95,8 @@ impl Attempt {
     /// Returns an attempt of this copy whose record was found after a write without an answer.
     pub(crate) fn found(service: &Service, key: &Key, number: u64, version: u64, keep: Duration) -> Attempt {
         let (service, key) = (service.clone(), key.clone());
-        Attempt { service, key, number, version, until: Instant::now() + keep, settled: false }
+        let until = Instant::now() + keep;
+        Attempt { service, key, number, version, until, settled: false, guard: None, granted_until: None }
     }
 
     async fn write(&mut self, granted: bool, keep: Duration) -> Result<Option<u64>> {
@@ -139,32 +145,41 @@ impl Attempt {
         }
     }
 
-    /// Writes that the request was granted: from now on each copy finds the grant by the record. Returns `false` if the record was lost.
-    pub(crate) async fn grant(mut self, ttl: Duration) -> Result<bool> {
+    /// Extends the lease of the grant.
+    pub(crate) async fn extend(&mut self, ttl: Duration) -> Result<()> {
+        match &mut self.guard {
+            Some(guard) => guard.extend(ttl).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes that the request was granted: from now on each copy finds the grant by the record. Returns the guard, whose drop leaves the
+    /// grant. `None`: the record was lost, and nothing is left of the grant.
+    pub(crate) async fn grant(mut self, ttl: Duration) -> Result<Option<Guard>> {
+        // From here on another copy may have found the grant by the record, and have told its caller. So this copy never takes it back after
+        // a failure or a pause, unless it knows that no record says so. At worst the lock stays until its lease ends.
+        if let Some(guard) = &mut self.guard {
+            guard.stays_after_drop(true);
+        }
+        let keep = ttl + WORK;
+        self.granted_until = Some(self.service.locks.runtime().clock().now() + keep);
         let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
         loop {
-            let error = match self.write(true, ttl + WORK).await {
-                Ok(Some(_)) => {
-                    self.settled = true;
-                    return Ok(true);
-                }
+            let error = match self.write(true, keep).await {
+                Ok(Some(_)) => break,
                 Ok(None) => None,
                 Err(error) if error.is_transient() => Some(error),
                 Err(error) => return Err(error),
             };
-            if let Some(granted) = self.look().await?
-                && !granted
-            {
-                if pauses.count() >= TRIES {
-                    return Err(error.unwrap_or_else(not_written));
-                }
-                tokio::time::sleep(pauses.pause()).await;
-                continue;
+            match self.look().await? {
+                None => return Ok(None),
+                Some(true) => break,
+                Some(false) if pauses.count() >= TRIES => return Err(error.unwrap_or_else(not_written)),
+                Some(false) => tokio::time::sleep(pauses.pause()).await,
             }
-            let is_granted = !self.settled;
-            self.settled = true;
-            return Ok(is_granted);
         }
+        self.settled = true;
+        Ok(self.guard.take())
     }
 
     /// Removes the record, so that the next request with the key begins at once.
@@ -182,6 +197,11 @@ fn not_written() -> Error {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
+        // No record ever named the grant. One that did would still be there, and not another attempt's.
+        let now = self.service.locks.runtime().clock().now();
+        let is_unnamed = self.granted_until.is_none_or(|until| self.settled && now < until);
+        // The lock first: whoever finds no record asks for the lock.
+        self.guard.take().filter(|_| is_unnamed).into_iter().for_each(Guard::withdraw);
         if self.settled {
             return;
         }

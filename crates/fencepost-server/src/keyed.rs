@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use fencepost_core::{Backoff, DetachedLease, Guard, Removed};
+use fencepost_core::{Backoff, DetachedLease, Removed};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -191,7 +191,7 @@ async fn with_record(
         outcome = wanted.ask(terms) => outcome,
         () = attempt.keep() => return Ok(None),
     };
-    let mut guard = match outcome {
+    let guard = match outcome {
         Ok(Asked::Granted(guard)) => guard,
         Ok(Asked::Already(run)) => {
             attempt.end().await;
@@ -204,6 +204,8 @@ async fn with_record(
         Err(error) if error.is_lost() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
+    let view = guard.view();
+    attempt.guard = Some(guard);
     let caller = loop {
         let is_allowed = |caller: &Caller| service.is_still_allowed(caller, &wanted.name);
         let callers = match requests.grant(is_allowed) {
@@ -212,10 +214,10 @@ async fn with_record(
         };
         if callers > 0 {
             // The lock first: whoever finds no record asks for the lock.
-            if wanted.is_firing() {
-                guard.withdraw();
-            } else {
-                let _ = guard.release().await;
+            match attempt.guard.take() {
+                Some(guard) if wanted.is_firing() => guard.withdraw(),
+                Some(guard) => drop(guard.release().await),
+                None => {}
             }
             attempt.end().await;
             let detail = "the access token was revoked before the grant";
@@ -224,11 +226,11 @@ async fn with_record(
         // The caller may have been killed. Until a request comes, the grant is this copy's own, and ends with the work.
         tokio::select! {
             () = requests.come() => {}
-            _ = guard.lost() => return Ok(None),
+            _ = view.lost() => return Ok(None),
             () = attempt.keep() => return Ok(None),
             () = tokio::time::sleep(wanted.ttl / 3) => {}
         }
-        match guard.extend(wanted.ttl).await {
+        match attempt.extend(wanted.ttl).await {
             Ok(()) => {}
             Err(error) if error.is_lost() => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -236,7 +238,7 @@ async fn with_record(
     };
     // It ends by itself, also if no request waits for it any more or it is withdrawn: half of it would leave a record of a grant that
     // nobody can take up.
-    let handed_over = hand_over(service.clone(), caller, wanted.clone(), attempt, guard);
+    let handed_over = hand_over(service.clone(), caller, wanted.clone(), attempt);
     let handed_over = tokio::spawn(handed_over.in_current_span());
     handed_over
         .await
@@ -249,17 +251,12 @@ async fn hand_over(
     caller: Caller,
     wanted: Wanted,
     attempt: Attempt,
-    mut guard: Guard,
 ) -> Answer<Option<Grant>> {
-    // From here on another copy may have found the grant by the record, and have told its caller. So this copy never takes it back after a
-    // failure or a pause. At worst the lock stays until its lease ends.
-    guard.stays_after_drop(true);
     // In this order: each copy finds the grant by the record, also if this one is killed here.
-    if attempt.grant(wanted.ttl).await? {
-        return detached(&service, &caller, &wanted, guard).await.map(Some);
+    match attempt.grant(wanted.ttl).await? {
+        Some(guard) => detached(&service, &caller, &wanted, guard).await.map(Some),
+        None => Ok(None),
     }
-    guard.stays_after_drop(false);
-    Ok(None)
 }
 
 /// Leaves nothing of a request with a key: neither a position in the queue nor a grant. Returns what there was.

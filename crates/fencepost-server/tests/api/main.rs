@@ -11,6 +11,7 @@ mod lost_replies;
 mod network;
 mod once;
 mod page;
+mod records;
 mod rights;
 mod runs;
 mod service;

@@ -1,11 +1,16 @@
 //! Firings that run once.
 
+use std::time::Duration;
+
+use axum::Router;
 use axum::http::StatusCode;
+use fencepost_core::Client;
 use serde_json::{Value, json};
 
 use crate::kit::{acquire, answer, get, named, pause, post, service};
 
 const KEY: &str = "0b6d1f0a-58f4-4c0e-9f55-1f8e1f2f7a11";
+const SOON: Duration = Duration::from_secs(10);
 
 fn firing(retry: bool) -> Value {
     json!({ "once": { "window": "1h", "retry": retry }, "holder": "host 1", "process": { "host": "h1", "pid": 7 } })
@@ -76,9 +81,69 @@ async fn a_firing_that_is_withdrawn_has_not_run() {
             pause().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(10), is_free).await.expect("it is released");
+    tokio::time::timeout(SOON, is_free).await.expect("it is released");
     let (status, granted) = acquire(&router, "report", &firing(false)).await;
     assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+/// Begins a firing that waits behind a lease, cuts off its caller, and ends the lease. Returns when the firing has its grant.
+async fn granted_to_nobody() -> (Router, Client, Value) {
+    let (router, locks) = service().await;
+    let mut body = firing(false);
+    body["wait"] = "30s".into();
+    let (_, held) = acquire(&router, "report", &json!({})).await;
+    let request = keyed("/v1/acquire", &body);
+    let gone = tokio::spawn({
+        let router = router.clone();
+        async move { answer(&router, request).await }
+    });
+    let waits = async {
+        while locks.inspect("report").await.unwrap().waiters().count() == 0 {
+            pause().await;
+        }
+    };
+    tokio::time::timeout(SOON, waits).await.expect("it waits");
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let end = json!({ "lease": held["lease"] });
+    assert_eq!(answer(&router, post("/v1/leases/release", &end)).await.0, StatusCode::NO_CONTENT);
+    let begins = async {
+        while answer(&router, get("/v1/lock?name=report")).await.1["runs"]["running"].is_null() {
+            pause().await;
+        }
+        pause().await;
+    };
+    tokio::time::timeout(SOON, begins).await.expect("it is granted");
+    (router, locks, body)
+}
+
+/// The firing that nobody has taken up has not run, so another host runs it.
+async fn runs_elsewhere(router: &Router, locks: &Client) {
+    let is_free = async {
+        while !locks.inspect("report").await.unwrap().claims.is_empty() {
+            pause().await;
+        }
+    };
+    tokio::time::timeout(SOON, is_free).await.expect("it is given up");
+    let (status, granted) = acquire(router, "report", &firing(false)).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+#[tokio::test]
+async fn a_firing_whose_grant_nobody_takes_has_not_run() {
+    let (router, locks, _) = granted_to_nobody().await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    runs_elsewhere(&router, &locks).await;
+}
+
+#[tokio::test]
+async fn a_firing_that_is_withdrawn_before_anybody_takes_its_grant_has_not_run() {
+    let (router, locks, body) = granted_to_nobody().await;
+    let (status, withdrawn) = answer(&router, keyed("/v1/withdraw", &body)).await;
+    assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("withdrawn")), "{withdrawn}");
+    runs_elsewhere(&router, &locks).await;
 }
 
 #[tokio::test]
