@@ -73,27 +73,32 @@ async fn join(
             // Another copy of the service works on the key, or the engine is slow. The work goes on.
             () = tokio::time::sleep(PATIENCE), if leaves && waits => return Ok(Outcome::Queued),
         };
-        match outcome {
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
             Err(_) if wanted.forever => return Ok(Outcome::Queued),
             // Work that waits is another request's.
             Err(_) if !waits => return Err(busy(&service.locks, wanted).await),
             Err(_) => match counted.time_out() {
-                // Before this request has timed out, it was decided that the grant is for it.
-                Timed::Granted => match tokio::time::timeout(PATIENCE, work.outcome()).await {
-                    Ok(Some(Ok(grant))) => return Ok(Outcome::Granted(grant)),
-                    Ok(_) | Err(_) => return Err(busy(&service.locks, wanted).await),
-                },
+                // Before this request has timed out, it was decided that the grant is for it. So it has not left the queue: the caller asks
+                // again, or withdraws it.
+                Timed::Granted => tokio::time::timeout(PATIENCE, work.outcome()).await.map_err(|_| {
+                    let detail =
+                        "the lock was granted and its lease is not ready yet; ask again with the key";
+                    Problem::unavailable("in-progress", detail)
+                })?,
                 Timed::Out => return Err(busy(&service.locks, wanted).await),
             },
+        };
+        match outcome {
             // That work was for a request that does not wait.
-            Ok(Some(Err(problem))) if waits && !work.waits && problem.is(BUSY) => {}
+            Some(Err(problem)) if waits && !work.waits && problem.is(BUSY) => {}
             // Each request says who holds the lock by the rights of its own access token.
-            Ok(Some(Err(problem))) if problem.is(BUSY) => return Err(busy(&service.locks, wanted).await),
+            Some(Err(problem)) if problem.is(BUSY) => return Err(busy(&service.locks, wanted).await),
             // The grant came while all requests that waited had lost their rights. This one has come since.
-            Ok(Some(Err(problem)))
+            Some(Err(problem))
                 if problem.is(GIVEN_BACK) && service.is_still_allowed(caller, &wanted.name) => {}
-            Ok(Some(outcome)) => return outcome.map(Outcome::Granted),
-            Ok(None) => {
+            Some(outcome) => return outcome.map(Outcome::Granted),
+            None => {
                 let detail = "the work on this key was given up; try again";
                 return Err(Problem::unavailable("closing", detail));
             }

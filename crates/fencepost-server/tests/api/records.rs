@@ -267,3 +267,38 @@ async fn a_firing_whose_record_was_lost_has_not_run() {
     let (status, granted) = service.acquire(&json!({ "once": { "window": "1h" } })).await;
     assert_eq!(status, StatusCode::OK, "{granted}");
 }
+
+/// Lets the waiting time of a request end while its grant is noted. Returns the service and the answer.
+async fn end_the_wait_while_the_grant_is_noted(fault: Fault) -> (Service, StatusCode, Value) {
+    let fails = matches!(fault, Fault::WaitAndFail);
+    let service = Service::start([(Step::Grant, fault)]);
+    let (_, held) = acquire(&service.router, "a", &json!({})).await;
+    let waits = service.begin("/v1/acquire", &json!({ "wait": "1s" }));
+    service.claims(false, 1).await;
+    answer(&service.router, post("/v1/leases/release", &lease(&held))).await;
+    service.faults.reached().await;
+    tokio::time::pause();
+    if fails {
+        tokio::time::advance(Duration::from_millis(1_500)).await;
+        tokio::task::yield_now().await;
+        service.faults.go.add_permits(1);
+    }
+    let (status, problem) = waits.await.unwrap();
+    tokio::time::resume();
+    (service, status, problem)
+}
+
+#[tokio::test]
+async fn a_request_whose_grant_is_being_noted_is_told_to_ask_again() {
+    let (service, status, problem) = end_the_wait_while_the_grant_is_noted(Fault::Wait).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("in-progress")));
+    service.faults.go.add_permits(1);
+    let (status, granted) = service.acquire(&json!({ "wait": "1s" })).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+#[tokio::test]
+async fn a_request_whose_grant_could_not_be_noted_is_told_why() {
+    let (_service, status, problem) = end_the_wait_while_the_grant_is_noted(Fault::WaitAndFail).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::INTERNAL_SERVER_ERROR, &json!("internal")));
+}
