@@ -48,8 +48,8 @@ pub(crate) async fn read(service: &Service, key: &Key) -> Result<(Option<Note>, 
     Ok((note, stored))
 }
 
-/// An attempt whose record says that this copy of the service works on the request. Dropped, it removes the record, and withdraws its grant,
-/// because nobody has learned of that: a firing has not run.
+/// An attempt whose record says that this copy of the service works on the request. Dropped, it removes the record, and withdraws its grant
+/// unless others may have found that: a firing that nobody has learned of has not run.
 pub(crate) struct Attempt {
     service: Service,
     key: Key,
@@ -61,7 +61,7 @@ pub(crate) struct Attempt {
     settled: bool,
     /// The grant, until a request has it.
     pub(crate) guard: Option<Guard>,
-    /// The record may say that the request was granted. If it does, the engine keeps it until then.
+    /// The record may say that the request was granted. If it does, the engine keeps it for longer than until then.
     granted_until: Option<Moment>,
 }
 
@@ -156,16 +156,15 @@ impl Attempt {
     /// Writes that the request was granted: from now on each copy finds the grant by the record. Returns the guard, whose drop leaves the
     /// grant. `None`: the record was lost, and nothing is left of the grant.
     pub(crate) async fn grant(mut self, ttl: Duration) -> Result<Option<Guard>> {
-        // From here on another copy may have found the grant by the record, and have told its caller. So this copy never takes it back after
-        // a failure or a pause, unless it knows that no record says so. At worst the lock stays until its lease ends.
+        // From here on another copy may have found the grant by the record, and have told its caller. So this copy takes it back after a
+        // failure or a pause only if no record can have said so. At worst the lock stays until its lease ends.
         if let Some(guard) = &mut self.guard {
             guard.stays_after_drop(true);
         }
-        let keep = ttl + WORK;
-        self.granted_until = Some(self.service.locks.runtime().clock().now() + keep);
+        self.granted_until = Some(self.service.locks.runtime().clock().now() + ttl);
         let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
         loop {
-            let error = match self.write(true, keep).await {
+            let error = match self.write(true, ttl + WORK).await {
                 Ok(Some(_)) => break,
                 Ok(None) => None,
                 Err(error) if error.is_transient() => Some(error),
@@ -197,28 +196,57 @@ fn not_written() -> Error {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        // No record ever named the grant. One that did would still be there, and not another attempt's.
-        let now = self.service.locks.runtime().clock().now();
-        let is_unnamed = self.granted_until.is_none_or(|until| self.settled && now < until);
-        // The lock first: whoever finds no record asks for the lock.
-        self.guard.take().filter(|_| is_unnamed).into_iter().for_each(Guard::withdraw);
+        let clock = self.service.locks.runtime().clock().clone();
+        let guard = match (self.guard.take(), self.granted_until) {
+            (Some(guard), Some(until)) if !self.settled => Some((guard, until)),
+            // A record that named the grant would still be there.
+            (Some(_), Some(until)) if clock.now() >= until => None,
+            (guard, _) => {
+                // The lock first: whoever finds no record asks for the lock.
+                guard.into_iter().for_each(Guard::withdraw);
+                None
+            }
+        };
         if self.settled {
             return;
         }
         let (service, key, number) = (self.service.clone(), self.key.clone(), self.number);
         self.service.locks.runtime().cleaner().finish(async move {
-            for _ in 0..TRIES {
-                // A record that cannot be removed expires.
-                let Ok((note, stored)) = read(&service, &key).await else { return };
-                if !note.is_some_and(|note| note.attempt == number && !note.granted) {
+            let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+            loop {
+                let removed = remove(&service, &key, number).await;
+                if guard.as_ref().is_some_and(|(_, until)| clock.now() >= *until) {
                     return;
                 }
-                let name = &key.record;
-                let removed = service.records.write(RecordKind::Request, name, None, stored.version).await;
-                if !matches!(removed, Ok(None)) {
-                    return;
+                match removed {
+                    Ok(Some(is_granted)) => {
+                        match guard {
+                            // Each copy finds it then.
+                            Some((guard, _)) if is_granted => drop(guard.detach().await),
+                            Some((guard, _)) => guard.withdraw(),
+                            None => {}
+                        }
+                        return;
+                    }
+                    Ok(None) if pauses.count() < TRIES || guard.is_some() => {}
+                    Err(_) if guard.is_some() => {}
+                    // A record that cannot be removed expires.
+                    Ok(None) | Err(_) => return,
                 }
+                pauses.sleep(&clock).await;
             }
         });
     }
+}
+
+/// Removes the record of an attempt, unless it says that the request was granted. Returns whether it does. `None`: others write it at the
+/// same time.
+async fn remove(service: &Service, key: &Key, number: u64) -> Result<Option<bool>> {
+    let (note, stored) = read(service, key).await?;
+    let Some(note) = note.filter(|note| note.attempt == number) else { return Ok(Some(false)) };
+    if note.granted {
+        return Ok(Some(true));
+    }
+    let removed = service.records.write(RecordKind::Request, &key.record, None, stored.version).await?;
+    Ok(removed.map(|_| false))
 }

@@ -302,3 +302,31 @@ async fn a_request_whose_grant_could_not_be_noted_is_told_why() {
     let (_service, status, problem) = end_the_wait_while_the_grant_is_noted(Fault::WaitAndFail).await;
     assert_eq!((status, &problem["code"]), (StatusCode::INTERNAL_SERVER_ERROR, &json!("internal")));
 }
+
+/// Asks for the lock while the engine fails at the note of the grant, and for a while after that. Returns the service when it is back.
+async fn cut_off_at_the_note(arrives: bool) -> Service {
+    let service = Service::start([(Step::Grant, Fault::CutOff { arrives })]);
+    let (status, problem) = service.acquire(&json!({})).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("unreachable")));
+    service.claims(true, 1).await;
+    service.faults.is_away.store(false, SeqCst);
+    service
+}
+
+#[tokio::test]
+async fn a_grant_that_no_record_names_is_ended() {
+    let service = cut_off_at_the_note(false).await;
+    service.claims(true, 0).await;
+    let (status, granted) = service.acquire(&json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
+
+#[tokio::test]
+async fn a_grant_whose_note_had_no_reply_is_found() {
+    let service = cut_off_at_the_note(true).await;
+    let (status, granted) = service.acquire(&json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    let (status, withdrawn) = service.begin("/v1/withdraw", &json!({})).await.unwrap();
+    assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("released")));
+    service.claims(true, 0).await;
+}
