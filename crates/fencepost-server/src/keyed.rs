@@ -76,8 +76,7 @@ async fn join(
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(_) if wanted.forever => return Ok(Outcome::Queued),
-            // Work that waits is another request's.
-            Err(_) if !waits => return Err(busy(&service.locks, wanted).await),
+            // A request that does not wait has joined work that another one has begun. Both leave nothing when their time has passed.
             Err(_) => match counted.time_out() {
                 // Before this request has timed out, it was decided that the grant is for it. So it has not left the queue: the caller asks
                 // again, or withdraws it.

@@ -94,8 +94,6 @@ async fn a_place_in_the_queue_outlives_its_request_for_a_while() {
     });
     waiters(&locks, 2).await;
     cut_off.abort();
-    let (status, problem) = acquire_with(&router, KEY, "a", &json!({})).await;
-    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("busy")));
     let again = begin(&router, json!({ "wait": "30s" }));
     answer(&router, post("/v1/leases/release", &lease(&held))).await;
     let (status, granted) = again.await.unwrap();
@@ -150,6 +148,26 @@ async fn a_request_whose_time_is_over_has_left_the_queue() {
     // Its key may be used again.
     answer(&router, post("/v1/leases/release", &lease(&held))).await;
     assert_eq!(acquire_with(&router, KEY, "a", &json!({ "wait": "5s" })).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_wait_and_is_told_busy_leaves_no_place() {
+    let (router, locks) = service().await;
+    acquire(&router, "a", &json!({})).await;
+    let waits = begin(&router, json!({ "wait": "30s" }));
+    waiters(&locks, 1).await;
+    let busy = async || {
+        let (status, problem) = acquire_with(&router, KEY, "a", &json!({})).await;
+        assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("busy")));
+    };
+    busy().await;
+    assert_eq!(locks.inspect("a").await.unwrap().waiters().count(), 1, "the other request still waits");
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    busy().await;
+    // Without the 5 s for which a place is kept.
+    let left = tokio::time::timeout(Duration::from_secs(3), waiters(&locks, 0));
+    left.await.expect("it has left the queue");
 }
 
 #[tokio::test]
