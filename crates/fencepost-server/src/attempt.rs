@@ -73,30 +73,35 @@ pub(crate) fn random() -> Answer<u64> {
 }
 
 impl Attempt {
-    /// Begins an attempt, if the record still has this version. `None`: another copy has begun one.
-    pub(crate) async fn begin(
-        service: &Service,
-        key: &Key,
-        number: u64,
-        version: u64,
-    ) -> Result<Option<Attempt>> {
-        let mut attempt = Attempt::found(service, key, number, version, WORK);
-        let written = attempt.write(false, WORK).await;
-        match written {
-            Ok(Some(_)) => Ok(Some(attempt)),
-            Ok(None) => {
-                attempt.settled = true;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+    /// Makes an attempt that has no record yet.
+    pub(crate) fn new(service: &Service, key: &Key) -> Answer<Attempt> {
+        Ok(Attempt {
+            service: service.clone(),
+            key: key.clone(),
+            number: random()?,
+            version: 0,
+            until: Instant::now(),
+            settled: true,
+            guard: None,
+            granted_until: None,
+        })
     }
 
-    /// Returns an attempt of this copy whose record was found after a write without an answer.
-    pub(crate) fn found(service: &Service, key: &Key, number: u64, version: u64, keep: Duration) -> Attempt {
-        let (service, key) = (service.clone(), key.clone());
-        let until = Instant::now() + keep;
-        Attempt { service, key, number, version, until, settled: false, guard: None, granted_until: None }
+    /// Writes the record, if it still has this version. Returns `false` if another copy has begun an attempt. After that and after an error
+    /// the write may have taken effect all the same, and the next read shows that.
+    pub(crate) async fn begin(&mut self, version: u64) -> Result<bool> {
+        (self.version, self.settled) = (version, false);
+        Ok(self.write(false, WORK).await?.is_some())
+    }
+
+    /// Whether the note is of this attempt's first record.
+    pub(crate) fn has_begun(&self, note: &Note) -> bool {
+        note.attempt == self.number && !note.granted
+    }
+
+    /// Goes on with the record that was read after a write without a reply.
+    pub(crate) fn go_on(&mut self, note: &Note, version: u64) {
+        (self.version, self.until) = (version, Instant::now() + note.keep);
     }
 
     async fn write(&mut self, granted: bool, keep: Duration) -> Result<Option<u64>> {

@@ -130,17 +130,18 @@ async fn find_or_acquire(
     let limit = if wanted.wait.is_zero() { PATIENCE } else { LONGEST };
     let (until, mut settled) = (Instant::now() + limit, None);
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-    let (mut number, mut unanswered) = (attempt::random()?, false);
-    let mut is_first = true;
+    // It lives as long as its record may be found, because its drop removes the record.
+    let mut attempt = Attempt::new(service, key)?;
+    let (mut is_first, mut unanswered) = (true, false);
     while Instant::now() < until {
         // Also if something was lost.
         if !std::mem::take(&mut is_first) {
             tokio::time::sleep(backoff.pause()).await;
         }
         let (note, stored) = attempt::read(service, key).await?;
-        let begun = match &note {
-            None => match Attempt::begin(service, key, number, stored.version).await {
-                Ok(begun) => begun,
+        let has_begun = match &note {
+            None => match attempt.begin(stored.version).await {
+                Ok(has_begun) => has_begun,
                 // It may have taken effect: the next look shows that.
                 Err(error) if error.is_transient() && !unanswered => {
                     unanswered = true;
@@ -149,16 +150,17 @@ async fn find_or_acquire(
                 Err(error) => return Err(error.into()),
             },
             Some(note) if note.request != key.request => return Err(reused()),
-            Some(note) if note.attempt == number && !note.granted => {
-                Some(Attempt::found(service, key, number, stored.version, note.keep))
+            Some(note) if attempt.has_begun(note) => {
+                attempt.go_on(note, stored.version);
+                true
             }
-            Some(_) => None,
+            Some(_) => false,
         };
-        if let Some(attempt) = begun {
+        if has_begun {
             match with_record(service, wanted, key, attempt, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the position was lost, so this is done once more.
-                None => number = attempt::random()?,
+                None => attempt = Attempt::new(service, key)?,
             }
         } else if let Some(note) = note.filter(|note| note.granted) {
             let lease = lease_of(wanted, key, note.attempt);

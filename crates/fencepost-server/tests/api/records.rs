@@ -330,3 +330,16 @@ async fn a_grant_whose_note_had_no_reply_is_found() {
     assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("released")));
     service.claims(true, 0).await;
 }
+
+/// The copy finds its own record, and works with that.
+#[tokio::test]
+async fn a_first_record_whose_write_had_no_reply_is_not_deleted() {
+    let service = Service::start([(Step::Begin, Fault::LoseReply)]);
+    let (_, held) = acquire(&service.router, "a", &json!({})).await;
+    let waits = service.begin("/v1/acquire", &json!({ "wait": "30s" }));
+    service.claims(false, 1).await;
+    assert_eq!(service.faults.deletions.load(SeqCst), 0, "the record is in use");
+    answer(&service.router, post("/v1/leases/release", &lease(&held))).await;
+    let (status, granted) = waits.await.unwrap();
+    assert_eq!(status, StatusCode::OK, "{granted}");
+}
