@@ -31,6 +31,9 @@ use crate::wanted::{Acquire, Asked, Terms, Wanted, busy};
 /// How often a stream says something, at least. A short lease makes it more often.
 const BEAT: Duration = Duration::from_secs(3);
 
+/// How long the event of an eviction waits for its reason, at most.
+const REASON: Duration = Duration::from_secs(1);
+
 /// How far the clocks of a caller and of the service may have run apart, at most. It is reached after a week.
 const LONGEST_DRIFT: Duration = Duration::from_secs(60);
 
@@ -139,10 +142,17 @@ impl Source for Hold {
             return Some(self.end(&problem));
         }
         let mut closing = self.closing.clone();
-        tokio::select! {
+        let event = tokio::select! {
             biased;
-            _ = closing.wait_for(|closing| *closing) => Some(self.end(&Problem::unavailable("closing", CLOSING))),
+            _ = closing.wait_for(|closing| *closing) => {
+                return Some(self.end(&Problem::unavailable("closing", CLOSING)));
+            }
             event = self.step() => event,
+        };
+        match event {
+            Ok(event) => event,
+            // Also if the service ends meanwhile: the holder has to learn that the lock is lost, and why.
+            Err(why) => self.lose(why).await,
         }
     }
 }
@@ -182,59 +192,69 @@ impl Hold {
         };
     }
 
-    async fn step(&mut self) -> Option<Told> {
-        match &mut self.stage {
+    /// Returns the next event, or why the lock is lost.
+    async fn step(&mut self) -> std::result::Result<Option<Told>, Loss> {
+        let event = match &mut self.stage {
             Stage::Begin => {
                 let wanted = self.wanted.clone();
                 let known = Some((self.id, Box::new(|| {}) as Box<_>));
                 let terms = Terms { wait: wanted.longest(), known, ..Terms::default() };
                 let waits = Box::pin(async move { wanted.ask(terms).await });
                 self.stage = Stage::Waiting(waits);
-                Some(("waiting", self.waiting()))
+                ("waiting", self.waiting())
             }
             Stage::Waiting(outcome) => {
                 let Ok(outcome) = tokio::time::timeout(BEAT, outcome).await else {
-                    return Some(("waiting", self.waiting()));
+                    return Ok(Some(("waiting", self.waiting())));
                 };
                 let problem = match outcome {
                     Ok(Asked::Granted(guard)) => match self.begin(guard) {
-                        Ok(granted) => return Some(("granted", granted)),
+                        Ok(granted) => return Ok(Some(("granted", granted))),
                         Err(problem) => problem,
                     },
                     Ok(Asked::Busy) => busy(&self.service.locks, &self.wanted).await,
                     Ok(Asked::Already(run)) => self.wanted.already_run(&run),
                     Err(error) => Problem::from(error).logged(&self.service.failures),
                 };
-                Some(self.end(&problem))
+                self.end(&problem)
             }
             Stage::Holding(held) => {
                 let beat = BEAT.min(self.wanted.ttl / 8);
-                let (view, lease) = (held.view.clone(), held.lease.clone());
-                let why = tokio::select! {
+                let view = held.view.clone();
+                tokio::select! {
                     biased;
                     () = held.taken() => {
                         let event = ("lost", lost(&view, ended(Loss::Released, None)));
                         // The request that has taken the guard notes how the grant ended.
                         self.stage = Stage::Ended;
-                        return Some(event);
+                        event
                     }
-                    why = view.lost() => why,
+                    why = view.lost() => return Err(why),
                     () = tokio::time::sleep(beat) => {
                         let (event, stop_after) = still_held(&view, self.received);
                         self.stop_after = stop_after;
-                        return Some(("held", event));
+                        ("held", event)
                     }
-                };
-                self.note(if why == Loss::Evicted { How::Evicted } else { How::Lost });
-                self.stop();
-                // An eviction over HTTP has noted the reason as for a lease. The engine's own detail names the copy that was asked.
-                let noted =
-                    if why == Loss::Evicted { eviction::noted(&self.service, &lease).await } else { None };
-                let detail = noted.map(Into::into).or_else(|| view.loss_detail());
-                Some(("lost", lost(&view, ended(why, detail.as_deref().filter(|detail| !detail.is_empty())))))
+                }
             }
-            Stage::Stopping { .. } | Stage::Ended => None,
-        }
+            Stage::Stopping { .. } | Stage::Ended => return Ok(None),
+        };
+        Ok(Some(event))
+    }
+
+    /// Tells the holder that the lock is lost.
+    async fn lose(&mut self, why: Loss) -> Option<Told> {
+        let Stage::Holding(held) = &self.stage else { return None };
+        let (view, lease) = (held.view.clone(), held.lease.clone());
+        self.note(if why == Loss::Evicted { How::Evicted } else { How::Lost });
+        self.stop();
+        // An eviction over HTTP has noted the reason as for a lease. The engine's own detail names the copy that was asked.
+        let noted =
+            async { if why == Loss::Evicted { eviction::noted(&self.service, &lease).await } else { None } };
+        // The holder has to stop: a reason that is slow does not delay that.
+        let noted = tokio::time::timeout(REASON, noted).await.ok().flatten();
+        let detail = noted.map(Into::into).or_else(|| view.loss_detail());
+        Some(("lost", lost(&view, ended(why, detail.as_deref().filter(|detail| !detail.is_empty())))))
     }
 
     /// Makes the data of an event that says that the request waits.

@@ -343,3 +343,41 @@ async fn a_first_record_whose_write_had_no_reply_is_not_deleted() {
     let (status, granted) = waits.await.unwrap();
     assert_eq!(status, StatusCode::OK, "{granted}");
 }
+
+/// Evicts the holder of a stream while the engine is slow to say why.
+async fn evict_while_the_reason_is_slow(closes: bool) {
+    let streams = Streams::default();
+    let options = Options { streams: streams.clone(), ..Options::default() };
+    let service = Service::start_with([(Step::ReadEviction, Fault::Wait)], &options);
+    let mut events = Events::hold(&service.router, "a", &json!({ "ttl": "3s" })).await;
+    let token = events.next_of("granted").await["token"].as_u64().unwrap();
+    service.locks.evict("a", token.into(), &Eviction::new(false)).await.unwrap();
+    service.faults.reached().await;
+    let ends = tokio::spawn(async move {
+        if closes {
+            streams.end().await;
+        }
+    });
+    let told = async {
+        loop {
+            let told = events.next().await.expect("an event");
+            if told.0 != "held" {
+                return told;
+            }
+        }
+    };
+    let (event, data) = tokio::time::timeout(SOON, told).await.expect("the holder is told");
+    assert_eq!((event.as_str(), &data["loss"]), ("lost", &json!("evicted")), "{data}");
+    drop(events);
+    tokio::time::timeout(3 * SOON, ends).await.expect("the service ends").unwrap();
+}
+
+#[tokio::test]
+async fn an_evicted_holder_is_told_in_time_although_the_reason_is_slow() {
+    evict_while_the_reason_is_slow(false).await;
+}
+
+#[tokio::test]
+async fn an_evicted_holder_is_told_so_while_the_service_ends() {
+    evict_while_the_reason_is_slow(true).await;
+}
