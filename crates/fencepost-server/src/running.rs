@@ -1,6 +1,6 @@
 //! The requests with an idempotency key that this copy of the service works on.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,16 +27,18 @@ pub(crate) struct Running(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     work: HashMap<Name, Work>,
-    /// The keys that were withdrawn lately, in that order.
+    /// The keys that were withdrawn lately, and when, in that order.
     withdrawn: VecDeque<(Instant, Name)>,
+    /// The same keys. Each request looks for its own while all others wait.
+    withdrawn_keys: HashSet<Name>,
 }
 
 impl State {
     fn is_withdrawn(&mut self, record: &Name) -> bool {
-        while self.withdrawn.front().is_some_and(|(at, _)| at.elapsed() > WITHDRAWN) {
-            self.withdrawn.pop_front();
+        while let Some((_, old)) = self.withdrawn.pop_front_if(|(at, _)| at.elapsed() > WITHDRAWN) {
+            self.withdrawn_keys.remove(&old);
         }
-        self.withdrawn.iter().any(|(_, other)| other == record)
+        self.withdrawn_keys.contains(record)
     }
 }
 
@@ -200,6 +202,7 @@ impl Running {
             return None;
         }
         if !state.is_withdrawn(record) {
+            state.withdrawn_keys.insert(record.clone());
             state.withdrawn.push_back((Instant::now(), record.clone()));
         }
         let work = state.work.get(record).cloned();
