@@ -280,7 +280,8 @@ impl<W: What, H> Acquire<W, H> {
     /// releases the lock later. So the second of two programs that start nearly together finds the lock busy.
     ///
     /// The client has to live that long: its [`close`](crate::Client::close), or the end of its process, frees the lock
-    /// sooner.
+    /// sooner. A lease that is [not renewed](Acquire::no_renewal) has to be as long: otherwise the request is
+    /// [invalid](crate::Error::is_invalid).
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
