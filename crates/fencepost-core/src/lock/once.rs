@@ -31,7 +31,7 @@ const DECISION: &str = "#once";
 /// less than half of it.
 ///
 /// # What is guaranteed
-/// - At most one run of a firing, also if runs lock the name by other means, as long as the engine keeps its promises and the record of the last run.
+/// - At most one run of a firing, as long as the engine keeps its promises and the record of the last run.
 /// - With [`retry`](Once::retry): a firing whose run failed, or whose host died, runs again when another start asks.
 /// - A start that [waits](Acquire::wait) is judged by the time at which it asked, however long it waited.
 ///
@@ -39,8 +39,8 @@ const DECISION: &str = "#once";
 /// - Without `retry`, a firing whose host dies runs no second time. It may have done a part of its work, or nothing.
 /// - A host that starts more than half a window late begins a firing of its own.
 /// - A run that begins more than half a window late, because it waited for the run before, takes the place of the next firing.
-/// - Runs that lock the name by other means count as firings if the engine keeps them
-///   ([`history`](crate::ClientBuilder::history)).
+/// - Runs that lock the name by other means are never refused. They count as firings if the engine keeps them
+///   ([`history`](crate::ClientBuilder::history)), also those that begin while a start waits.
 #[derive(Clone, Debug)]
 #[doc(alias("ShedLock", "SchedulerLock", "lockAtLeastFor"))]
 pub struct Once {
