@@ -57,11 +57,11 @@ pub(crate) struct Attempt {
     version: u64,
     /// The record is certain to be there until then.
     until: Instant,
-    /// The record is not to be removed.
+    /// The record is not to be removed, or there is none.
     settled: bool,
     /// The grant, until a request has it.
     pub(crate) guard: Option<Guard>,
-    /// The record may say that the request was granted. If it does, the engine keeps it for longer than until then.
+    /// The record may say that the request was granted. If it does, it has not expired by then.
     granted_until: Option<Moment>,
 }
 
@@ -204,10 +204,10 @@ impl Drop for Attempt {
         let clock = self.service.locks.runtime().clock().clone();
         let guard = match (self.guard.take(), self.granted_until) {
             (Some(guard), Some(until)) if !self.settled => Some((guard, until)),
-            // A record that named the grant would still be there.
+            // A record that named the grant may have expired.
             (Some(_), Some(until)) if clock.now() >= until => None,
             (guard, _) => {
-                // The lock first: whoever finds no record asks for the lock.
+                // No record has named the grant. The lock first: whoever finds no record asks for the lock.
                 guard.into_iter().for_each(Guard::withdraw);
                 None
             }
@@ -220,6 +220,7 @@ impl Drop for Attempt {
             let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
             loop {
                 let removed = remove(&service, &key, number).await;
+                // From then on a record that named the grant may have expired. The lease has ended, unless a caller has extended it.
                 if guard.as_ref().is_some_and(|(_, until)| clock.now() >= *until) {
                     return;
                 }
