@@ -59,7 +59,7 @@ impl Looks<'_> {
             if !error.is_transient() || now >= since + self.client.outage || now >= self.until {
                 return Err(error.on(self.client.engine()));
             }
-            sleep_until(self.client, (now + self.interval).min(self.until)).await?;
+            self.client.sleep_until((now + self.interval).min(self.until)).await?;
         }
     }
 
@@ -76,26 +76,13 @@ impl Looks<'_> {
         if now >= self.until {
             return Ok(false);
         }
-        sleep_until(self.client, (now + self.interval).min(self.until)).await.map(|()| true)
+        self.client.sleep_until((now + self.interval).min(self.until)).await.map(|()| true)
     }
 
     /// Returns how much of the waiting time is left.
     pub fn left(&self) -> Duration {
         self.until.since(self.client.runtime.clock().now())
     }
-}
-
-/// Waits until then.
-///
-/// # Errors
-/// [`is_closed`](Error::is_closed) as soon as the client is closed.
-pub(crate) async fn sleep_until(client: &ClientShared, until: Moment) -> Result<()> {
-    // From here on a close is told, also one that comes before it is first waited for.
-    let closing = client.closing.notified();
-    client.check_open()?;
-    client.runtime.clock().within(until, closing).await;
-    // A clock that is stopped does not sleep.
-    client.check_open()
 }
 
 /// Shows the time that is left.

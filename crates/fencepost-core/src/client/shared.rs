@@ -90,6 +90,19 @@ impl ClientShared {
         Ok(())
     }
 
+    /// Waits until then.
+    ///
+    /// # Errors
+    /// [`is_closed`](Error::is_closed) as soon as the client is closed.
+    pub(crate) async fn sleep_until(&self, until: Moment) -> Result<()> {
+        // From here on a close is told, also one that comes before it is first waited for.
+        let closing = self.closing.notified();
+        self.check_open()?;
+        self.runtime.clock().within(until, closing).await;
+        // A clock that is stopped does not sleep.
+        self.check_open()
+    }
+
     pub(crate) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let (min, max) = (self.capabilities.min_ttl, self.capabilities.max_ttl);
         if ttl < min || ttl > max {

@@ -9,7 +9,6 @@ use crate::acquire::wait::SILENCE;
 use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
-use crate::client::looks::sleep_until;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::guard::unfinished::Unfinished;
@@ -263,7 +262,7 @@ impl Start<'_> {
             if next >= until {
                 return Err(request.timeout_error(Vec::new(), outage.last));
             }
-            sleep_until(client, next).await?;
+            client.sleep_until(next).await?;
         }
     }
 }
