@@ -143,7 +143,9 @@ async fn a_client_leaves_a_server_that_was_demoted() {
         run(server, "CREATE USER app; GRANT ALL ON fencepost.* TO app");
     }
     let [one, two] = servers.each_ref().map(|(server, _)| server.address());
-    let client = connect(&format!("mysql://app@{one},{two}/fencepost?mode=table")).await;
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let url = format!("mysql://app@{one},{two}/fencepost?mode=table&connect_timeout=20s");
+    let client = connect(&url).await;
     // Each has a connection of its own.
     let names: Vec<String> = (0..4).map(|number| format!("lock/{number}")).collect();
     futures_util::future::join_all(names.iter().map(async |name| {

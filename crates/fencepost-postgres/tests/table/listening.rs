@@ -9,7 +9,7 @@ use fencepost_testkit::wait::eventually;
 use crate::{SOON, calls, connect, number, start};
 
 /// How many polls the test awaits.
-const POLLS: i64 = 20;
+const POLLS: i64 = 10;
 
 /// How long a client at least polls before it tries again, in seconds.
 const RETRY: i64 = 3;
