@@ -191,7 +191,8 @@ fn writes(client: &EtcdClient, name: &Name, kv: &KeyValue, how: &Eviction) -> Re
         };
         return Err(Error::new(ErrorKind::Unsupported, message).of(name.clone()).on(ENGINE));
     }
-    if let Some(id) = id {
+    // Nobody renews a detached claim, so nobody would delete the note of one that is gone with this write.
+    if let Some(id) = id.filter(|_| !(how.now && record.detached)) {
         // The holder's client deletes the note. If that client is gone, the note ends with its lease.
         let reason = how.reason.clone().unwrap_or_default();
         let note = keys::eviction(&client.config.prefix, id, kv.create_revision);

@@ -333,8 +333,9 @@ fn evicted(client: &Arc<EtcdClient>, note: &KeyValue) {
         Some(state) if state.note_eviction(revision, &by) => eviction::evicted(client, state),
         // The claim does not know its create revision yet.
         Some(state) if state.phase() == Phase::New => {}
-        // The claim has ended. A note with another lease belongs to a program that has taken over the key of a detached claim.
-        _ if client.leases.has(note.lease) => {
+        // The claim has ended. A note with another lease belongs to a program that has taken over the key of a detached claim. One without a
+        // lease was put by hand, and nobody else deletes it.
+        _ if client.leases.has(note.lease) || note.lease == 0 && client.leases.has(id.0) => {
             let client = Arc::clone(client);
             client.runtime.clone().spawn(async move { eviction::delete_note(&client, id, revision).await });
         }
