@@ -56,7 +56,7 @@ pub(crate) enum Bug {
     HolderLeftOut,
     /// A look shows the leader under the name of the last candidate.
     LastCandidateShown,
-    /// A look reads the records of runs from a copy that lags behind.
+    /// Records of runs are read from a copy that lags behind, and are written all the same.
     LaggingRecords,
 }
 
@@ -398,7 +398,8 @@ impl RecordStore for LaggingRecords {
             if now.since(copy.0) >= LAG {
                 *copy = (now, stored.clone());
             }
-            *stored = StoredRecord { now_micros, ..copy.1.clone() };
+            // The version is not the copy's, or no change would be written that rests on it.
+            *stored = StoredRecord { now_micros, version: stored.version, ..copy.1.clone() };
         }
         reply
     }
