@@ -12,8 +12,8 @@ use fencepost_core::{
 };
 use futures_util::future::join_all;
 
-use crate::client::EtcdClient;
-use crate::error::ENGINE;
+use crate::client::{EtcdClient, TRIES};
+use crate::error::{ENGINE, Failed};
 use crate::keys;
 use crate::rpc::proto::{
     Compare, DeleteRequest, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest,
@@ -142,30 +142,38 @@ pub(crate) async fn scan(
 
 /// Evicts the holder whose key has this create revision.
 pub(crate) async fn evict(client: &Arc<EtcdClient>, name: &Name, token: Token, how: &Eviction) -> Result<()> {
-    let mismatch = || Error::no_grant(name.clone(), token).on(ENGINE);
-    let (_, kvs) = client.queue(&keys::queue(&client.config.prefix, name)).await?;
-    let mut holders = kvs[..holders(&kvs)].iter();
-    let kv = holders.find(|kv| kv.create_revision.unsigned_abs() == token.get()).ok_or_else(mismatch)?;
-    let txn = |success| TxnRequest {
-        compare: vec![Compare::created(&kv.key, kv.create_revision)],
-        success,
-        failure: Vec::new(),
-    };
     let unanswered = AtomicBool::new(false);
-    let reply = client.cluster.call(txn(writes(client, name, kv, how)?), Some(&unanswered)).await;
-    let reply = match reply {
-        // Without space for the note the holder is told of the deletion, but not by whom.
-        Err(failure) if failure.is_no_space() && how.now => {
-            client.cluster.call(txn(vec![delete(kv)]), Some(&unanswered)).await?
+    for _ in 0..TRIES {
+        let (_, kvs) = client.queue(&keys::queue(&client.config.prefix, name)).await?;
+        let mut holders = kvs[..holders(&kvs)].iter();
+        let Some(kv) = holders.find(|kv| kv.create_revision.unsigned_abs() == token.get()) else {
+            // An earlier attempt may have deleted the key.
+            let done = how.now && unanswered.into_inner();
+            return if done { Ok(()) } else { Err(Error::no_grant(name.clone(), token).on(ENGINE)) };
+        };
+        // What is written rests on the record as it was read, and the lease of the note on that of the key. A program that takes over the key
+        // of a detached claim changes both.
+        let txn = |success| TxnRequest {
+            compare: vec![Compare::written(&kv.key, kv.mod_revision)],
+            success,
+            failure: Vec::new(),
+        };
+        let reply = client.cluster.call(txn(writes(client, name, kv, how)?), Some(&unanswered)).await;
+        let reply = match reply {
+            // Without space for the note the holder is told of the deletion, but not by whom.
+            Err(failure) if failure.is_no_space() && how.now => {
+                client.cluster.call(txn(vec![delete(kv)]), Some(&unanswered)).await?
+            }
+            Err(failure) if failure.is_no_space() => {
+                return Err(failure.advising("or evict at once (--now), which only deletes").error);
+            }
+            reply => reply?,
+        };
+        if reply.succeeded {
+            return Ok(());
         }
-        Err(failure) if failure.is_no_space() => {
-            return Err(failure.advising("or evict at once (--now), which only deletes").error);
-        }
-        reply => reply?,
-    };
-    // If the key is gone, an earlier attempt may have deleted it.
-    let done = reply.succeeded || how.now && unanswered.into_inner();
-    if done { Ok(()) } else { Err(mismatch()) }
+    }
+    Err(Failed::contested().into())
 }
 
 fn delete(kv: &KeyValue) -> RequestOp {

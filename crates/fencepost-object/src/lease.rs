@@ -16,6 +16,10 @@ impl ObjectClient {
         // The client closes no semaphore, so this is always a permit.
         let _permit = self.renewals.acquire().await;
         let claim = &state.claim;
+        // It may have ended while requests of other claims hung. A write would only keep others from the lock.
+        if claim.validity.ended().is_some() {
+            return Ok(());
+        }
         let name = &claim.want().name;
         let (clock, key) = (self.store.clock(), self.keys.lock(name));
         for _ in 0..TRIES {
