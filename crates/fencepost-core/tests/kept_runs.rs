@@ -3,17 +3,18 @@
 mod manual_time;
 
 use std::collections::HashMap;
-use std::future::pending;
+use std::future::{IntoFuture, pending};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Clock, Conversion, Entry, Error, ErrorKind, Eviction,
-    Firing, Found, How, Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind,
-    RecordStore, Reply, Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
+    Attempt, Backend, Capabilities, Claim, Client, Clock, Conversion, Effect, Entry, Error, ErrorKind,
+    Eviction, Firing, Found, How, Info, Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record,
+    RecordKind, RecordStore, Reply, Request, Result, RunEnd, Runs, Runtime, Session, StoredRecord, Token,
 };
 use tokio::sync::Notify;
 
@@ -36,14 +37,26 @@ enum Writes {
     ThenWait,
     /// They take so long, on the clock of [`manual_stage`].
     Slow(Duration),
+    /// The next one works, and the reads after it are like this.
+    ThenReads(Reads),
+}
+
+/// The effect of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Reads {
+    #[default]
+    Work,
+    /// The next ones fail, so many of them.
+    Away(u32),
+    /// They take so long, on the clock of [`manual_stage`].
+    Slow(Duration),
 }
 
 #[derive(Default)]
 struct Store {
     records: Mutex<HashMap<Name, (Record, u64)>>,
     writes: Mutex<Writes>,
-    /// The next reads fail, so many of them.
-    reads_away: AtomicU32,
+    reads: Mutex<Reads>,
     late: Mutex<Vec<(Name, Record, u64)>>,
     waits: Notify,
     clock: Option<Clock>,
@@ -52,6 +65,24 @@ struct Store {
 impl Store {
     fn set(&self, writes: Writes) {
         *self.writes.lock() = writes;
+    }
+
+    fn set_reads(&self, reads: Reads) {
+        *self.reads.lock() = reads;
+    }
+
+    /// Waits so long, on the clock of [`manual_stage`].
+    async fn pass(&self, time: Duration) {
+        let clock = self.clock.as_ref().expect("the time is the test's");
+        clock.sleep_until(clock.now() + time).await;
+    }
+
+    fn get(&self, name: &Name) -> StoredRecord {
+        let found = self.records.lock().get(name).cloned();
+        let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let now_micros = u64::try_from(now.as_micros()).unwrap();
+        StoredRecord { record, version, now_micros }
     }
 
     fn put(&self, name: &Name, record: &Record, version: u64) -> Option<u64> {
@@ -83,15 +114,18 @@ fn reply_lost() -> Error {
 
 impl RecordStore for Store {
     fn read<'a>(&'a self, _: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
-        let counts_down = |left: u32| left.checked_sub(1);
-        if self.reads_away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counts_down).is_ok() {
-            return Reply::ready(Err(away()));
+        let reads = *self.reads.lock();
+        match reads {
+            Reads::Work => Reply::ready(Ok(self.get(name))),
+            Reads::Away(count) => {
+                self.set_reads(if count > 1 { Reads::Away(count - 1) } else { Reads::Work });
+                Reply::ready(Err(away()))
+            }
+            Reads::Slow(by) => Reply::coming(async move {
+                self.pass(by).await;
+                Ok(self.get(name))
+            }),
         }
-        let found = self.records.lock().get(name).cloned();
-        let (record, version) = found.map_or((None, 0), |(record, version)| (Some(record), version));
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let now_micros = u64::try_from(now.as_micros()).unwrap();
-        Reply::ready(Ok(StoredRecord { record, version, now_micros }))
     }
 
     fn write<'a>(
@@ -130,10 +164,15 @@ impl RecordStore for Store {
                 Reply::ready(Ok(self.put(name, record, version)))
             }
             Writes::Slow(by) => Reply::coming(async move {
-                let clock = self.clock.as_ref().expect("the time is the test's");
-                clock.sleep_until(clock.now() + by).await;
+                self.waits.notify_one();
+                self.pass(by).await;
                 Ok(self.put(name, record, version))
             }),
+            Writes::ThenReads(reads) => {
+                self.set(Writes::Work);
+                self.set_reads(reads);
+                Reply::ready(Ok(self.put(name, record, version)))
+            }
         }
     }
 }
@@ -600,12 +639,12 @@ async fn a_silent_store_refuses_nobody_an_upgrade() {
 #[tokio::test]
 async fn a_start_looks_again_when_a_look_has_failed() {
     let (client, _, store) = stage();
-    store.reads_away.store(1, Ordering::Relaxed);
+    store.set_reads(Reads::Away(1));
     let begun = client.once("job", DAY).unwrap().begin().await.unwrap();
     let Firing::First(guard) = begun else { panic!("it has not run") };
     guard.report(0);
     guard.release().await.unwrap();
-    store.reads_away.store(2, Ordering::Relaxed);
+    store.set_reads(Reads::Away(2));
     assert!(matches!(client.once("job", DAY).unwrap().try_begin().await, Ok(Some(Firing::Already(_)))));
 }
 
@@ -673,4 +712,69 @@ async fn a_firing_whose_end_may_not_be_noted_is_released_all_the_same() {
     guard.release().await.unwrap();
     let free = client.mutex("job").unwrap().try_lock().await.unwrap();
     free.expect("the lock is free").release().await.unwrap();
+}
+
+/// The host of the start is busy for longer than a lease while the beginning is noted. Its client goes on renewing the other locks.
+#[tokio::test]
+async fn a_start_does_not_take_its_own_lost_grant_for_a_run() {
+    for reads in [Reads::Work, Reads::Away(1)] {
+        let (clock, client, store) = manual_stage();
+        store.set(Writes::Slow(Duration::from_secs(1)));
+        let once = client.once("job", DAY).unwrap();
+        let mut begins = pin!(once.begin().into_future());
+        tokio::select! {
+            biased;
+            _ = &mut begins => panic!("its note takes a second"),
+            () = store.waits.notified() => {}
+        }
+        manual_time::pass(&clock, Duration::from_secs(60)).await;
+        store.set(Writes::Work);
+        store.set_reads(reads);
+        let (begun, ()) = tokio::join!(begins, manual_time::pass(&clock, Duration::from_secs(2)));
+        let Firing::First(guard) = begun.unwrap() else { panic!("nobody has run it") };
+        let token = Some(guard.token().get());
+        assert_eq!(tokens(&runs(&client, "job").await), [token, None, None]);
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_fails_after_its_grant_may_have_had_an_effect() {
+    let (client, _, store) = stage();
+    store.set(Writes::ThenReads(Reads::Away(u32::MAX)));
+    let error = client.once("job", DAY).unwrap().try_begin().await.unwrap_err();
+    assert!(error.is_unreachable(), "{error}");
+    assert_eq!(error.effect(), Effect::Unknown, "its run was noted: {error}");
+}
+
+/// The waiting time ends while the runs are read after the grant.
+#[tokio::test]
+async fn a_start_that_is_granted_at_the_end_of_its_wait_begins() {
+    let clock = Clock::manual();
+    let engine = Bare::over(Store { clock: Some(clock.clone()), ..Store::default() });
+    let store = Arc::clone(&engine.store);
+    let client = |number| Client::builder().runtime(manual_time::runtime(number, &clock));
+    let plain = client(2).open(|_| Ok(Arc::<Bare>::clone(&engine))).unwrap();
+    let client = client(1).history(DAY).open(|_| Ok(engine)).unwrap();
+    // Nobody keeps a run of it.
+    let other = plain.mutex("job").unwrap().lock().await.unwrap();
+    let once = client.once("job", DAY).unwrap();
+    let begins = tokio::spawn(async move { once.try_begin().wait(Duration::from_secs(1)).await });
+    manual_time::pass(&clock, Duration::from_millis(900)).await;
+    assert!(!begins.is_finished(), "the lock is held");
+    store.set(Writes::ThenReads(Reads::Slow(Duration::from_millis(300))));
+    other.release().await.unwrap();
+    manual_time::pass(&clock, Duration::from_secs(1)).await;
+    assert!(matches!(begins.await.unwrap(), Ok(Some(Firing::First(_)))), "the lock is free");
+}
+
+/// The whole takes longer than one attempt may.
+#[tokio::test]
+async fn each_step_of_a_start_that_does_not_wait_has_the_time_of_an_attempt() {
+    let (clock, client, store) = manual_stage();
+    store.set_reads(Reads::Slow(Duration::from_millis(300)));
+    store.set(Writes::Slow(Duration::from_millis(300)));
+    let once = client.once("job", DAY).unwrap();
+    let begins = tokio::spawn(async move { once.try_begin().await });
+    manual_time::pass(&clock, Duration::from_secs(5)).await;
+    assert!(matches!(begins.await.unwrap(), Ok(Some(Firing::First(_)))), "the lock is free");
 }

@@ -18,6 +18,7 @@ use crate::acquire::wait::Waited;
 use crate::backend::admission::Mode;
 use crate::backend::claim::{Claim, Want};
 use crate::client::shared::ClientShared;
+use crate::entry::place::Leave;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::guard::owned::Owned;
@@ -96,6 +97,11 @@ impl Single<'_> {
                     lost += 1;
                     if lost == MOST_LOST {
                         return Err(self.too_short());
+                    }
+                    if self.needs_run {
+                        // A firing reads the runs again once it has its lock, and would take this run for another one. If the run cannot be
+                        // cancelled in time, the drop goes on with that.
+                        let _ = owned.leave(Leave::Withdraw, client.release_until()).await;
                     }
                 }
                 Waited::Busy => {

@@ -234,7 +234,7 @@ impl Single<'_> {
 }
 
 /// An engine that has not answered for this long counts as failed.
-pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Work beside the wait. It is polled only while the claim sleeps in the queue.
 type Beside<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::acquire::options::{OnBehalf, Options, Single};
 use crate::acquire::outage::Outage;
 use crate::acquire::request::{Boxed, OneClaim};
-use crate::acquire::wait::SILENCE;
 use crate::acquire::{Acquire, How, Outcome, Try, What};
 use crate::backend::admission::Mode;
 use crate::client::handle::Handle;
@@ -176,7 +175,6 @@ impl Start<'_> {
         let renamed = |error: Error| error.renamed(self.once.name.clone());
         match self.decide().await {
             Ok(Outcome::Timeout(error)) => Ok(Outcome::Timeout(renamed(error))),
-            Err(error) if error.is_timeout() => Ok(Outcome::Timeout(renamed(error))),
             outcome => outcome.map_err(renamed),
         }
     }
@@ -186,24 +184,26 @@ impl Start<'_> {
         request.named(request.check_evict_overdue())?;
         let clock = request.client.runtime.clock();
         let began = clock.now();
-        let (_, until) = request.limits(began, Some(began));
-        let job = Single { began: Some(began), ..request.clone() };
+        // A waiting time counts from the beginning. Without one each step has a limit of its own, because they follow each other and each of
+        // them is a call that does not wait.
+        let until = || request.limits(began, None).1;
+        let job = Single { began: request.wait.map(|_| began), ..request.clone() };
         // Locks that only serve the decision are held no longer than that.
         let mut brief = Single { history: None, needs_run: false, ..job.clone() };
         brief.on_behalf.id = None;
         (brief.options.at_least, brief.options.max_hold) = (None, None);
         let brief = |name| Single { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
-        let asked = self.look(until, false).await?.now_micros;
+        let asked = self.look(until()).await?.now_micros;
         // The next start, here or elsewhere, would find a lock busy whose release is under way.
-        let released = async |guard: Guard| drop(clock.within(until, guard.release()).await);
+        let released = async |guard: Guard| drop(clock.within(until(), guard.release()).await);
         loop {
             // The decision is made under a lock of its own. The engine keeps no run of that, so a start that is late leaves no trace.
             let decision = match brief(&once.decision).run().await? {
                 Outcome::Granted(guard) => guard,
                 other => return Ok(other.without_guard()),
             };
-            let runs = self.look(until, true).await?;
+            let runs = self.look(until()).await?;
             if let Some(run) = once.same_firing(&runs, asked) {
                 released(decision).await;
                 return Ok(Outcome::Granted(Firing::Already(run)));
@@ -214,8 +214,14 @@ impl Start<'_> {
                     Outcome::Granted(guard) => Unfinished::new(guard),
                     other => return Ok(other.without_guard()),
                 };
-                // One of them may have begun and ended since the look.
-                let runs = self.look(until, true).await?;
+                // The drop of the guard withdraws the grant, and nobody waits for that.
+                let undone = |error: Error| error.unknown().undone();
+                // One of them may have begun and ended since the look. The waiting time is over if the grant came at its end, but not the
+                // time for an answer.
+                let mut fresh = request.clone();
+                (fresh.options.wait, fresh.options.join) = (None, false);
+                let (_, fresh) = fresh.limits(clock.now(), None);
+                let runs = self.look(until().max(fresh)).await.map_err(undone)?;
                 let other = once.same_firing(&runs, asked).filter(|run| run.token != guard.token());
                 if let Some(run) = other {
                     drop(guard);
@@ -223,7 +229,7 @@ impl Start<'_> {
                     return Ok(Outcome::Granted(Firing::Already(run)));
                 }
                 // Otherwise another start may have decided meanwhile.
-                decision.ensure_held()?;
+                decision.ensure_held().map_err(undone)?;
                 return Ok(Outcome::Granted(Firing::First(guard.finish())));
             }
             // This start asks for both locks again.
@@ -238,8 +244,8 @@ impl Start<'_> {
 }
 
 impl Start<'_> {
-    /// Reads the runs, until then at most. An engine that fails is asked again as for a lock. `has_answered`: it has answered this call.
-    async fn look(&self, until: Moment, has_answered: bool) -> Result<Runs> {
+    /// Reads the runs, until then at most. An engine that fails is asked again as for a lock.
+    async fn look(&self, until: Moment) -> Result<Runs> {
         let (request, client) = (&self.job, self.job.client);
         let clock = client.runtime.clock();
         let mut outage = Outage::default();
@@ -250,12 +256,10 @@ impl Start<'_> {
             let error = match clock.within(until, client.look_with_runs(&self.once.name)).await {
                 Some(Ok(info)) => return Ok(info.runs.unwrap_or_default()),
                 Some(Err(error)) => error,
+                // Nobody has said that the lock is busy.
                 None => {
-                    // The waiting time may have ended just before the answer, and says nothing about the engine then.
-                    let is_brief =
-                        request.wait.is_some() && has_answered && clock.now().since(asked) < SILENCE;
-                    let failure = outage.last.or_else(|| (!is_brief).then(Error::no_answer));
-                    return Err(request.timeout_error(Vec::new(), failure));
+                    let failure = outage.last.unwrap_or_else(Error::no_answer);
+                    return Err(request.timeout_error(Vec::new(), Some(failure)));
                 }
             };
             let next = request.named(outage.pause(error, request, asked, clock.now()))?;

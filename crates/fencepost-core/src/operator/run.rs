@@ -206,6 +206,8 @@ impl Runs {
     /// Forgets the run with `token`: its claim was withdrawn before anybody learned of the grant.
     pub(crate) fn cancel(&mut self, token: Token) {
         self.running.take_if(|run| run.token == token);
+        // A later run may have begun since, and have taken it for one that ended without a report.
+        self.last.take_if(|run| run.token == token && run.ended_micros.is_none());
     }
 
     /// Returns what a reader sees at `now` on the engine's clock; zero: that is the client's own. A run that is said to be under way and
@@ -334,6 +336,14 @@ mod tests {
         assert_eq!(tokens(&runs), [Some(1), None, None]);
         runs.cancel(Token::new(1));
         assert_eq!(tokens(&runs), [None, None, None]);
+        // A later run has begun meanwhile.
+        runs.begin(run(1), nobody);
+        runs.begin(run(2), nobody);
+        runs.cancel(Token::new(1));
+        assert_eq!(tokens(&runs), [Some(2), None, None]);
+        assert!(runs.end(Token::new(2), 25, outcome(1), None));
+        runs.cancel(Token::new(2));
+        assert_eq!(tokens(&runs), [None, Some(2), None], "it has ended");
     }
 
     #[test]
