@@ -117,7 +117,7 @@ pub(crate) async fn remove_dead(client: Weak<Client>, dead: Vec<ClientKey>) {
 
 fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
     let path = client.folder.join(key.to_string());
-    let state = heartbeat_file::state(&client.folder, key, client.boot)?;
+    let state = heartbeat_file::state(&client.folder, key)?;
     if let ProcessState::Locked { .. } = state {
         return Ok(());
     }

@@ -7,6 +7,7 @@ pub(crate) mod session;
 use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use fencepost_core::{Backoff, Loss, Moment, Reply, Result, Runtime, Waiters};
 use crate::config::Config;
 use crate::db::Database;
 use crate::db::queue::ClaimRef;
+use crate::db::rows;
 use crate::error::{self, Failure};
 use crate::process;
 use crate::process::heartbeat_file::{BootId, ClientKey, HeartbeatFile};
@@ -38,6 +40,8 @@ pub(crate) struct Client {
     pub(crate) watch: Arc<CloseWatch>,
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
+    /// For how many removals of the side file our rows say no more that it is missing.
+    forgotten_removals: AtomicU64,
     making: Mutex<()>,
 }
 
@@ -56,6 +60,7 @@ impl Client {
             runtime: runtime.clone(),
             waiters,
             heartbeat: OnceLock::new(),
+            forgotten_removals: AtomicU64::new(0),
             making: Mutex::new(()),
         })
     }
@@ -74,11 +79,19 @@ impl Client {
     pub(crate) fn renew(self: &Arc<Client>, now: u64, age: u64) -> Result<u64, Failure> {
         let heartbeat = self.heartbeat()?;
         let last = heartbeat.renewed_at();
-        if now < last.saturating_add(age) {
+        let is_pending = || heartbeat.remade() > self.forgotten_removals.load(Ordering::Acquire);
+        if now < last.saturating_add(age) && !is_pending() {
             return Ok(last);
         }
         self.check_in_place()?;
-        Ok(heartbeat.renew(now)?)
+        let renewed_at = heartbeat.renew(now)?;
+        if is_pending() {
+            // Before anything is confirmed, because a second removal would end the leases by the notes of the first.
+            let remade = heartbeat.remade();
+            self.database.write(|db| Ok(rows::forget_missing(db, self.key)?))?;
+            self.forgotten_removals.fetch_max(remade, Ordering::AcqRel);
+        }
+        Ok(renewed_at)
     }
 
     /// Fails if one of the database's files is no longer at its path. All claims of this client are lost then.

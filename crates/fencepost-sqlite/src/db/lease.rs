@@ -104,10 +104,11 @@ fn set_end(
 ) -> Result<(), Failure> {
     let Now { boot, wall } = liveness.now;
     let until = boot.saturating_add(nanos(ttl)).max(least);
-    let on_the_wall = wall.saturating_add((until - boot) / 1_000);
+    // After a restart the rest on the wall clock is cut to this length.
+    let length = until - boot;
+    let on_the_wall = wall.saturating_add(length / 1_000);
     let sql = "UPDATE line SET ttl = ?3, until = ?4, wall = ?5, boot = ?6 WHERE resource = ?1 AND seq = ?2";
-    let values =
-        params![resource, seq, integer(nanos(ttl)), integer(until), integer(on_the_wall), liveness.boot];
+    let values = params![resource, seq, integer(length), integer(until), integer(on_the_wall), liveness.boot];
     db.prepare_cached(sql)?.execute(values)?;
     Ok(())
 }
@@ -213,5 +214,21 @@ mod tests {
         assert_eq!(kept(2), (TTL, true));
         assert!(cut_loose(&test, 1));
         assert_eq!(kept(1), (TTL, true));
+    }
+
+    /// After a restart its row says for how long it may run at most.
+    #[test]
+    fn a_shorter_extension_does_not_shorten_a_detached_lease_across_a_restart() {
+        let test = TestDb::new();
+        let hour = Duration::from_secs(3_600);
+        ask(&test, &test.request(1, Mode::Exclusive));
+        assert!(test.now(|db, liveness| detach(db, liveness, "r", &[1; 16], hour)));
+        let want = Want { name: Name::new("r").unwrap(), mode: Mode::Exclusive };
+        test.now(|db, liveness| extend(db, liveness, &want, &[1; 16], TTL)).expect("it is held");
+        let row = test.now(|db, _| Ok(rows::find(db, "r", &[1; 16])?)).expect("it is held");
+        let folder = test.files_folder();
+        let restarted =
+            LivenessCheck::new(&folder, crate::process::heartbeat_file::BootId([9; 16]), None, NOW);
+        assert_eq!(restarted.end_of(&row), NOW.boot + 3_600 * SECOND);
     }
 }

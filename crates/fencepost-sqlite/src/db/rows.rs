@@ -298,6 +298,13 @@ pub(crate) fn set_missing(
     Ok(())
 }
 
+/// Removes the notes that the side file of a process is missing.
+pub(crate) fn forget_missing(db: &Connection, process: ClientKey) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET missing = NULL WHERE process = ?1 AND missing IS NOT NULL";
+    db.prepare_cached(sql)?.execute([process])?;
+    Ok(())
+}
+
 pub(crate) fn set_until(
     db: &Connection,
     resource: &str,

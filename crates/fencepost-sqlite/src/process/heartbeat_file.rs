@@ -106,8 +106,6 @@ pub(crate) enum ProcessState {
     Locked { renewed_at: u64, over: bool },
     /// Nobody holds its lock: the process and all who inherited the descriptor are gone.
     Unlocked,
-    /// It was written before the machine was started again.
-    OtherBoot,
     /// No such file, or not one of ours: nothing is known.
     Unknown,
 }
@@ -121,6 +119,7 @@ pub(crate) struct HeartbeatFile {
     /// The locked descriptions. The mutex also orders renewals, so that none writes an older time over a newer one.
     file: Mutex<NamedFile>,
     renewed_at: AtomicU64,
+    remade: AtomicU64,
 }
 
 impl HeartbeatFile {
@@ -141,6 +140,7 @@ impl HeartbeatFile {
             files,
             file,
             renewed_at: AtomicU64::new(now),
+            remade: AtomicU64::new(0),
         })
     }
 
@@ -157,6 +157,11 @@ impl HeartbeatFile {
         self.renewed_at.load(Ordering::Acquire)
     }
 
+    /// Returns how many times the file was made again because somebody had removed it.
+    pub(crate) fn remade(&self) -> u64 {
+        self.remade.load(Ordering::Acquire)
+    }
+
     /// Renews at `now`, a time noted *before* this call, and returns the time that stands in the file: `now`, or a later
     /// one that another task wrote meanwhile.
     ///
@@ -169,6 +174,7 @@ impl HeartbeatFile {
         if !file.is_at(&self.path())? {
             tracing::warn!(path = %self.path().display(), "the side file was removed; making it again");
             *file = create_locked(&self.folder, self.key, self.boot, self.files, now)?;
+            self.remade.fetch_add(1, Ordering::AcqRel);
         }
         self.renewed_at.store(now, Ordering::Release);
         Ok(now)
@@ -241,10 +247,13 @@ fn create_locked(folder: &Path, key: ClientKey, boot: BootId, files: u64, now: u
 
 /// Looks at the side file of another process.
 ///
+/// The boot id in the file does not matter, because no lock survives a restart of the kernel: a locked file with another boot id
+/// is of a process in a container that is shown a boot id of its own.
+///
 /// # Errors
 /// When the file is there and cannot be looked at (permissions, no descriptor left): that says nothing about its process,
 /// and must not be taken for its death.
-pub(crate) fn state(folder: &Path, key: ClientKey, boot: BootId) -> io::Result<ProcessState> {
+pub(crate) fn state(folder: &Path, key: ClientKey) -> io::Result<ProcessState> {
     let path = folder.join(key.to_string());
     let Some(file) = open(&path)? else { return Ok(ProcessState::Unknown) };
     if !is_locked(&file, ALIVE)? {
@@ -258,9 +267,6 @@ pub(crate) fn state(folder: &Path, key: ClientKey, boot: BootId) -> io::Result<P
         }
         if fnv(&bytes[..32]).to_le_bytes() != bytes[32..40] {
             continue;
-        }
-        if bytes[8..24] != boot.0 {
-            return Ok(ProcessState::OtherBoot);
         }
         let renewed_at = u64::from_le_bytes(bytes[24..32].try_into().unwrap_or_default());
         return Ok(ProcessState::Locked { renewed_at, over: bytes[OVER_AT..] == OVER[..] });

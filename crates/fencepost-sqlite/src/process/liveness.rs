@@ -67,25 +67,25 @@ impl<'a> LivenessCheck<'a> {
         let now = self.now.boot;
         let Some(process) = row.process else { return Ok(self.check_detached(row)) };
         let ttl = if row.holds() { row.ttl } else { WAITING_TTL };
+        let is_there = row.missing.map(|_| Repair::Missing(None));
         let standing = match self.state_of(process)? {
-            ProcessState::Unlocked | ProcessState::OtherBoot => Liveness::Dead,
+            ProcessState::Unlocked => Liveness::Dead,
             ProcessState::Locked { over, .. } if row.is_pinned() && row.holds() => {
                 if over {
                     Liveness::Dead
                 } else {
-                    Liveness::Alive { until: None, repair: None }
+                    Liveness::Alive { until: None, repair: is_there }
                 }
             }
             ProcessState::Locked { renewed_at, .. } => {
-                let repair = row.missing.map(|_| Repair::Missing(None));
                 let renewed = renewed_at.saturating_add(ttl);
                 if row.is_fixed() {
-                    Liveness::until(row.until.unwrap_or(renewed), now, repair)
+                    Liveness::until(row.until.unwrap_or(renewed), now, is_there)
                 } else if row.is_evicted() {
                     // Without an end, the evictor has not yet told the owner: see `evict`.
-                    Liveness::until(row.until.unwrap_or(renewed).min(renewed), now, repair)
+                    Liveness::until(row.until.unwrap_or(renewed).min(renewed), now, is_there)
                 } else {
-                    Liveness::until(renewed, now, repair)
+                    Liveness::until(renewed, now, is_there)
                 }
             }
             ProcessState::Unknown => match row.missing {
@@ -119,15 +119,14 @@ impl<'a> LivenessCheck<'a> {
         if let Some((_, state)) = self.seen.iter().find(|(key, _)| *key == process) {
             return Ok(*state);
         }
-        let state = heartbeat_file::state(self.folder, process, self.boot)?;
+        let state = heartbeat_file::state(self.folder, process)?;
         self.seen.push((process, state));
         Ok(state)
     }
 
     /// The processes that were seen to be gone for good.
     pub(crate) fn dead_processes(&self) -> impl Iterator<Item = ClientKey> {
-        let gone = |state: &ProcessState| matches!(state, ProcessState::Unlocked | ProcessState::OtherBoot);
-        self.seen.iter().filter(move |(_, state)| gone(state)).map(|(key, _)| *key)
+        self.seen.iter().filter(|(_, state)| *state == ProcessState::Unlocked).map(|(key, _)| *key)
     }
 }
 

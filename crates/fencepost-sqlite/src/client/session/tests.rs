@@ -147,3 +147,23 @@ fn a_waiter_looks_once_more_after_it_has_begun_to_watch_a_process() {
     assert!(second.is_none_or(|next| next > soon), "{second:?}");
     drop(held);
 }
+
+/// Else a second removal would end the lease by the note of the first.
+#[test]
+fn a_round_that_makes_the_side_file_again_removes_the_notes_that_it_is_missing() {
+    let folder = testing::folder();
+    let (holder, other) = (Stage::new(&folder), Stage::new(&folder));
+    let (claim, _entry, _) = holder.ask(1, "a");
+    let missing = || {
+        let id = 1u128.to_be_bytes();
+        other.client.database.read(|db| Ok(rows::find(db, "a", &id)?)).unwrap().expect("it is held").missing
+    };
+    for (id, removal) in (2..).zip(["first", "second"]) {
+        std::fs::remove_file(holder.client.heartbeat().unwrap().path()).unwrap();
+        let (_, _asked, attempt) = other.ask(id, "a");
+        assert!(matches!(attempt, Attempt::Blocked { .. }), "{removal}");
+        assert!(missing().is_some(), "{removal}");
+        now(holder.session.renew(&[Arc::clone(&claim)])).unwrap();
+        assert_eq!(missing(), None, "{removal}");
+    }
+}

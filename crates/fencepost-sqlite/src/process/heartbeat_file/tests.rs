@@ -27,7 +27,7 @@ fn keys_survive_their_names() {
 fn a_living_process_is_seen_with_its_last_renewal() {
     let folder = testing::folder();
     let heartbeat = heartbeat(&folder, 1_000);
-    let state = || state(folder.path(), heartbeat.key(), boot()).unwrap();
+    let state = || state(folder.path(), heartbeat.key()).unwrap();
     assert_eq!(state(), ProcessState::Locked { renewed_at: 1_000, over: false });
     assert_eq!(heartbeat.renew(2_000).unwrap(), 2_000);
     assert_eq!(state(), ProcessState::Locked { renewed_at: 2_000, over: false });
@@ -39,7 +39,7 @@ fn a_renewal_never_goes_back() {
     let heartbeat = heartbeat(&folder, 1_000);
     assert_eq!(heartbeat.renew(3_000).unwrap(), 3_000);
     assert_eq!(heartbeat.renew(2_000).unwrap(), 3_000);
-    let state = state(folder.path(), heartbeat.key(), boot()).unwrap();
+    let state = state(folder.path(), heartbeat.key()).unwrap();
     assert_eq!(state, ProcessState::Locked { renewed_at: 3_000, over: false });
 }
 
@@ -51,11 +51,11 @@ fn the_lock_falls_with_the_last_descriptor() {
     let inherited = heartbeat.descriptor().unwrap();
     drop(heartbeat);
     assert!(
-        matches!(state(folder.path(), key, boot()).unwrap(), ProcessState::Locked { .. }),
+        matches!(state(folder.path(), key).unwrap(), ProcessState::Locked { .. }),
         "somebody still has it"
     );
     drop(inherited);
-    assert_eq!(state(folder.path(), key, boot()).unwrap(), ProcessState::Unlocked);
+    assert_eq!(state(folder.path(), key).unwrap(), ProcessState::Unlocked);
 }
 
 #[test]
@@ -72,22 +72,10 @@ fn a_child_that_inherits_the_descriptor_keeps_the_place() {
         .spawn()
         .unwrap();
     drop(heartbeat);
-    assert!(
-        matches!(state(folder.path(), key, boot()).unwrap(), ProcessState::Locked { .. }),
-        "the child lives"
-    );
+    assert!(matches!(state(folder.path(), key).unwrap(), ProcessState::Locked { .. }), "the child lives");
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert_eq!(state(folder.path(), key, boot()).unwrap(), ProcessState::Unlocked);
-}
-
-#[test]
-fn another_boot_is_seen() {
-    let folder = testing::folder();
-    let before = BootId([7; 16]);
-    let heartbeat =
-        HeartbeatFile::create(folder.path(), ClientKey::fresh().unwrap(), before, FILES, 1_000).unwrap();
-    assert_eq!(state(folder.path(), heartbeat.key(), boot()).unwrap(), ProcessState::OtherBoot);
+    assert_eq!(state(folder.path(), key).unwrap(), ProcessState::Unlocked);
 }
 
 #[test]
@@ -95,11 +83,11 @@ fn a_missing_or_foreign_file_says_nothing() {
     let folder = testing::folder();
     let heartbeat = heartbeat(&folder, 1_000);
     std::fs::remove_file(heartbeat.path()).unwrap();
-    assert_eq!(state(folder.path(), heartbeat.key(), boot()).unwrap(), ProcessState::Unknown);
+    assert_eq!(state(folder.path(), heartbeat.key()).unwrap(), ProcessState::Unknown);
     let foreign = File::options().create_new(true).read(true).write(true).open(heartbeat.path()).unwrap();
     assert!(lock(&foreign, WHOLE).unwrap());
     write_all_at(&foreign, &[b'x'; 80], 0).unwrap();
-    assert_eq!(state(folder.path(), heartbeat.key(), boot()).unwrap(), ProcessState::Unknown);
+    assert_eq!(state(folder.path(), heartbeat.key()).unwrap(), ProcessState::Unknown);
 }
 
 #[test]
@@ -108,7 +96,7 @@ fn a_file_that_cannot_be_opened_is_an_error_and_no_death() {
     let key = ClientKey::fresh().unwrap();
     // Root reads everything; a symbolic link is refused to everybody.
     std::os::unix::fs::symlink("elsewhere", folder.path().join(key.to_string())).unwrap();
-    assert!(state(folder.path(), key, boot()).is_err());
+    assert!(state(folder.path(), key).is_err());
 }
 
 #[test]
@@ -117,7 +105,7 @@ fn a_removed_file_is_made_again_by_the_next_renewal() {
     let heartbeat = heartbeat(&folder, 1_000);
     std::fs::remove_file(heartbeat.path()).unwrap();
     heartbeat.renew(2_000).unwrap();
-    let look = || state(folder.path(), heartbeat.key(), boot()).unwrap();
+    let look = || state(folder.path(), heartbeat.key()).unwrap();
     assert_eq!(look(), ProcessState::Locked { renewed_at: 2_000, over: false });
     // A copy by somebody else is no better: nobody holds its lock.
     let copy = std::fs::read(heartbeat.path()).unwrap();
@@ -144,7 +132,7 @@ fn over_outlasts_a_renewal() {
     let heartbeat = heartbeat(&folder, 1_000);
     mark_over(&heartbeat.path()).unwrap();
     heartbeat.renew(2_000).unwrap();
-    let state = state(folder.path(), heartbeat.key(), boot()).unwrap();
+    let state = state(folder.path(), heartbeat.key()).unwrap();
     assert_eq!(state, ProcessState::Locked { renewed_at: 2_000, over: true });
 }
 
@@ -170,7 +158,7 @@ fn readers_beside_a_writer_see_whole_renewals() {
         scope.spawn(|| (1..20_000u64).for_each(|n| assert!(heartbeat.renew(n << 16 | n).is_ok())));
         let mut last = 0;
         while last >> 16 < 19_999 {
-            let ProcessState::Locked { renewed_at, .. } = state(folder.path(), key, boot()).unwrap() else {
+            let ProcessState::Locked { renewed_at, .. } = state(folder.path(), key).unwrap() else {
                 panic!("it lives");
             };
             assert!(
@@ -200,10 +188,10 @@ fn strays_are_living_clients_with_other_files() {
     let key = one.key();
     drop(one);
     assert_eq!(clients_of_other_files(folder.path(), FILES + 1).unwrap(), []);
-    assert!(matches!(state(folder.path(), key, boot()).unwrap(), ProcessState::Locked { .. }));
+    assert!(matches!(state(folder.path(), key).unwrap(), ProcessState::Locked { .. }));
     assert!(!remove_dead(&folder.path().join(key.to_string())).unwrap());
     drop(inherited);
-    assert_eq!(state(folder.path(), key, boot()).unwrap(), ProcessState::Unlocked);
+    assert_eq!(state(folder.path(), key).unwrap(), ProcessState::Unlocked);
 
     let two = heartbeat(&folder, 1_000);
     assert_eq!(clients_of_other_files(folder.path(), FILES + 1).unwrap(), [two.key()]);
@@ -226,6 +214,6 @@ fn what_is_ended_is_over_and_was_renewed_long_ago() {
     let folder = testing::folder();
     let heartbeat = heartbeat(&folder, 1_000);
     heartbeat.end().unwrap();
-    let state = state(folder.path(), heartbeat.key(), boot()).unwrap();
+    let state = state(folder.path(), heartbeat.key()).unwrap();
     assert_eq!(state, ProcessState::Locked { renewed_at: 0, over: true });
 }
