@@ -62,6 +62,17 @@ struct SqliteBackend {
 }
 
 impl SqliteBackend {
+    /// Makes an operator's request, unless the database is no longer the one that others see.
+    fn operate<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        mut work: impl FnMut(&Client) -> Result<T, Failure> + Send + 'a,
+    ) -> Reply<'a, Result<T>> {
+        self.client.retry_while_busy(BUSY_TIMEOUT, move || {
+            self.client.check_in_place()?;
+            work(&self.client)
+        })
+    }
+
     fn place(&self, claim: Arc<Claim>, attached: bool) -> SqlitePlace {
         SqlitePlace::new(Arc::clone(&self.client), Arc::clone(&self.session), claim, attached)
     }
@@ -92,25 +103,24 @@ impl Backend for SqliteBackend {
 
 impl Operator for SqliteBackend {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
-        self.client.retry_while_busy(BUSY_TIMEOUT, move || list::inspect(&self.client, name))
+        self.operate(move |client| list::inspect(client, name))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
-        self.client.retry_while_busy(BUSY_TIMEOUT, move || list::list(&self.client, prefix, page))
+        self.operate(move |client| list::list(client, prefix, page))
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         let mut marked = None;
-        self.client
-            .retry_while_busy(BUSY_TIMEOUT, move || evict::evict(&self.client, name, token, how, &mut marked))
+        self.operate(move |client| evict::evict(client, name, token, how, &mut marked))
     }
 
     fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {
-        self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::find(&self.client, name))
+        self.operate(move |client| permits::find(client, name))
     }
 
     fn set_permits<'a>(&'a self, name: &'a Name, limit: Option<u32>) -> Reply<'a, Result<()>> {
-        self.client.retry_while_busy(BUSY_TIMEOUT, move || permits::set(&self.client, name, limit))
+        self.operate(move |client| permits::set(client, name, limit))
     }
 
     fn records(&self, _: &Runtime) -> Option<Arc<dyn RecordStore>> {

@@ -112,6 +112,8 @@ pub(crate) async fn remove_dead(client: Weak<Client>, dead: Vec<ClientKey>) {
         if let Err(error) = remove_one(&client, key) {
             tracing::debug!(?error, %key, "what a dead process left could not be removed");
         }
+        // Each key costs a look at the whole table, and the client's other tasks are on the same thread.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -30,6 +30,7 @@ impl SqliteRecords {
 impl RecordStore for SqliteRecords {
     fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         self.client.retry_while_busy(BUSY_TIMEOUT, move || {
+            self.client.check_in_place()?;
             let time = self.time();
             let kept =
                 self.client.database.read(|db| Ok(records::read(db, kind.as_str(), name.as_str(), time)?))?;

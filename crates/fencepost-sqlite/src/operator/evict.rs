@@ -10,6 +10,8 @@
 //! however long the evictor was stopped in between. Until step 3 the row lives on by its renewals: an evictor that dies half
 //! way has evicted nobody, or only marked the owner.
 
+use std::io;
+
 use fencepost_core::{Error, Eviction, Name, Result, Token};
 
 use crate::client::Client;
@@ -37,14 +39,18 @@ pub(crate) fn evict(
     };
     if !now && row.process.is_some() && !row.is_fixed() {
         let time = client.now();
-        client.database.write(|db| {
+        let ended = client.database.write(|db| {
             if let Some(row) = rows::find(db, name.as_str(), &row.id)?
                 && row.until.is_none()
             {
                 rows::set_until(db, name.as_str(), row.seq, time.boot.saturating_add(row.ttl), client.boot)?;
             }
             Ok(())
-        })?;
+        });
+        return match ended {
+            Ok(()) | Err(Failure::Busy) => ended,
+            Err(failure) => Err(failure.at(client.path()).unknown().into()),
+        };
     }
     Ok(())
 }
@@ -73,18 +79,28 @@ fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Ro
         let to_wake = if row.is_upgrading() { queue::next(db, &mut liveness, resource)? } else { Vec::new() };
         Ok((row, to_wake))
     })?;
-    notify_owner(client, &row, how.reason.as_deref().unwrap_or_default())?;
+    let told = notify_owner(client, &row, how.reason.as_deref().unwrap_or_default());
     client.wake(&to_wake);
-    Ok(row)
+    match told {
+        Ok(()) => Ok(row),
+        // The owner's next renewal finds that its row is gone.
+        Err(error) if how.now => {
+            tracing::warn!(%error, "the owner could not be told why it was evicted");
+            Ok(row)
+        }
+        // The row is marked.
+        Err(error) => Err(Failure::File(error).at(client.path()).unknown().into()),
+    }
 }
 
-fn notify_owner(client: &Client, row: &Row, by: &str) -> Result<(), Failure> {
+/// Sends the message also if the file cannot be written.
+fn notify_owner(client: &Client, row: &Row, by: &str) -> io::Result<()> {
     let Some(process) = row.process else { return Ok(()) };
     if process == client.key {
         waiters::evict(&client.waiters, &row.id, by);
         return Ok(());
     }
-    eviction_file::write(&client.eviction_file(process), &eviction_file::line(&row.id, by))?;
+    let written = eviction_file::write(&client.eviction_file(process), &eviction_file::line(&row.id, by));
     notify_fifo::send(&client.folder, process, Notice::Evicted(row.id));
-    Ok(())
+    written
 }

@@ -66,3 +66,20 @@ async fn an_owner_that_leaves_before_the_last_step_was_evicted() {
     tokio::time::timeout(SOON, evicting).await.expect("nobody writes any more").unwrap();
     assert!(engine.operator().inspect(&name).await.unwrap().claims.is_empty());
 }
+
+/// Its row is gone by then, whatever becomes of the message.
+#[tokio::test]
+async fn an_eviction_at_once_does_not_fail_because_its_owner_cannot_be_told() {
+    let database = Database::new();
+    let (owner, operator) = (database.locks().await, database.locks().await);
+    let guard = owner.mutex("stock/42").unwrap().lock().await.unwrap();
+    let key = database.sides().into_iter().find(|name| name.len() == 32).expect("the owner has a side file");
+    std::fs::create_dir_all(database.folder().join(format!("locks.db-fencepost/{key}.evicted/full")))
+        .unwrap();
+    operator.evict("stock/42", guard.token(), &Eviction::new(true)).await.unwrap();
+    drop(operator.mutex("stock/42").unwrap().lock().wait(SOON).await.expect("its row is gone"));
+
+    let guard = owner.mutex("b").unwrap().lock().await.unwrap();
+    let error = operator.evict("b", guard.token(), &Eviction::default()).await.unwrap_err();
+    assert_eq!(error.effect(), fencepost_core::Effect::Unknown, "it is marked: {error}");
+}

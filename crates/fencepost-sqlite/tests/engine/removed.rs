@@ -152,3 +152,21 @@ async fn soon_elsewhere(database: &Database) {
     process.hears("gone");
     process.ends();
 }
+
+/// What it read or wrote there would not be what others see.
+#[tokio::test]
+async fn an_operator_is_refused_once_the_files_are_removed() {
+    let database = Database::new();
+    let operator = database.locks().await;
+    let holder = soon(&operator).await;
+    let token = holder.token();
+    holder.release().await.unwrap();
+    shell(&database, "rm locks.db locks.db-wal locks.db-shm");
+    let refused = |error: fencepost_core::Error| {
+        assert!(error.to_string().contains("removed or replaced"), "{error}");
+    };
+    refused(operator.list("", &fencepost_core::Page::default()).await.unwrap_err());
+    refused(operator.inspect(NAME).await.unwrap_err());
+    refused(operator.evict(NAME, token, &fencepost_core::Eviction::default()).await.unwrap_err());
+    refused(operator.semaphore(NAME, 2).unwrap().set_permits(1).await.unwrap_err());
+}
