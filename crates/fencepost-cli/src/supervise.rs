@@ -358,20 +358,21 @@ impl Looks {
 }
 
 /// Kills and reaps all that is left below this process after its guardian's death, `strangers` apart.
-pub(crate) async fn sweep(strangers: &HashSet<i32>) {
+async fn sweep(strangers: &HashSet<i32>) {
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
-    loop {
-        loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => break,
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(_) => return,
-            }
-        }
-        if guardian::own_children().is_subset(strangers) {
-            return;
-        }
+    while reap_all() && !guardian::own_children().is_subset(strangers) {
         guardian::signal_descendants(Signal::SIGKILL, strangers);
         sleep(backoff.pause()).await;
+    }
+}
+
+/// Reaps each child that has exited. Returns whether there are others.
+pub(crate) fn reap_all() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return true,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
     }
 }

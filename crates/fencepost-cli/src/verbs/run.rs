@@ -21,7 +21,7 @@ use crate::holding::{Holding, OncePer, Pin, Request};
 use crate::log::{self, Outcome};
 use crate::settings::Settings;
 use crate::signals::{Signals, hear_children};
-use crate::supervise::{Ended, Job, OnLost, Status, supervise, sweep};
+use crate::supervise::{Ended, Job, OnLost, Status, reap_all, supervise};
 use crate::wait::{End, Wait, deal_with, unless_ended};
 
 /// The shortest lease: below it, a renewal that is a little late would stop the program.
@@ -204,8 +204,9 @@ pub(crate) async fn run(mut args: Args, settings: &Settings, signals: &mut Signa
                 unless_ended(signals, tokio::time::sleep(PAUSE)).await?;
             }
         }
-        // A guardian that has run nothing is dead by now. Its child has become a child of this process, which has to reap it.
-        unless_ended(signals, sweep(&strangers)).await?;
+        // The child of a guardian that has run nothing has become a child of this process, which has to reap it. The kernel has killed it
+        // already. Other children stay, because as process 1 this process inherits some that it did not start.
+        reap_all();
     }
 }
 
