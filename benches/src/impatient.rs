@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 /// How many tasks wait at the same time.
 const TASKS: usize = 8;
-/// Waits before the first count: connections are made, and frequent statements are prepared.
-const FIRST: usize = 400;
+/// How many do so before the first count: more than a client has connections, so that all of them are open when it is taken.
+/// Otherwise a connection that is opened later would count as left, with all the statements that are prepared on it.
+const FIRST_TASKS: usize = 32;
+/// Waits of each task before the first count, so that frequent statements are prepared on each connection.
+const FIRST_WAITS: usize = 50;
 
 /// How many more things of each kind the server has after `count` waits. `look` counts them, in the order of their names.
 pub(crate) fn waits(url: &str, count: usize, kinds: &[&str], look: impl Fn() -> Vec<usize>) -> Measured {
@@ -16,13 +19,13 @@ pub(crate) fn waits(url: &str, count: usize, kinds: &[&str], look: impl Fn() -> 
     runtime.block_on(async {
         let (holder, locks) = (connect(url).await, connect(url).await);
         let guard = holder.mutex(NAME).expect("a good name").lock().await.expect("nobody else wants it");
-        for waits in [FIRST, count] {
+        for (tasks, waits) in [(FIRST_TASKS, FIRST_WAITS), (TASKS, count / TASKS)] {
             start = Instant::now();
-            let tasks: Vec<_> = (0..TASKS)
+            let tasks: Vec<_> = (0..tasks)
                 .map(|task| {
                     let lock = locks.mutex(NAME).expect("a good name");
                     tokio::spawn(async move {
-                        for number in 0..waits / TASKS {
+                        for number in 0..waits {
                             let wait = Duration::from_millis(1 + ((task + number) % 5) as u64);
                             assert!(lock.lock().wait(wait).await.is_err(), "it is held");
                         }

@@ -1,14 +1,30 @@
-//! Holders whose network goes dark: each has called itself lost when the server gives its lock away.
+//! Holders whose network goes dark, and what each of them believes when the server gives its lock away.
 
 use crate::client::{connect, runtime};
 use crate::figure::Measured;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::server::{Proxy, Standalone};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 4;
 /// Locks in a round; their holder loses its network with all of them at once.
 const LOCKS: usize = 250;
+
+/// How the network goes dark.
+#[derive(Clone, Copy, PartialEq)]
+enum Dark {
+    /// It swallows what is sent.
+    Silent,
+    /// It closes all connections at both ends.
+    Closed,
+}
+
+/// What the old holder of a lock knew when the next one was granted.
+struct Told {
+    /// How long it believed in its lock after that. `None`: it had called itself lost before.
+    late: Option<Duration>,
+    grows: bool,
+}
 
 /// A server, and holders who reach it by a proxy.
 pub(crate) struct Partition {
@@ -40,24 +56,52 @@ impl Partition {
         }
     }
 
-    /// Counts holders that believed in their lock when the next was granted.
+    /// Counts holders that believed in their lock when the next was granted. The network is silent in half of the rounds.
     pub(crate) fn holders(mut self) -> Measured {
-        let runtime = runtime();
-        let (mut granted, mut violations) = (0, 0);
-        for round in 0..ROUNDS {
-            let (all, bad) = runtime.block_on(self.round(round));
-            granted += all;
-            violations += bad;
-        }
+        let told = self.rounds(&[Dark::Silent, Dark::Closed]);
         let note = format!(
-            "{granted} holders {} cut off, half of them by silence; each asked when the next was granted",
+            "{} holders {} cut off, half of them by silence; each asked when the next was granted",
+            told.len(),
             self.held
         );
-        Measured { figure: violations as f64, note }
+        believed(&told, note)
     }
 
-    /// How many were granted next, and how many of them while the old holder believed or with a token that does not grow.
-    async fn round(&mut self, round: usize) -> (usize, usize) {
+    /// Counts holders that believed in their lock when the next was granted, in a network that is silent.
+    pub(crate) fn silent(mut self) -> Measured {
+        let told = self.rounds(&[Dark::Silent]);
+        let note =
+            format!("{} holders {} cut off by silence; each asked when the next was granted", told.len(), self.held);
+        believed(&told, note)
+    }
+
+    /// The longest time, in ms, that a holder believed in its lock after the next was granted. The network closes all connections at
+    /// both ends, so server and holder hear of it at the same time.
+    pub(crate) fn closed(mut self) -> Measured {
+        let told = self.rounds(&[Dark::Closed]);
+        let late: Vec<_> = told.iter().filter_map(|told| told.late).collect();
+        let note = format!(
+            "{} holders {}, all connections closed at both ends: {} still believed when the next was granted",
+            told.len(),
+            self.held,
+            late.len()
+        );
+        let grows = told.iter().all(|told| told.grows);
+        let longest = late.into_iter().max().unwrap_or_default();
+        Measured { figure: if grows { longest.as_secs_f64() * 1e3 } else { f64::NAN }, note }
+    }
+
+    fn rounds(&mut self, dark: &[Dark]) -> Vec<Told> {
+        let runtime = runtime();
+        let mut told = Vec::new();
+        for (round, dark) in (0..ROUNDS).zip(dark.iter().cycle()) {
+            told.append(&mut runtime.block_on(self.round(round, *dark)));
+        }
+        told
+    }
+
+    /// Lets holders lose their network, and returns what each of them knew.
+    async fn round(&mut self, round: usize, dark: Dark) -> Vec<Told> {
         let far = connect(&self.far).await;
         let near = connect(&self.near).await;
         let mut held = Vec::new();
@@ -75,26 +119,40 @@ impl Partition {
                 let lock = near.mutex(guard.name().as_str()).expect("a good name");
                 tokio::spawn(async move {
                     let next = lock.lock().wait(Duration::from_secs(30)).await;
+                    let granted = Instant::now();
                     // First of all: what does the old holder believe now?
-                    let believes = guard.ensure_held().is_ok();
+                    let late = match guard.ensure_held() {
+                        Ok(()) => {
+                            guard.lost().await;
+                            Some(granted.elapsed())
+                        }
+                        Err(_) => None,
+                    };
                     let next = next.expect("the server gives it away");
                     let grows = next.token() > guard.token();
                     next.release().await.expect("it is held");
-                    believes || !grows
+                    Told { late, grows }
                 })
             })
             .collect();
         tokio::time::sleep(self.well + Duration::from_millis(97 * round as u64)).await;
-        if round.is_multiple_of(2) { self.proxy.silence() } else { self.proxy.cut() }
-            .expect("the proxy can do that");
-        let (mut granted, mut violations) = (0, 0);
+        match dark {
+            Dark::Silent => self.proxy.silence(),
+            Dark::Closed => self.proxy.cut(),
+        }
+        .expect("the proxy can do that");
+        let mut told = Vec::new();
         for task in next {
-            granted += 1;
-            violations += usize::from(task.await.expect("a task that does not panic"));
+            told.push(task.await.expect("a task that does not panic"));
         }
         self.proxy.mend().expect("the proxy can do that");
         near.close().await;
         far.close().await;
-        (granted, violations)
+        told
     }
+}
+
+fn believed(told: &[Told], note: String) -> Measured {
+    let believed = told.iter().filter(|told| told.late.is_some() || !told.grows).count();
+    Measured { figure: believed as f64, note }
 }

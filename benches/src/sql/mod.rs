@@ -201,7 +201,8 @@ where
         ["backends"] => ended::backends(&stage()),
         ["clients"] => ended::clients(&stage()),
         ["stopped"] => stopped::waiters(&stage()),
-        ["partition"] => partition(&stage()),
+        ["partition"] => partition(&stage()).silent(),
+        ["closed"] => partition(&stage()).closed(),
         ["cancelled"] => {
             let stage = stage();
             cancelled::requests(&stage.url(), || stage.locks())
@@ -235,9 +236,9 @@ pub(crate) fn side<S: Sql>(words: &[&str]) -> bool {
     true
 }
 
-fn partition<S: Sql>(stage: &Stage<S>) -> Measured {
+fn partition<S: Sql>(stage: &Stage<S>) -> Partition {
     let mut partition = Partition::of_leases(&stage.server);
     partition.far += stage.options;
     partition.near += stage.options;
-    partition.holders()
+    partition
 }
