@@ -70,8 +70,11 @@ impl Partition {
     /// Counts holders that believed in their lock when the next was granted, in a network that is silent.
     pub(crate) fn silent(mut self) -> Measured {
         let told = self.rounds(&[Dark::Silent]);
-        let note =
-            format!("{} holders {} cut off by silence; each asked when the next was granted", told.len(), self.held);
+        let note = format!(
+            "{} holders {} cut off by silence; each asked when the next was granted",
+            told.len(),
+            self.held
+        );
         believed(&told, note)
     }
 

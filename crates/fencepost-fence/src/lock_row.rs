@@ -118,10 +118,17 @@ impl RowLocks {
         name: &str,
         error: S::Error,
     ) -> Result<Error<S::Error>, Error<S::Error>> {
-        let (Some([_, _, undo]), Some(wait), true) = (&statements.limit, self.wait, S::is_late(&error))
-        else {
+        let (Some([_, _, undo]), Some(wait)) = (&statements.limit, self.wait) else {
             return Ok(Self::failed::<S>(error));
         };
+        if !S::is_late(&error) {
+            // PostgreSQL takes the limit back with the transaction. MySQL's belongs to the session, so it would stay. If the connection
+            // fails here as well, the first error says more.
+            if session.dialect() == Dialect::MySql {
+                let _ = session.run(undo.clone()).await;
+            }
+            return Ok(Self::failed::<S>(error));
+        }
         session.run(undo.clone()).await.map_err(Self::failed::<S>)?;
         // The server has undone all of the transaction, so it must not go on.
         if session.dialect() == Dialect::MySql {

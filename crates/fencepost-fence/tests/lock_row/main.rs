@@ -233,6 +233,16 @@ async fn another_table_and_one_that_is_missing<D: Driver>() {
     let error = second.start_lock(&other, "lock").await.expect("it answers").expect_err("it has no table");
     assert_eq!(error, Failed::NoTable);
     second.roll_back().await;
+    // On MySQL the limit belongs to the session, so it would outlive the transaction.
+    if D::DIALECT == Dialect::MySql {
+        second.run(D::SET_WAIT).await.expect("it is open");
+        let limited = other.clone().wait(BRIEF);
+        let error =
+            second.start_lock(&limited, "lock").await.expect("it answers").expect_err("it has no table");
+        assert_eq!(error, Failed::NoTable);
+        assert_eq!(second.number(D::IS_WAIT).await, Ok(Some(1)), "an error leaves the session's own limit");
+        second.roll_back().await;
+    }
     stage.run(&format!("{};", other.create_table(D::DIALECT)));
     lock(&first, "lock").await;
     second.start_lock(&other, "lock").await.expect("it answers").expect("another table is another lock");
