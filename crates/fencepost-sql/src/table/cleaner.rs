@@ -34,14 +34,9 @@ pub(crate) async fn run(client: Weak<TableClient>) {
         if client.strong_count() == 0 {
             return;
         }
-        let mut greatest = 0;
         // A step that fails skips no other one.
-        let steps = [
-            remove_sessions(&client).await,
-            remove_names(&client, &mut greatest).await,
-            raise_watermark(&client, greatest).await,
-            remove_claims(&client).await,
-        ];
+        let steps =
+            [remove_sessions(&client).await, clean_names(&client).await, remove_claims(&client).await];
         for failure in steps.into_iter().filter_map(Result::err) {
             tracing::debug!(%failure, "old rows of the lease table stay");
         }
@@ -62,21 +57,28 @@ async fn remove_sessions(client: &Weak<TableClient>) -> Result<(), Failure> {
     run_one(&client, &client.statements.remove_sessions, vec![ago(KEEP_SESSION)]).await.map(drop)
 }
 
+/// Removes names, and then raises the watermark for the next cleaning. A watermark that was raised after a failure would put off by a day
+/// what has failed.
+async fn clean_names(client: &Weak<TableClient>) -> Result<(), Failure> {
+    let greatest = remove_names(client).await?;
+    raise_watermark(client, greatest).await
+}
+
 /// Removes names page by page, because a statement for all of them could take longer than its time limit, and the server would undo it.
-/// Notes the greatest token of all names that it has read.
-async fn remove_names(client: &Weak<TableClient>, greatest: &mut i64) -> Result<(), Failure> {
-    let mut last = Arc::<str>::from("");
+/// Returns the greatest token of all names.
+async fn remove_names(client: &Weak<TableClient>) -> Result<i64, Failure> {
+    let (mut last, mut greatest) = (Arc::<str>::from(""), 0);
     loop {
-        let Some(client) = in_use(client) else { return Ok(()) };
+        let Some(client) = in_use(client) else { return Ok(greatest) };
         let statements = &client.statements;
         let page = run_one(&client, &statements.page_of_names, vec![Arc::clone(&last).into()]).await?;
-        let Some(row) = page.first() else { return Ok(()) };
-        let Some(end) = row.text(0) else { return Ok(()) };
-        *greatest = row.int(1).max(*greatest);
+        let Some(row) = page.first() else { return Ok(greatest) };
+        let Some(end) = row.text(0) else { return Ok(greatest) };
+        greatest = row.int(1).max(greatest);
         let values = vec![last.into(), Arc::clone(end).into(), ago(KEEP_NAME), ago(KEEP_WATERMARK)];
         run_one(&client, &statements.remove_names, values).await?;
         if row.int(2) < PAGE {
-            return Ok(());
+            return Ok(greatest);
         }
         last = Arc::clone(end);
         let clock = client.runtime.clock();
