@@ -1,5 +1,6 @@
 //! Tests of the lease table on real servers: statements, renewal, waits, tokens, users.
 
+mod cleaning;
 mod deleted;
 mod ends;
 mod schema;

@@ -83,3 +83,31 @@ async fn claims_of_the_dead_are_removed_where_names_cannot_be() {
     .await;
     client.close().await;
 }
+
+/// A statement that read all names would take longer than its time limit in a table that has many of them.
+#[tokio::test]
+async fn no_statement_reads_all_names() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let made = "INSERT INTO fencepost_lock (name, token) SELECT 'name/' || to_char(n, 'FM00000'), 1 FROM generate_series(1, 20000) n; \
+         UPDATE fencepost_lock SET owner = 'holder', session = 8 WHERE name IN ('name/00001', 'name/10000', 'name/20000'); \
+         INSERT INTO fencepost_lock_queue (name, token, owner, mode, session, ttl, fixed, count, record) \
+         VALUES ('without a row', 0, 'waiter', 0, 8, 1000000, 0, 0, ''); \
+         ANALYZE fencepost_lock; CREATE EXTENSION pg_stat_statements";
+    server.run(made).expect("the server answers");
+    let table = number(&server, "SELECT relpages FROM pg_class WHERE oid = 'fencepost_lock'::regclass");
+    server.run("SELECT pg_stat_statements_reset()").expect("reset");
+    let client = CleaningClient::open(&registry(), &url).await;
+    let dead = "SELECT (SELECT count(*) FROM fencepost_lock_queue) + count(owner) FROM fencepost_lock \
+         WHERE name IN ('name/00001', 'name/10000', 'name/20000')";
+    eventually(SOON, "the claims of the dead are removed", || async {
+        client.move_on_within(ONE_CLEANING);
+        client.end_pause();
+        number(&server, dead) == 0
+    })
+    .await;
+    let most = "SELECT max((shared_blks_hit + shared_blks_read) / calls) FROM pg_stat_statements WHERE query LIKE '%fencepost_lock%'";
+    let most = number(&server, most);
+    assert!(most * 3 < table, "a statement has read {most} blocks, and the table has {table}");
+    client.close().await;
+}

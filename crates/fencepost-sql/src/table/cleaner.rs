@@ -9,7 +9,7 @@ use crate::database::{Lane, Row, Value, with};
 use crate::failure::{Failure, past_conflicts};
 use crate::table::claim::line::Line;
 use crate::table::client::{TableClient, micros};
-use crate::table::statements::{NAMES_AT_ONCE, PAGE};
+use crate::table::statements::PAGE;
 
 /// How long the session of a dead client stays after its lease.
 const KEEP_SESSION: Duration = Duration::from_secs(24 * 3600);
@@ -20,9 +20,6 @@ const KEEP_NAME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How old the watermark has to be before names are removed whose last tokens are not above it. Names that were removed begin again above the
 /// watermark, and a statement that began before it was raised may still read the one before. No statement lasts as long as this.
 const KEEP_WATERMARK: Duration = Duration::from_secs(24 * 3600);
-
-/// How often a client reads names with dead claims, each time that it cleans.
-const ROUNDS: usize = 100;
 
 /// How long the client pauses after each page of names: claims come first.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -64,26 +61,15 @@ async fn clean_names(client: &Weak<TableClient>) -> Result<(), Failure> {
     raise_watermark(client, greatest).await
 }
 
-/// Removes names page by page, because a statement for all of them could take longer than its time limit, and the server would undo it.
-/// Returns the greatest token of all names.
+/// Removes names that nobody has used for long. Returns the greatest token of all names.
 async fn remove_names(client: &Weak<TableClient>) -> Result<i64, Failure> {
-    let (mut last, mut greatest) = (Arc::<str>::from(""), 0);
-    loop {
-        let Some(client) = in_use(client) else { return Ok(greatest) };
-        let statements = &client.statements;
-        let page = run_one(&client, &statements.page_of_names, vec![Arc::clone(&last).into()]).await?;
-        let Some(row) = page.first() else { return Ok(greatest) };
-        let Some(end) = row.text(0) else { return Ok(greatest) };
-        greatest = row.int(1).max(greatest);
-        let values = vec![last.into(), Arc::clone(end).into(), ago(KEEP_NAME), ago(KEEP_WATERMARK)];
-        run_one(&client, &statements.remove_names, values).await?;
-        if row.int(2) < PAGE {
-            return Ok(greatest);
-        }
-        last = Arc::clone(end);
-        let clock = client.runtime.clock();
-        clock.sleep_until(clock.now() + PAUSE).await;
+    let (mut pages, mut greatest) = (Pages::new(client), 0);
+    while let Some(page) = pages.next().await? {
+        greatest = page.greatest.max(greatest);
+        let values = vec![page.after.into(), page.end.into(), ago(KEEP_NAME), ago(KEEP_WATERMARK)];
+        run_one(&page.client, &page.client.statements.remove_names, values).await?;
     }
+    Ok(greatest)
 }
 
 async fn raise_watermark(client: &Weak<TableClient>, greatest: i64) -> Result<(), Failure> {
@@ -94,20 +80,59 @@ async fn raise_watermark(client: &Weak<TableClient>, greatest: i64) -> Result<()
 
 /// Removes the claims of dead clients for names that nobody asks for any more.
 async fn remove_claims(client: &Weak<TableClient>) -> Result<(), Failure> {
-    for _ in 0..ROUNDS {
-        let Some(client) = in_use(client) else { return Ok(()) };
+    let mut pages = Pages::new(client);
+    while let Some(NamesPage { client, after, end, .. }) = pages.next().await? {
         // A session is removed a day after its lease, so a claim without a session has been dead for as long as one whose own lease expired a
         // day ago.
-        let dead = run_one(&client, &client.statements.names_of_dead, vec![ago(KEEP_SESSION)]).await?;
-        let names: Vec<_> = dead.iter().filter_map(|row| row.text(0)).collect();
-        for name in &names {
+        let values = vec![after.into(), end.into(), ago(KEEP_SESSION)];
+        let dead = run_one(&client, &client.statements.names_of_dead, values).await?;
+        for name in dead.iter().filter_map(|row| row.text(0)) {
             past_conflicts(&client.runtime, || remove_dead(&client, name)).await?;
-        }
-        if names.len() < NAMES_AT_ONCE {
-            break;
         }
     }
     Ok(())
+}
+
+/// Reads all names page by page, because a statement for all of them could take longer than its time limit, and the server would undo it.
+struct Pages<'a> {
+    client: &'a Weak<TableClient>,
+    /// The last name of the page before. `None` behind the last page.
+    last: Option<Arc<str>>,
+}
+
+/// The names behind `after`, up to `end`.
+struct NamesPage {
+    client: Arc<TableClient>,
+    after: Arc<str>,
+    end: Arc<str>,
+    /// The greatest of their tokens.
+    greatest: i64,
+}
+
+impl<'a> Pages<'a> {
+    fn new(client: &'a Weak<TableClient>) -> Pages<'a> {
+        Pages { client, last: Some("".into()) }
+    }
+
+    /// Returns the next page. `None`: there is none, or the client is not in use any more.
+    async fn next(&mut self) -> Result<Option<NamesPage>, Failure> {
+        let Some(after) = self.last.take() else { return Ok(None) };
+        if !after.is_empty()
+            && let Some(clock) = in_use(self.client).map(|client| client.runtime.clock().clone())
+        {
+            clock.sleep_until(clock.now() + PAUSE).await;
+        }
+        let Some(client) = in_use(self.client) else { return Ok(None) };
+        let read =
+            run_one(&client, &client.statements.page_of_names, vec![Arc::clone(&after).into()]).await?;
+        let Some((row, end)) = read.first().and_then(|row| Some((row, Arc::clone(row.text(0)?)))) else {
+            return Ok(None);
+        };
+        if row.int(2) == PAGE {
+            self.last = Some(Arc::clone(&end));
+        }
+        Ok((end > after).then(|| NamesPage { client, after, end, greatest: row.int(1) }))
+    }
 }
 
 /// Runs a statement that is rare. Returns its rows.

@@ -67,20 +67,19 @@ pub(crate) struct Statements {
     pub(crate) set_permits: Arc<str>,
     /// Removes the sessions that have expired before `$1`.
     pub(crate) remove_sessions: Arc<str>,
-    /// Reads the next names behind `$1`: the last of them, their greatest token, and their number.
+    /// Reads the next names behind `$1`: the last of them, their greatest token, and their number. The last page ends with the last name of
+    /// all, also if that has rows in the queue alone, because its own row was deleted by hand.
     pub(crate) page_of_names: Arc<str>,
     /// Removes names that nobody has used since `$3` if the watermark has been above their tokens since `$4`: those behind `$1`, up to `$2`.
     pub(crate) remove_names: Arc<str>,
     /// Raises the watermark to `$1`, unless somebody has done so since `$2`.
     pub(crate) raise_watermark: Arc<str>,
-    /// Returns names with rows of claims that have been dead since `$1`.
+    /// Returns the names behind `$1`, up to `$2`, with rows of claims that have been dead since `$3`. No index finds these rows, because each
+    /// grant and release would have to write it.
     pub(crate) names_of_dead: Arc<str>,
 }
 
-/// How many names with dead claims a cleaner reads at once.
-pub(crate) const NAMES_AT_ONCE: usize = 100;
-
-/// How many names a cleaner looks at in one statement when it removes those that nobody has used for long.
+/// How many names a cleaner looks at in one statement.
 pub(crate) const PAGE: i64 = 1_000;
 
 /// Columns that a new grant or waiter fills.
@@ -299,19 +298,20 @@ impl Statements {
             set_permits: text(format!("UPDATE {lock} SET permits = $2, modified = {now} WHERE name = $1")),
             names_of_dead: text({
                 let long_dead = format!(
-                    "CASE WHEN expires IS NOT NULL THEN expires <= {} \
+                    "name > $1 AND name <= $2 AND CASE WHEN expires IS NOT NULL THEN expires <= {} \
                      ELSE NOT EXISTS (SELECT 1 FROM {session} s WHERE s.id = session) END",
-                    after("$1")
+                    after("$3")
                 );
                 format!(
                     "SELECT name FROM {lock} WHERE owner IS NOT NULL AND {long_dead} \
-                     UNION SELECT name FROM {queue} WHERE {long_dead} LIMIT {NAMES_AT_ONCE}"
+                     UNION SELECT name FROM {queue} WHERE {long_dead}"
                 )
             }),
             remove_sessions: text(format!("DELETE FROM {session} WHERE expires <= {}", after("$1"))),
             page_of_names: text(format!(
-                "SELECT max(name), max(token), count(*) FROM \
-                 (SELECT name, token FROM {lock} WHERE name > $1 ORDER BY name LIMIT {PAGE}) AS page"
+                "SELECT CASE WHEN count(*) < {PAGE} THEN \
+                 greatest(coalesce(max(name), ''), coalesce((SELECT max(name) FROM {queue}), '')) ELSE max(name) END, \
+                 max(token), count(*) FROM (SELECT name, token FROM {lock} WHERE name > $1 ORDER BY name LIMIT {PAGE}) AS page"
             )),
             // The watermark has to be old, because a statement that began before it was raised may still read the one before.
             remove_names: text(format!(
