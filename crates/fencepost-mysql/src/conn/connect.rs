@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, NoHistory, Runtime};
-use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_sql::connection_locks::{ConnectionEnd, ConnectionTask};
 use fencepost_sql::{Failure, connection_name, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
@@ -59,12 +59,12 @@ pub(crate) struct Connector {
     pub(crate) server: Arc<str>,
     /// The findings of the first connection.
     found: OnceLock<Found>,
-    /// The server of each connection that is open.
+    /// The connections that are open.
     open: Mutex<Opened>,
 }
 
-/// Connections: the server of each, and whether the connection has ended.
-type Opened = Vec<(String, Box<dyn Fn() -> bool + Send + Sync>)>;
+/// Connections: the server of each, and its end.
+type Opened = Vec<(String, ConnectionEnd)>;
 
 /// The findings of the first connection. They hold for all connections of the client.
 pub(crate) struct Found {
@@ -130,7 +130,7 @@ impl Connector {
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
         // Another connection may have been opened meanwhile.
-        self.check_same(&identity, &server)?.push((identity, Box::new(task.watch())));
+        self.check_same(&identity, &server)?.push((identity, task.end().clone()));
         Ok((MysqlSession::new(Arc::clone(self), channel, statements, id), task))
     }
 
@@ -164,7 +164,7 @@ impl Connector {
     /// Refuses another server than that of the open connections: a load balancer stands between, and each server grants by itself.
     fn check_same(&self, identity: &str, server: &str) -> Result<MutexGuard<'_, Opened>, Failure> {
         let mut open = self.open.lock();
-        open.retain(|(_, has_ended)| !has_ended());
+        open.retain(|(_, end)| !end.has_ended());
         if open.iter().all(|(known, _)| known == identity) {
             return Ok(open);
         }

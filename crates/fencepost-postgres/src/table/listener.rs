@@ -113,9 +113,7 @@ impl Listener {
         let proven =
             clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
         if proven {
-            let ended = connection.task.ended();
-            connector.runtime.spawn(async move {
-                ended.await;
+            connection.task.end().then(move || {
                 if let Some(table) = table.upgrade() {
                     table.wake_all();
                 }

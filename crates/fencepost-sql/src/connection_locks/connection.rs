@@ -55,7 +55,7 @@ impl<S: Server> Connection<S> {
         idle: Duration,
     ) -> Arc<Connection<S>> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let ended = task.ended();
+        let end = task.end().clone();
         let connection = Arc::new(Connection {
             id: LAST.fetch_add(1, Relaxed) + 1,
             server: Arc::clone(server),
@@ -72,8 +72,7 @@ impl<S: Server> Connection<S> {
             ended: Arc::default(),
         });
         let weak = Arc::downgrade(&connection);
-        runtime.spawn(async move {
-            ended.await;
+        end.then(move || {
             if let Some(connection) = weak.upgrade() {
                 connection.end();
             }

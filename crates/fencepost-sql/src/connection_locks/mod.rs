@@ -37,7 +37,7 @@ pub use connections::{Alone, LockConnections};
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
 pub use server::{Locked, Server, Session};
-pub use task::ConnectionTask;
+pub use task::{ConnectionEnd, ConnectionTask};
 
 use crate::connection_locks::keys::KeysInUse;
 use crate::connection_locks::place::LockPlace;
