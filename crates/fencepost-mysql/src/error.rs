@@ -24,6 +24,13 @@ pub(crate) enum Unanswered {
     Ended,
 }
 
+impl Unanswered {
+    /// Returns whether the server accepts no writes of any session.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Unanswered::Refused { code: 1290 | 1836 | 3032, .. })
+    }
+}
+
 /// Reads why a statement has no reply.
 pub(crate) fn read(error: Unanswered, server: &str) -> Failure {
     use ErrorKind::{Configuration, Denied, Internal, Unreachable};

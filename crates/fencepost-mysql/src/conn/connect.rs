@@ -118,8 +118,13 @@ impl Connector {
             return Err(error::pooled(&server));
         }
         let facts = pairs(facts.rows);
-        check(&facts, "named locks", &server)?;
         let identity = identity(&facts);
+        if let Err(failure) = check(&facts, "named locks", &server) {
+            if failure.unusable {
+                self.leave(&identity);
+            }
+            return Err(failure);
+        }
         drop(self.check_same(&identity, &server)?);
         let found = match self.found.get() {
             Some(found) => found,
@@ -130,8 +135,18 @@ impl Connector {
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
         // Another connection may have been opened meanwhile.
-        self.check_same(&identity, &server)?.push((identity, task.end().clone()));
-        Ok((MysqlSession::new(Arc::clone(self), channel, statements, id), task))
+        self.check_same(&identity, &server)?.push((identity.clone(), task.end().clone()));
+        Ok((MysqlSession::new(Arc::clone(self), channel, statements, id, identity), task))
+    }
+
+    /// Ends all connections to a server that has become read-only, and tells their holders. Another server may be the primary, which grants
+    /// the same locks again, and this client may use it only when no connection to this one is open.
+    pub(crate) fn leave(&self, identity: &str) {
+        let open = self.open.lock();
+        let known = open.iter().filter(|(known, _)| known == identity);
+        let ends: Vec<_> = known.map(|(_, end)| end.clone()).collect();
+        drop(open);
+        ends.iter().for_each(ConnectionEnd::note);
     }
 
     /// Greets a server, and checks its version. Runs on the client's own thread.

@@ -14,7 +14,7 @@ use crate::conn::channel::{Answer, Channel, PreparedStatement};
 use crate::conn::connect::Connector;
 use crate::conn::draws::Draws;
 use crate::conn::statements::Statements;
-use crate::error;
+use crate::error::{self, Unanswered};
 use crate::keys::Key;
 use crate::schema::tokens::{self, MysqlTry};
 
@@ -29,6 +29,8 @@ pub(crate) struct MysqlSession {
     draws: Arc<Draws>,
     /// The session's number at the server.
     pub(crate) number: u64,
+    /// Tells its server from others.
+    identity: String,
 }
 
 impl MysqlSession {
@@ -37,28 +39,37 @@ impl MysqlSession {
         channel: Channel,
         statements: Statements,
         number: u64,
+        identity: String,
     ) -> MysqlSession {
         let statements = Arc::new(statements);
         let draws = Draws::new(channel.clone(), Arc::clone(&statements), connector.runtime.clone());
-        MysqlSession { connector, channel, statements, draws, number }
+        MysqlSession { connector, channel, statements, draws, number, identity }
     }
 
     /// Runs a prepared statement, which the first poll sends.
     async fn execute(&self, statement: &PreparedStatement, values: &[Value]) -> Result<Answer, Failure> {
         let reply = self.channel.execute(statement.number, values).await;
-        reply.map_err(|error| error::read(error, &self.connector.server))
+        reply.map_err(|error| self.failed(error))
+    }
+
+    /// Reads why a statement has no reply. A server that has become read-only is left.
+    fn failed(&self, error: Unanswered) -> Failure {
+        if error.is_read_only() {
+            self.connector.leave(&self.identity);
+        }
+        error::read(error, &self.connector.server)
     }
 
     /// Runs a text without parameters, which the first poll sends.
     pub(crate) async fn query(&self, text: &str) -> Result<Vec<Row>, Failure> {
         let reply = self.channel.query(text).await;
-        Ok(reply.map_err(|error| error::read(error, &self.connector.server))?.rows)
+        Ok(reply.map_err(|error| self.failed(error))?.rows)
     }
 
     /// Prepares and runs a statement of an operator.
     pub(crate) async fn ask(&self, text: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
         let prepared = self.channel.prepare(text).await;
-        let prepared = prepared.map_err(|error| error::read(error, &self.connector.server))?;
+        let prepared = prepared.map_err(|error| self.failed(error))?;
         Ok(self.execute(&prepared, values).await?.rows)
     }
 
@@ -76,7 +87,10 @@ impl MysqlSession {
     /// by that, and the other statements work on.
     async fn check_writable(&self) -> Result<(), Failure> {
         match first_number(self.query(IS_READ_ONLY).await?) {
-            Some(1) => Err(error::read_only(&self.connector.server)),
+            Some(1) => {
+                self.connector.leave(&self.identity);
+                Err(error::read_only(&self.connector.server))
+            }
             _ => Ok(()),
         }
     }
@@ -106,7 +120,7 @@ impl Session for MysqlSession {
             }
             let (lock, name) = (key.text.as_bytes().to_vec(), key.name.as_bytes().to_vec());
             let answer = self.draws.take(MysqlTry { lock, name, holder: record(claim) }).await;
-            let answer = answer.map_err(|error| error::read(error, &self.connector.server))?;
+            let answer = answer.map_err(|error| self.failed(error))?;
             Ok((answer.affected > 0).then(|| Token::new(answer.insert_id)))
         })
     }

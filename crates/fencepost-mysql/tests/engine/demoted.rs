@@ -68,3 +68,42 @@ async fn a_holder_without_a_token_leaves_a_server_that_was_demoted() {
     next.release().await.expect("it was held");
     client.close().await;
 }
+
+/// Other connections of the client would be pinged much later, and a client stays off the new primary as long as it has one to the old.
+#[tokio::test]
+async fn the_first_ping_that_finds_a_demoted_server_ends_all_connections() {
+    needs!(MARIADB);
+    let (servers, url) = start("ALL").await;
+    let client = connect(&url).await;
+    let hold = async |name: &str, ttl| {
+        client.mutex(name).expect("a good name").lock().ttl(ttl).await.expect("it is free")
+    };
+    let long = hold("long", 40 * TTL).await;
+    let first = hold("first", TTL).await;
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    for guard in [first, long] {
+        let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+        assert_eq!(lost, Loss::SessionEnded);
+    }
+    let next = tokio::time::timeout(SOON, hold("long", 40 * TTL)).await.expect("it is granted");
+    assert_eq!(locks(&servers[1]), "1", "the new primary has granted it");
+    next.release().await.expect("it was held");
+    client.close().await;
+}
+
+/// A claim that connects for another length of its lease finds it as well.
+#[tokio::test]
+async fn a_new_connection_that_finds_a_demoted_server_ends_the_others() {
+    needs!(MARIADB);
+    let (servers, url) = start("ALL").await;
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(40 * TTL).await.expect("it is free");
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    let other = client.mutex("other").expect("a good name");
+    let next = tokio::time::timeout(SOON, other.lock().ttl(TTL)).await.expect("it is granted");
+    let next = next.expect("the new primary grants it");
+    assert_eq!(guard.ensure_held().expect_err("it is told").loss(), Some(Loss::SessionEnded));
+    next.release().await.expect("it was held");
+    client.close().await;
+}

@@ -71,8 +71,8 @@ impl ConnectionEnd {
         then();
     }
 
-    /// Notes that the connection has ended, or is not to be used any more.
-    fn note(&self) {
+    /// Notes that the connection has ended, or must not be used any more. Its holders are told now.
+    pub fn note(&self) {
         let then = {
             let mut state = self.0.lock();
             state.has_ended = true;
