@@ -107,3 +107,27 @@ async fn a_new_connection_that_finds_a_demoted_server_ends_the_others() {
     next.release().await.expect("it was held");
     client.close().await;
 }
+
+/// Nothing renews a fixed lease, whether it was granted at once or after a wait.
+#[tokio::test]
+async fn a_holder_with_a_fixed_lease_leaves_a_server_that_was_demoted() {
+    needs!(MARIADB);
+    let (servers, url) = start("ALL").await;
+    let (client, other) = (connect(&url).await, connect(&url).await);
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(TTL).no_renewal().await.expect("it is free");
+    let theirs = other.mutex("lock").expect("a good name");
+    let waiting = tokio::spawn(async move { theirs.lock().ttl(TTL).no_renewal().await });
+    await_waiting(&servers[0], 1).await;
+    guard.release().await.expect("it was held");
+    let waited = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    let free = client.mutex("free").expect("a good name").lock().ttl(TTL).no_renewal().await;
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    for guard in [free, waited] {
+        let guard = guard.expect("it is granted");
+        let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+        assert_eq!(lost, Loss::SessionEnded, "its lease would have ended later");
+    }
+    client.close().await;
+    other.close().await;
+}

@@ -37,6 +37,16 @@ pub struct Connection<S: Server> {
     pub(super) ended: Arc<AtomicBool>,
 }
 
+/// How a connection is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// It holds nothing.
+    Free,
+    Holds,
+    /// All that it holds is lost, so it must not be kept open any longer.
+    Lost,
+}
+
 struct State {
     /// `None`: the connection has ended.
     task: Option<ConnectionTask>,
@@ -112,10 +122,17 @@ impl<S: Server> Connection<S> {
         *self.idle.lock()
     }
 
-    /// Returns when the last statement was sent, and whether the connection holds nothing.
-    pub(super) fn usage(&self) -> (Moment, bool) {
+    /// Returns when the last statement was sent, and how the connection is used.
+    pub(super) fn usage(&self) -> (Moment, Usage) {
         let state = self.state.lock();
-        (state.sent, state.claims.is_empty())
+        let usage = if state.claims.is_empty() {
+            Usage::Free
+        } else if state.claims.values().any(|claim| claim.is_valid()) {
+            Usage::Holds
+        } else {
+            Usage::Lost
+        };
+        (state.sent, usage)
     }
 
     /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.

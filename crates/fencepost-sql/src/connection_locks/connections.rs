@@ -8,7 +8,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::connection_locks::connection::Connection;
+use crate::connection_locks::connection::{Connection, Usage};
 use crate::connection_locks::server::Server;
 use crate::failure::Failure;
 use crate::pool::{Kept, Lent, Pool};
@@ -178,7 +178,8 @@ impl<S: Server> LockConnections<S> {
     }
 }
 
-/// Keeps a connection open that holds nothing: the next lock does not wait for a new one. Ends a connection that is silent.
+/// Keeps a connection open that holds nothing, so that the next lock does not wait for a new one. Asks the server as well for holders whose
+/// leases are not renewed, because a server that was demoted ends no connection. Ends a connection that is silent.
 async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
@@ -187,18 +188,18 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
         let Some(connection) = connection.upgrade().filter(|connection| !connection.has_ended()) else {
             return;
         };
-        let (sent, free) = connection.usage();
+        let (sent, usage) = connection.usage();
         if clock.is_stopped() || connection.end_if_silent() {
             return;
         }
-        if free && clock.now() >= sent + idle / 3 {
+        if usage != Usage::Lost && clock.now() >= sent + idle / 3 {
             // If it fails often enough the connection ends.
             let _ = connection.ping(idle).await;
         }
     }
 }
 
-/// Ends a connection that nobody has used for a third of its idle timeout.
+/// Ends a connection that nobody has used for a third of its idle timeout. Asks the server for a holder as [`keep_open`] does.
 async fn end_unused<S: Server>(
     runtime: Runtime,
     alone: Pool<Arc<Connection<S>>>,
@@ -214,10 +215,16 @@ async fn end_unused<S: Server>(
         if clock.is_stopped() {
             return;
         }
-        let (sent, _) = connection.usage();
+        let (sent, usage) = connection.usage();
+        if clock.now() < sent + idle / 3 {
+            continue;
+        }
         let is_meant = |known: &Arc<Connection<S>>| Arc::ptr_eq(known, &connection);
-        if clock.now() >= sent + idle / 3 && alone.end_idle(is_meant) {
+        if alone.end_idle(is_meant) {
             return;
+        }
+        if usage == Usage::Holds {
+            let _ = connection.ping(idle).await;
         }
     }
 }
