@@ -54,9 +54,9 @@ impl Client {
         let client = Arc::new(Client {
             tls: config.tls.as_ref().map(|tls| Tls::read(tls, config.timeout)).transpose()?.map(Arc::new),
             folders: Arc::new(Folders::new(config.folders)),
+            held: Arc::new(HeldGrants::new(&config.root)),
             config,
             runtime,
-            held: Arc::default(),
             kinds: OtherKinds::default(),
             supervisor: Supervisor::default(),
         });

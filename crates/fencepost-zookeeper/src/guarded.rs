@@ -1,13 +1,13 @@
 //! Writes that take effect only while the grant is held.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use fencepost_core::{Claim, Error, ErrorKind, Loss, Result};
+use fencepost_core::{Error, ErrorKind, Loss, Result};
 use zookeeper_client as zk;
 
+use crate::claim::held::{HeldGrant, HeldGrants};
 use crate::error::{ENGINE, failure};
-use crate::session::Session;
 
 /// Writes to the same ZooKeeper, in one transaction with a check: the grant's node is there and was not evicted.
 ///
@@ -15,9 +15,8 @@ use crate::session::Session;
 /// [`Guard::native`](fencepost_core::Guard::native) returns it, as a `&mut dyn Any`; clones are for tasks.
 #[derive(Clone)]
 pub struct Guarded {
-    session: Arc<Session>,
-    claim: Arc<Claim>,
-    path: String,
+    grants: Weak<HeldGrants>,
+    held: HeldGrant,
 }
 
 /// One write of a [guarded](Guarded::commit) transaction. Paths are from ZooKeeper's root, whatever the URL's path is.
@@ -49,13 +48,13 @@ pub enum Write {
 }
 
 impl Guarded {
-    pub(crate) fn new(session: &Arc<Session>, claim: &Arc<Claim>, path: String) -> Guarded {
-        Guarded { session: Arc::clone(session), claim: Arc::clone(claim), path }
+    pub(crate) fn new(grants: &Arc<HeldGrants>, held: HeldGrant) -> Guarded {
+        Guarded { grants: Arc::downgrade(grants), held }
     }
 
     /// Returns the path of the grant's node, for transactions of your own: its version is 0 as long as it was not evicted.
     pub fn path(&self) -> &str {
-        &self.path
+        self.held.path()
     }
 
     /// Makes all these writes or none, and only if the grant is still held.
@@ -67,19 +66,23 @@ impl Guarded {
     /// # Cancel safety
     /// Dropped midway, the writes are made or not.
     pub async fn commit(&self, writes: &[Write]) -> Result<()> {
-        let (path, writes) = (self.path.clone(), writes.to_vec());
-        let done =
-            self.session.request(move |driver| async move { Ok(commit(&driver, &path, &writes).await) });
-        let sent = self.session.clock().now();
-        match self.session.within(done).await? {
+        let HeldGrant { session, claim, .. } = &self.held;
+        let (path, writes) = (self.path().to_owned(), writes.to_vec());
+        let done = session.request(move |driver| async move { Ok(commit(&driver, &path, &writes).await) });
+        let sent = session.clock().now();
+        match session.within(done).await? {
             Ok(Ok(())) => {
-                self.session.confirm(sent);
+                session.confirm(sent);
                 Ok(())
             }
             Ok(Err(zk::CheckWriteError::CheckFailed { source })) => {
-                let why = if source == zk::Error::BadVersion { Loss::Evicted } else { Loss::Deleted };
-                // The server decides: the guard and its views are lost as well.
-                self.claim.validity.end(why);
+                let marked = source == zk::Error::BadVersion;
+                if let Some(grants) = self.grants.upgrade() {
+                    grants.end(&self.held, (!marked).then_some(self.path())).await;
+                }
+                // The server decides: the guard and its views are lost as well, also if the holder has begun to release.
+                let why = if marked { Loss::Evicted } else { Loss::Deleted };
+                claim.validity.end(why);
                 Err(self.lost(why))
             }
             Err(zk::Error::SessionExpired)
@@ -96,7 +99,8 @@ impl Guarded {
     }
 
     fn lost(&self, why: Loss) -> Error {
-        Error::lost(self.claim.want().name.clone(), self.claim.validity.ended().unwrap_or(why)).on(ENGINE)
+        let claim = &self.held.claim;
+        Error::lost(claim.want().name.clone(), claim.validity.ended().unwrap_or(why)).on(ENGINE)
     }
 }
 
@@ -120,6 +124,6 @@ async fn commit(driver: &zk::Client, path: &str, writes: &[Write]) -> Result<(),
 
 impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Guarded").field("path", &self.path()).finish_non_exhaustive()
     }
 }

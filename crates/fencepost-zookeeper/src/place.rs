@@ -210,11 +210,11 @@ impl ZooPlace {
         self.step = Step::Holding;
         self.claim.validity.rest_on(1, vec![Arc::clone(&session.validity)]);
         extend(&self.claim, self.now(), self.claim.ttl());
-        self.guarded = paths.first().map(|path| Guarded::new(session, &self.claim, path.clone()));
-        let (claim, session) = (Arc::clone(&self.claim), Arc::clone(session));
-        self.client.held.insert(HeldGrant { claim, session: Arc::clone(&session), paths, token });
-        evicted::follow(&self.client, &session);
-        evicted::check_new(&self.client, &session, token);
+        let held = HeldGrant { claim: Arc::clone(&self.claim), session: Arc::clone(session), paths, token };
+        self.guarded = Some(Guarded::new(&self.client.held, held.clone()));
+        self.client.held.insert(held);
+        evicted::follow(&self.client, session);
+        evicted::check_new(&self.client, session, token);
         Attempt::Granted(token)
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Loss, Moment};
+use fencepost_core::Moment;
 use zookeeper_client as zk;
 
 use crate::claim::held::{HeldGrant, HeldGrants};
@@ -40,7 +40,7 @@ pub(crate) fn watch(grants: &Arc<HeldGrants>, held: &HeldGrant) {
 }
 
 async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
-    let HeldGrant { claim, session, .. } = held;
+    let HeldGrant { claim, session, .. } = &held;
     while !session.is_over() && claim.validity.ended().is_none() {
         let at = path.clone();
         let request: Request<_> =
@@ -54,18 +54,12 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
             }
         };
         if gone {
-            // The deletion is no loss if the holder has released the grant, or begins to.
-            if grants.upgrade().is_some_and(|grants| grants.has(&claim)) {
-                claim.validity.end_with(Loss::Deleted, detail(&path));
+            if let Some(grants) = grants.upgrade() {
+                grants.end(&held, Some(&path)).await;
             }
             return;
         }
     }
-}
-
-/// Returns the reason of a loss: somebody has deleted the node.
-pub(crate) fn detail(path: &str) -> String {
-    format!("its node {path} was deleted")
 }
 
 /// A share of [`MAX_BYTES`], returned by its drop.

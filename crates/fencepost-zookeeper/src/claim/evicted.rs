@@ -5,7 +5,6 @@
 //! folder: a node named after the holder's session and the grant's token. The holder reads its node and deletes the notice. A holder that
 //! is stopped or disconnected finds the notice when it is back, however late.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -13,11 +12,10 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{ClaimRecord, ErrorKind, Loss, Token};
+use fencepost_core::{ClaimRecord, ErrorKind, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
-use crate::claim::deleted::detail;
 use crate::claim::held::{HeldGrant, HeldGrants, delete};
 use crate::client::Client;
 use crate::session::{Request, Session};
@@ -29,22 +27,13 @@ const RETRY_FORBIDDEN: Duration = Duration::from_secs(30);
 /// The most nodes that are read at once.
 const AT_ONCE: usize = 256;
 
-/// Returns the folder of the notices.
-pub(crate) fn folder(client: &Client) -> String {
-    format!("{}/.fencepost/evicted", client.config.root)
-}
-
-/// Returns the name of the notice to a grant.
-pub(crate) fn notice(session: i64, token: Token) -> String {
-    format!("{session:x}-{token}")
-}
-
 /// Follows the notices from now on, until the session ends.
 pub(crate) fn follow(client: &Arc<Client>, session: &Arc<Session>) {
     if client.held.followed.swap(session.id, Ordering::Relaxed) != session.id {
         let runtime = client.runtime.clone();
         runtime.spawn(check_after_reconnect(Arc::downgrade(&client.held), Arc::clone(session)));
-        runtime.spawn(follow_notices(Arc::downgrade(client), Arc::clone(session), folder(client)));
+        let folder = client.held.notices.clone();
+        runtime.spawn(follow_notices(Arc::downgrade(client), Arc::clone(session), folder));
     }
 }
 
@@ -95,60 +84,64 @@ async fn read_notices(grants: &HeldGrants, session: &Arc<Session>, folder: &str,
     if notices.is_empty() {
         return true;
     }
-    // A grant may not be known yet. The later of the two, this notice or the grant, finds the other.
-    grants.notice(notices.iter().map(|(_, token)| *token));
-    let noticed = |held: &HeldGrant| notices.iter().any(|(_, token)| *token == held.token);
-    let held: Vec<_> = grants.of(session).into_iter().filter(noticed).collect();
-    let mut reasons = HashMap::new();
-    for (path, token) in notices.iter().filter(|(_, token)| held.iter().any(|held| held.token == *token)) {
-        if let Ok(Ok((data, _))) = session.within(session.data(path.clone())).await {
-            reasons.insert(*token, String::from_utf8_lossy(&data).into_owned());
+    let paths = notices.iter().map(|(path, _)| session.data(path.clone()));
+    let Ok(texts) = session.within(join_all(paths)).await else { return false };
+    let mut noticed = Vec::new();
+    for ((path, token), text) in notices.into_iter().zip(texts) {
+        match text {
+            Ok((text, _)) => noticed.push((path, token, String::from_utf8_lossy(&text).into_owned())),
+            // The client that made it may hide the reason.
+            Err(zk::Error::NoAuth) => noticed.push((path, token, String::new())),
+            Err(zk::Error::NoNode) => {}
+            Err(_) => return false,
         }
     }
-    if !check(grants, session, &held, &reasons).await {
+    // A grant may not be known yet. The later of the two, this notice or the grant, finds the other.
+    grants.note(noticed.iter().map(|(_, token, reason)| (*token, reason.clone())));
+    let is_noticed = |held: &HeldGrant| noticed.iter().any(|(_, token, _)| *token == held.token);
+    let held: Vec<_> = grants.of(session).into_iter().filter(is_noticed).collect();
+    if !check(grants, session, &held).await {
         return false;
     }
-    held.iter().for_each(|held| _ = grants.take_notice(held.token));
-    delete(session, notices.into_iter().map(|(path, _)| path).collect()).await;
+    held.iter().for_each(|held| grants.forget(held.token));
+    delete(session, noticed.into_iter().map(|(path, ..)| path).collect()).await;
     true
 }
 
 /// Checks a new grant if there is a notice for it already.
 pub(crate) fn check_new(client: &Client, session: &Arc<Session>, token: Token) {
-    if !client.held.take_notice(token) {
+    if client.held.reason(token).is_none() {
         return;
     }
     let (grants, session) = (Arc::clone(&client.held), Arc::clone(session));
     client.runtime.spawn(async move {
         let own: Vec<_> = grants.of(&session).into_iter().filter(|held| held.token == token).collect();
-        while !session.is_over() && !check(&grants, &session, &own, &HashMap::new()).await {
+        while !session.is_over() && !check(&grants, &session, &own).await {
             session.sleep(RETRY).await;
         }
+        grants.forget(token);
     });
 }
 
-/// Ends the grants whose nodes are marked or deleted. `reasons`: what some notices say. `false`: not all nodes could be read.
-async fn check(
-    grants: &HeldGrants,
-    session: &Session,
-    held: &[HeldGrant],
-    reasons: &HashMap<Token, String>,
-) -> bool {
+/// Ends the grants whose nodes are marked or deleted. `false`: not all nodes could be read.
+async fn check(grants: &HeldGrants, session: &Session, held: &[HeldGrant]) -> bool {
     for some in held.chunks(AT_ONCE) {
-        let first = |held: &HeldGrant| held.paths.first().cloned().unwrap_or_default();
-        let requests = some.iter().map(|held| session.data(first(held)));
+        let requests = some.iter().map(|held| session.data(held.path().to_owned()));
         let Ok(answers) = session.within(join_all(requests)).await else { return false };
+        let (mut all, mut lost) = (true, Vec::new());
         for (held, answer) in some.iter().zip(answers) {
-            let reason = reasons.get(&held.token).cloned();
             match answer {
                 Ok((data, _)) if ClaimRecord::read(&data).is_ok_and(|record| record.evicted) => {
-                    grants.end(held.token, Loss::Evicted, reason);
+                    lost.push(grants.end(held, None));
                 }
-                Err(zk::Error::NoNode) if reason.is_some() => grants.end(held.token, Loss::Evicted, reason),
-                Err(zk::Error::NoNode) => grants.end(held.token, Loss::Deleted, Some(detail(&first(held)))),
+                Err(zk::Error::NoNode) => lost.push(grants.end(held, Some(held.path()))),
                 Ok(_) | Err(zk::Error::NoAuth) => {}
-                Err(_) => return false,
+                Err(_) => all = false,
             }
+        }
+        join_all(lost).await;
+        if !all {
+            return false;
         }
     }
     true
@@ -173,7 +166,7 @@ async fn check_after_reconnect(grants: Weak<HeldGrants>, session: Arc<Session>) 
         } else if std::mem::take(&mut disconnected) {
             let Some(grants) = grants.upgrade() else { return };
             // If this fails, the connection breaks once more.
-            check(&grants, &session, &grants.of(&session), &HashMap::new()).await;
+            check(&grants, &session, &grants.of(&session)).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The grants of a client, and the end of leases that are shorter than their session.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
@@ -15,6 +15,8 @@ use crate::session::Session;
 
 /// The pause before a deletion that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
+/// The time limit of the search for the cause before the holder of a node that is gone is told.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most notices that are remembered of grants that are not known yet.
 const MAX_NOTICES: usize = 1_024;
 
@@ -28,10 +30,18 @@ pub(crate) struct HeldGrant {
     pub(crate) token: Token,
 }
 
+impl HeldGrant {
+    /// Returns the path of its first node.
+    pub(crate) fn path(&self) -> &str {
+        self.paths.first().map_or("", String::as_str)
+    }
+}
+
 /// All grants of a client.
-#[derive(Default)]
 pub(crate) struct HeldGrants {
     inner: Mutex<Inner>,
+    /// The folder of the notices of eviction.
+    pub(crate) notices: String,
     /// The number of bytes in the paths of watched nodes.
     pub(crate) watched: AtomicUsize,
     /// The session whose notices of eviction are followed.
@@ -42,8 +52,8 @@ pub(crate) struct HeldGrants {
 struct Inner {
     all: HashMap<u128, (Moment, HeldGrant)>,
     due: DueQueue<(u128, Due)>,
-    /// Tokens with a notice of eviction whose grants are not known, or not yet.
-    noticed: BTreeSet<Token>,
+    /// The reasons in the notices of eviction, by token, whose grants are not known, or not yet, or are being ended.
+    noticed: BTreeMap<Token, String>,
 }
 
 /// The work that is due for a grant.
@@ -62,6 +72,15 @@ fn key(at: Moment, id: u128, what: Due) -> DueKey {
 }
 
 impl HeldGrants {
+    pub(crate) fn new(root: &str) -> HeldGrants {
+        HeldGrants {
+            inner: Mutex::default(),
+            notices: format!("{root}/.fencepost/evicted"),
+            watched: AtomicUsize::new(0),
+            followed: AtomicI64::new(0),
+        }
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock()
     }
@@ -105,32 +124,54 @@ impl HeldGrants {
         own.map(|(_, held)| held.clone()).collect()
     }
 
-    /// Remembers notices of eviction.
-    pub(crate) fn notice(&self, tokens: impl Iterator<Item = Token>) {
+    /// Ends a grant whose node is marked, or whose node `gone` is deleted. An eviction makes its notice before it deletes the node, so a holder
+    /// that learns of the deletion first still finds the notice.
+    pub(crate) async fn end(&self, held: &HeldGrant, gone: Option<&str>) {
+        let reason = match self.reason(held.token) {
+            Some(reason) => Some(reason),
+            None => self.read_reason(held).await,
+        };
+        // The deletion is no loss if the holder has released the grant, or begins to.
+        if !self.has(&held.claim) {
+            return;
+        }
+        let validity = &held.claim.validity;
+        match (reason, gone) {
+            (None, Some(path)) => validity.end_with(Loss::Deleted, format!("its node {path} was deleted")),
+            (reason, _) => validity.end_with(Loss::Evicted, reason.unwrap_or_default()),
+        }
+    }
+
+    /// Reads the notice to a grant. `None`: there is none, or it cannot be read in time.
+    async fn read_reason(&self, held: &HeldGrant) -> Option<String> {
+        let (session, clock) = (&held.session, held.session.clock());
+        let read = session.data(self.notice(session.id, held.token));
+        let (text, _) = clock.within(clock.now() + CAUSE_TIMEOUT, read).await?.ok()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Returns the path of the notice to a grant.
+    pub(crate) fn notice(&self, session: i64, token: Token) -> String {
+        format!("{}/{session:x}-{token}", self.notices)
+    }
+
+    /// Notes what the notices of eviction say.
+    pub(crate) fn note(&self, notices: impl Iterator<Item = (Token, String)>) {
         let mut inner = self.inner();
-        inner.noticed.extend(tokens);
+        inner.noticed.extend(notices);
         while inner.noticed.len() > MAX_NOTICES {
             inner.noticed.pop_first();
         }
     }
 
-    /// Forgets a notice of eviction. Returns whether there was one.
-    pub(crate) fn take_notice(&self, token: Token) -> bool {
-        self.inner().noticed.remove(&token)
+    /// Returns what the notice to the grant with this token says. `None`: no notice was read.
+    pub(crate) fn reason(&self, token: Token) -> Option<String> {
+        self.inner().noticed.get(&token).cloned()
     }
 
-    /// Ends the validity of the grant with this token.
-    pub(crate) fn end(&self, token: Token, why: Loss, detail: Option<String>) {
-        let inner = self.inner();
-        let held = inner.all.values().filter(|(_, held)| held.token == token);
-        let claims: Vec<_> = held.map(|(_, held)| Arc::clone(&held.claim)).collect();
-        drop(inner);
-        for claim in claims {
-            match &detail {
-                Some(detail) => claim.validity.end_with(why, detail.as_str()),
-                None => claim.validity.end(why),
-            }
-        }
+    /// Forgets a notice of eviction.
+    pub(crate) fn forget(&self, token: Token) {
+        self.inner().noticed.remove(&token);
     }
 
     /// Returns the grants that have been held long enough for a watch. Takes out those whose own lease has expired; those that were renewed

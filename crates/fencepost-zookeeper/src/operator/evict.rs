@@ -9,7 +9,6 @@ use fencepost_core::{ClaimRecord, Error, ErrorKind, Eviction, Name, Result, Toke
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
-use crate::claim::evicted::{folder, notice};
 use crate::client::Client;
 use crate::error::{ENGINE, failure};
 use crate::operator::list::contenders;
@@ -45,7 +44,7 @@ pub(crate) async fn evict(client: &Arc<Client>, name: &Name, token: Token, how: 
         for path in &holder.paths {
             mark(&session, path.clone(), holder.stat.czxid, token, name).await?;
         }
-        let path = format!("{}/{}", folder(client), notice(holder.stat.ephemeral_owner, token));
+        let path = client.held.notice(holder.stat.ephemeral_owner, token);
         make_notice(client, &session, &path, how.reason.as_deref()).await?;
         noticed = Some(path);
     }
@@ -103,13 +102,13 @@ async fn make_notice(client: &Client, session: &Session, path: &str, reason: Opt
         });
         match session.within(made).await? {
             Ok((stat, _)) => {
-                if let Err(error) = remove_stale(session, &folder(client), stat.ctime).await {
+                if let Err(error) = remove_stale(session, &client.held.notices, stat.ctime).await {
                     tracing::debug!(%error, "stale notices are still there");
                 }
                 return Ok(());
             }
             Err(zk::Error::NodeExists) => return Ok(()),
-            Err(zk::Error::NoNode) => client.make_open_folder(session, &folder(client)).await?,
+            Err(zk::Error::NoNode) => client.make_open_folder(session, &client.held.notices).await?,
             Err(error) => return Err(failure(&error)),
         }
     }

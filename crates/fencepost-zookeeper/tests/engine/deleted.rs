@@ -4,7 +4,7 @@ use fencepost_testkit::needs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Guard, Loss};
+use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 use tokio::time::timeout;
@@ -61,6 +61,31 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
     other.release().await.expect("it was held");
     watched(server.address(), "/held/", 0).await;
     locks.close().await;
+}
+
+/// The notice of the eviction takes it several answers, and the deletion of its node one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_deletion() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let far = client(&format!("{}/held?session=30s", server.url())).await;
+    let near = client(&format!("{}/held?session=30s", server.direct_url())).await;
+    let guard = far.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    let three = far.semaphore("three", 3).expect("a good name");
+    let two = three.acquire_many(2).ttl(LONG).await.expect("they are free");
+    watched(server.address(), "/held/", 3).await;
+    server.delay(Duration::from_millis(200)).expect("the network can be slow");
+    for guard in [&guard, &two] {
+        let how = Eviction::new(true).because("moved");
+        near.evict(guard.name().as_str(), guard.token(), &how).await.expect("it holds");
+        assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder is told"), Loss::Evicted);
+        let detail = guard.loss_detail();
+        assert!(detail.as_ref().is_some_and(|detail| detail.contains("moved")), "{detail:?}");
+    }
+    server.mend().expect("the network can be mended");
+    drop((guard, two));
+    far.close().await;
+    near.close().await;
 }
 
 /// It has made its lease, and so does the next one in the queue: neither may wait for the other's.

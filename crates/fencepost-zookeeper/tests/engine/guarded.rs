@@ -3,8 +3,10 @@
 use fencepost_core::{Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
+use fencepost_testkit::wait::eventually;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use fencepost_zookeeper::{Guarded, Write};
+use std::time::Duration;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::kit::{SOON, bare, client, near, path};
@@ -50,6 +52,36 @@ async fn a_refused_write_tells_the_guard() {
     bare.delete(writer.path(), None).await.expect("it is there");
     assert!(writer.commit(&[set("/value", "1")]).await.expect_err("its node is gone").is_lost());
     assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(Loss::Deleted));
+}
+
+/// The answer to its write comes before it has read why its node is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_write_tells_a_far_guard_that_it_was_evicted() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let far = client(&format!("{}/g?session=30s", server.url())).await;
+    let near = client(&format!("{}/g?session=30s", server.direct_url())).await;
+    let mut guard = far.mutex("stock").expect("a good name").lock().await.expect("it is free");
+    let writer = guarded(&mut guard);
+    server.delay(Duration::from_millis(200)).expect("the network can be slow");
+    let (token, now) = (guard.token(), Eviction::new(true).because("moved"));
+    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let write = async {
+        // The node is gone while the evicting client waits for the holder.
+        eventually(SOON, "the node is gone", async || {
+            bare.check_stat(writer.path()).await.expect("it answers").is_none()
+        })
+        .await;
+        writer.commit(&[set("/value", "1")]).await
+    };
+    let (evicted, written) = tokio::join!(near.evict("stock", token, &now), write);
+    evicted.expect("it holds");
+    assert_eq!(written.expect_err("its node is gone").loss(), Some(Loss::Evicted));
+    assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(Loss::Evicted));
+    server.mend().expect("the network can be mended");
+    drop(guard);
+    far.close().await;
+    near.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
