@@ -5,21 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use fencepost_core::{
-    Attempt, Claim, ClaimRecord, Found, Leave, Left, Place, Request, Result, Session, Token,
-};
+use fencepost_core::{Attempt, Claim, Found, Leave, Left, Place, Request, Result, Session, Token};
 
 use crate::claim::attach::attach;
 use crate::claim::enter::{Outcome, enter, hold};
+use crate::claim::eviction;
+use crate::claim::lease_change::{Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::{clean_up, leave_queue, release_detached, withdraw};
-use crate::claim::{eviction, lease_change};
-use crate::client::{EtcdClient, TRIES};
+use crate::client::EtcdClient;
 use crate::error::Failed;
 use crate::guarded::Held;
 use crate::keys;
 use crate::lease::session::EtcdSession;
-use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
 pub(crate) struct EtcdPlace {
     client: Arc<EtcdClient>,
@@ -97,50 +95,19 @@ async fn delete(
     Ok(deletion.left())
 }
 
-/// Moves the key to a lease that ends by itself.
+/// Moves the key to a lease that ends by itself. An evicted claim is not detached, because nobody could be told of the eviction then.
 async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left> {
-    let (Phase::Holding(revision), Some(key), Some(id)) = (state.phase(), state.key(), state.key_id()) else {
-        return Ok(Found::Missing.into());
-    };
+    let Phase::Holding(revision) = state.phase() else { return Ok(Found::Missing.into()) };
     let ttl = state.claim.ttl();
     let lease = client.leases.dedicated(ttl).await?;
-    let value = ClaimRecord { detached: true, ..ClaimRecord::read(&state.value())? }.to_bytes();
-    // An evicted claim, whose holder will be told soon, must not be detached: nobody could be told then.
-    let note = keys::eviction(&client.config.prefix, id, revision);
-    let mut written = state.moved_at().max(revision);
-    for _ in 0..TRIES {
-        let put = PutRequest::leased(key.to_vec(), value.clone(), lease.id);
-        let unwritten = Compare::written(key, written);
-        let txn = TxnRequest {
-            compare: vec![Compare::created(&note, 0), Compare::created(key, revision), unwritten],
-            success: vec![Op::Put(put).into()],
-            failure: vec![RequestOp::key(key)],
-        };
-        let reply = client.cluster.call(txn, None).await?;
-        let now = reply.key(0).filter(|now| now.create_revision == revision);
-        let at = match now {
-            _ if reply.succeeded => reply.revision(),
-            // An earlier attempt took effect, and its reply was lost.
-            Some(now) if now.lease == lease.id => now.mod_revision,
-            // A program that knows the claim's id has extended the grant, perhaps for longer.
-            Some(now) if ClaimRecord::read(&now.value)?.detached => {
-                client.leases.revoke_unused(lease.id);
-                return Ok(Found::There.into());
-            }
-            Some(now) if now.mod_revision != written => {
-                written = now.mod_revision;
-                continue;
-            }
-            Some(_) | None => {
-                client.leases.revoke_unused(lease.id);
-                return Ok(Found::Missing.into());
-            }
-        };
-        lease_change::set_lease(&client, &state, &lease, at);
+    let moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
+    if moved == Moved::Done {
         state.claim.confirm(lease.sent(), ttl);
-        return Ok(Found::There.into());
+    } else {
+        client.leases.revoke_unused(lease.id);
     }
-    Err(Failed::contested().into())
+    let found = if matches!(moved, Moved::Done | Moved::Detached) { Found::There } else { Found::Missing };
+    Ok(found.into())
 }
 
 impl Place for EtcdPlace {

@@ -14,6 +14,7 @@ use fencepost_core::backend::admission::Held;
 use fencepost_core::{ClaimRecord, LaterFormat, Mode};
 
 use crate::claim::eviction;
+use crate::claim::lease_change::{Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
@@ -229,7 +230,8 @@ pub(crate) async fn hold(
     } else {
         let ttl = claim.ttl();
         let own = client.leases.dedicated(ttl).await?;
-        eviction::move_key(client, state, revision, &own).await? && claim.confirm(own.sent(), ttl)
+        let moved = eviction::move_key(client, state, revision, &own, Purpose::Keep).await?;
+        moved == Moved::Done && claim.confirm(own.sent(), ttl)
     };
     if !held {
         state.lose(claim.runtime.session_loss());

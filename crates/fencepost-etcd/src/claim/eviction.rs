@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use fencepost_core::Loss;
 
-use crate::claim::lease_change::{self, Moved};
+use crate::claim::lease_change::{self, Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, PAUSE};
 use crate::error::Failed;
@@ -50,7 +50,7 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
         let moved = async {
             let lease = client.leases.dedicated(until.since(clock.now())).await?;
-            lease_change::move_key(client, state, revision, &lease, true).await
+            lease_change::move_key(client, state, revision, &lease, Purpose::Evict).await
         };
         if moved.await.is_ok() {
             return;
@@ -59,21 +59,22 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     }
 }
 
-/// Moves the claim's key to this lease, unless the key is gone or the claim is evicted. Then the claim has ended, and this returns `false`.
+/// Moves the claim's key to this lease, unless the key is gone or the claim is evicted, because the claim has ended then. Returns the outcome.
 pub(crate) async fn move_key(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
     revision: i64,
     lease: &Arc<Lease>,
-) -> Result<bool, Failed> {
-    let moved = lease_change::move_key(client, state, revision, lease, false).await?;
+    purpose: Purpose,
+) -> Result<Moved, Failed> {
+    let moved = lease_change::move_key(client, state, revision, lease, purpose).await?;
     match moved {
-        Moved::Done => {}
+        Moved::Done | Moved::Detached => {}
         Moved::Gone => state.lose(Loss::Deleted),
         // The note may come later, or its watch may be broken.
         Moved::Evicted => evicted(client, Arc::clone(state)),
     }
-    Ok(moved == Moved::Done)
+    Ok(moved)
 }
 
 /// Deletes the note of an eviction. If that fails, the note ends with its lease.

@@ -12,6 +12,17 @@ use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
+/// Why a key is moved to another lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// Its claim keeps the lock.
+    Keep,
+    /// Its grant is to belong to no process.
+    Detach,
+    /// Its claim is evicted, and other claims may renew its lease without end.
+    Evict,
+}
+
 /// The outcome of moving a key to another lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
@@ -20,29 +31,33 @@ pub(crate) enum Moved {
     Gone,
     /// An operator has evicted the claim. The claim has noted who, and why, but may not be told yet.
     Evicted,
+    /// A program that knows the claim's id has detached the grant already, perhaps for longer.
+    Detached,
 }
 
 /// Moves the claim's key to this lease. The write requires that nobody has written the key since it was read, so that a late request does not
-/// move it back. If the claim is evicted, the key is moved only `for_eviction`, because other claims may renew another lease without end.
+/// move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the record tells that, because the note is
+/// deleted once the holder was told.
 pub(crate) async fn move_key(
     client: &EtcdClient,
     state: &ClaimState,
     revision: i64,
     lease: &Arc<Lease>,
-    for_eviction: bool,
+    purpose: Purpose,
 ) -> Result<Moved, Failed> {
     let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Ok(Moved::Gone) };
     let note = keys::eviction(&client.config.prefix, id, revision);
-    let mut value = state.value();
+    let mut record = ClaimRecord::read(&state.value())?;
+    record.detached |= purpose == Purpose::Detach;
     let mut written = state.moved_at().max(revision);
     // After `written` is read, because that may be the eviction's own write.
-    if !for_eviction && state.claim.validity.ended() == Some(Loss::Evicted) {
+    if purpose != Purpose::Evict && state.claim.validity.ended() == Some(Loss::Evicted) {
         return Ok(Moved::Evicted);
     }
     // Until a reply tells the lease; this future may be dropped.
     state.lease_uncertain.store(true, Relaxed);
     for _ in 0..TRIES {
-        let put = PutRequest::leased(key.to_vec(), value.clone(), lease.id);
+        let put = PutRequest::leased(key.to_vec(), record.to_bytes(), lease.id);
         let txn = TxnRequest {
             compare: vec![Compare::created(key, revision), Compare::written(key, written)],
             success: vec![Op::Put(put).into()],
@@ -54,14 +69,16 @@ pub(crate) async fn move_key(
             None => return Ok(Moved::Gone),
             // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
             Some(kv) => {
-                let evicted = ClaimRecord::read(&kv.value)?.evicted;
-                if evicted && !for_eviction {
+                let found = ClaimRecord::read(&kv.value)?;
+                if found.evicted && purpose != Purpose::Evict {
                     let by = reply.key(1).map(|note| String::from_utf8_lossy(&note.value));
                     state.note_eviction(revision, &by.unwrap_or_default());
                     return Ok(Moved::Evicted);
                 }
-                written = kv.mod_revision;
-                value = ClaimRecord { evicted, ..ClaimRecord::read(&state.value())? }.to_bytes();
+                if found.detached && purpose == Purpose::Detach && kv.lease != lease.id {
+                    return Ok(Moved::Detached);
+                }
+                (written, record.evicted) = (kv.mod_revision, found.evicted);
                 continue;
             }
         };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use fencepost_core::{Claim, Reply, Result, Session};
 
 use crate::claim::eviction;
+use crate::claim::lease_change::{Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::end_expired;
 use crate::client::EtcdClient;
@@ -67,7 +68,8 @@ impl EtcdSession {
                 };
                 // A shared lease may be older than this request.
                 let sent = if claim.renewed { longer.sent() } else { now };
-                if eviction::move_key(client, state, revision, &longer).await? {
+                let moved = eviction::move_key(client, state, revision, &longer, Purpose::Keep).await?;
+                if moved == Moved::Done {
                     claim.confirm(sent, ttl);
                 }
             }
@@ -75,7 +77,8 @@ impl EtcdSession {
             Phase::Holding(revision) if state.lease().is_some_and(|own| own.id == lease.id) => {
                 // Another request, or a program that knows the claim's secret, may have moved the key to another lease.
                 let certain = !state.attached.load(Relaxed) && !state.lease_uncertain.load(Relaxed);
-                if certain || eviction::move_key(client, state, revision, lease).await? {
+                let keep = || eviction::move_key(client, state, revision, lease, Purpose::Keep);
+                if certain || keep().await? == Moved::Done {
                     claim.confirm(lease.sent(), ttl);
                 }
             }

@@ -63,6 +63,25 @@ async fn a_holder_whose_note_is_gone_is_told_by_its_record() {
     far.close().await;
 }
 
+/// Nobody could tell the program that takes it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_evicted_lock_whose_note_is_gone_is_not_detached() {
+    needs!(ETCD, ETCDCTL);
+    let mut etcd = Proxied::start(&Config::new()).unwrap();
+    let (near, far) = (connect(&etcd.direct_url()).await, with_ttl(&etcd.url(), SOON * 40).await);
+    let guard = far.mutex("stock").unwrap().lock().await.unwrap();
+    etcd.cut().unwrap();
+    evict(&near, &guard).await;
+    etcd.look().run(&["del", "--prefix", "%fencepost/evicted/"]);
+    etcd.mend().unwrap();
+    let error = guard.detach().await.unwrap_err();
+    assert_eq!(error.loss(), Some(Loss::Evicted), "{error}");
+    let info = near.inspect("stock").await.unwrap();
+    assert!(info.holders().all(|holder| holder.evicted && !holder.detached), "{info:?}");
+    near.close().await;
+    far.close().await;
+}
+
 /// The extension is under way when the holder is told, and would move the key to a lease that other guards renew.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_under_way_keeps_no_evicted_holders_lock() {
