@@ -315,18 +315,19 @@ local function set_terms(claim, mode, permits, of, client)
   claim.terms = struct.pack(TERMS, mode, permits, of, client or old) .. string.sub(claim.terms, text)
 end
 
--- Makes a shared holder exclusive, or any holder shared: see "Upgrades" in lock.lua.
+-- Makes a shared holder exclusive, or an exclusive one shared: see "Upgrades" in lock.lua. A holder of permits is neither, so the answer to it
+-- is GONE, as in take_up to another mode.
 -- KEYS[1] the lock. ARGV: 2 the sender, see SENDER in lock.lua; 3 the number of the conversion; 4 "1" for exclusive, else for shared; 5 if
 -- exclusive: "1" to mark the claim while others hold the lock, too; if shared: the token that the holder knows.
 -- Reply: HELD token: holds exclusively. WAIT look: is marked, and others hold the lock. BUSY look: the same without a mark.
---        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, or a later conversion came first.
+--        ELSE: another holder is marked. DONE more: is shared. GONE: holds no more, holds permits, or a later conversion came first.
 --        `look`: ms until another look is worth it, or -1. `more` is 1: renew has work to do.
 if request == 'convert' then
   local key, number = KEYS[1], tonumber(ARGV[3])
   local retention, id, in_cluster, prefix = struct.unpack(SENDER, ARGV[2])
   local lock = open(key, inbox_of(key, prefix), in_cluster == 1, retention)
   local claim = read_claim(lock, id)
-  if not holds(claim) then return 'GONE' end
+  if not holds(claim) or claim.mode == PERMITS then return 'GONE' end
   local latest, marked = math.floor(claim.of / 2), is_marked(claim)
 
   -- Rewrites the terms of the claim for this conversion.

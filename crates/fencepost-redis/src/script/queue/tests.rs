@@ -16,14 +16,14 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::ops::Range;
 
-use fencepost_core::{Info, Mode};
+use fencepost_core::{ClaimId, Info, Mode, Token};
 use fencepost_testkit::needs;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::script::answer::Departed;
-use crate::script::queue::{ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
+use crate::script::answer::{Departed, ScriptReply};
+use crate::script::queue::{ConvertTo, ENTER, EVICT, LEAVE, READ, RENEW, TAKE_UP};
 use crate::script::vote::{RAISE, REFUSED, VOTE};
 use history::{History, New, Op};
 use layout::{Seen, State, Told};
@@ -287,6 +287,29 @@ fn a_limit_that_cannot_be_read_admits_no_permits_and_ends_no_script() {
             let after = stage.call(&[(0, Act::Tend)], 0).unwrap();
             assert!(holds(&after, 4) && holds(&after, 6), "each one's own number counts");
         }
+    }
+}
+
+/// Its permits would count for as long as the lock exists, because the record that ends has none.
+#[test]
+fn a_holder_of_permits_is_not_converted() {
+    needs!(REDIS);
+    let mut stage = Stage::open("");
+    let mode = Mode::Permits { n: 2, of: 3 };
+    let who = Who { id: 2, client: stage::client_name(0), mode, join: true, unfair: false };
+    let kinds = [
+        ConvertTo::Shared { token: Token::new(1) },
+        ConvertTo::Exclusive { mark: false },
+        ConvertTo::Exclusive { mark: true },
+    ];
+    for to in kinds {
+        stage.reset(false);
+        stage.call(&[(0, Act::Enter { who: who.clone(), ttl: 60_000_000 })], 0).unwrap();
+        let key = stage.setting(0).key(stage::name(0).as_str());
+        let convert = stage.setting(0).convert(&key, ClaimId::from_u128(2), 1, to);
+        let (reply, seen) = stage.run(&convert).unwrap();
+        assert_eq!(ScriptReply::read(&reply).unwrap().status, b"GONE");
+        assert!(seen[0].claims[&2].holds() && seen[0].claims[&2].mode == mode, "{seen:?}");
     }
 }
 

@@ -95,11 +95,10 @@ fn histories_about(about: About) -> impl Strategy<Value = Vec<Step>> {
 fn step(about: About) -> impl Strategy<Value = Step> {
     let votes = if about == About::NodeOfQuorum { 300 } else { 30 };
     let claims = if about == About::NodeOfQuorum { 30 } else { 300 };
-    // No client converts a holder of permits.
     let (conversions, ids, converted) = if about == About::Upgrades {
         (200, &[1, 5, 5, 5, 6, 6, 6][..], 5..=6_u128)
     } else {
-        (30, &[1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8][..], 1..=6)
+        (30, &[1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8][..], 1..=8)
     };
     let id = move || select(ids);
     let call = |id: Id, act| Step::Call { sender: id as usize % CLIENTS, act };

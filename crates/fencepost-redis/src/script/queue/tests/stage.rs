@@ -180,7 +180,7 @@ impl Stage {
     }
 
     /// Runs a command, and looks what stands there then.
-    fn run(&mut self, command: &Cmd) -> Result<(Value, Vec<Seen>), String> {
+    pub(super) fn run(&mut self, command: &Cmd) -> Result<(Value, Vec<Seen>), String> {
         let (answer, locks) = self.run_unread(command)?;
         let seen = locks.into_iter().enumerate().map(|(lock, (fields, left))| {
             let seen = Seen::read(&fields, self.now, left)?;
