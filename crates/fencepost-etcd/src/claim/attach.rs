@@ -112,7 +112,7 @@ impl Attachment<'_> {
         }
         let sent = lease.sent();
         client.took_over(&kv.key, state);
-        state.take_over(lease, kv.key, value, at);
+        state.take_over(lease, (kv.key, kv.create_revision), value, at);
         if !claim.confirm(sent, ttl) {
             return Ok(Outcome::Done(None));
         }

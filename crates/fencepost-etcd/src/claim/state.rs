@@ -34,6 +34,8 @@ struct ClaimKey {
     lease: Arc<Lease>,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// The create revision of a key that was taken over. `None`: this client chose the name, and no other claim has it.
+    taken_over: Option<i64>,
 }
 
 struct Inner {
@@ -94,15 +96,22 @@ impl ClaimState {
         let chosen = self.key.get_or_init(|| {
             self.inner.with(|inner| inner.lease = Some(Arc::clone(&lease)));
             let key = keys::key(&self.queue, (lease.id, self.number));
-            ClaimKey { lease, key, value: ClaimRecord::of(&self.claim).to_bytes() }
+            let value = ClaimRecord::of(&self.claim).to_bytes();
+            ClaimKey { lease, key, value, taken_over: None }
         });
         (&chosen.lease, &chosen.key)
     }
 
-    /// Takes over a key that another client created.
-    pub(crate) fn take_over(&self, lease: Arc<Lease>, key: Vec<u8>, value: Vec<u8>, at: i64) {
+    /// Takes over a key that another client created at the revision `created`, and that has this lease since the revision `at`.
+    pub(crate) fn take_over(
+        &self,
+        lease: Arc<Lease>,
+        (key, created): (Vec<u8>, i64),
+        value: Vec<u8>,
+        at: i64,
+    ) {
         self.set_lease(Arc::clone(&lease), at);
-        let _ = self.key.set(ClaimKey { lease, key, value });
+        let _ = self.key.set(ClaimKey { lease, key, value, taken_over: Some(created) });
         self.attached.store(true, Relaxed);
     }
 
@@ -114,6 +123,11 @@ impl ClaimState {
     /// Returns the key, once a request for it may have been sent.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.key.get().map(|key| &*key.key)
+    }
+
+    /// Returns the create revision of a key that was taken over. `None`: this client chose the name, and no other claim has it.
+    pub(crate) fn taken_over(&self) -> Option<i64> {
+        self.key.get().and_then(|key| key.taken_over)
     }
 
     /// Returns the end of the key that tells it from all others.

@@ -53,14 +53,31 @@ pub(crate) async fn withdraw(client: &Arc<EtcdClient>, state: &ClaimState) -> Re
             Err(failure) => return Err(failure),
         }
     }
-    let deleted = match deleted {
-        Some(deleted) => deleted,
-        None => client.cluster.call(delete, Some(&repeated)).await?.deleted,
+    let deleted = match (deleted, state.taken_over()) {
+        (Some(deleted), _) => deleted,
+        (None, Some(created)) => delete_created(client, key, created, &repeated).await?,
+        (None, None) => client.cluster.call(delete, Some(&repeated)).await?.deleted,
     };
     if let Some(lease) = state.lease().filter(|lease| lease.dedicated) {
         client.leases.revoke_unused(lease.id);
     }
     Ok(Deletion { found: deleted > 0, repeated: repeated.into_inner() })
+}
+
+/// Deletes the key that another client created at this revision. Once it is gone, that client may give its name to a later claim. Returns how
+/// many keys were deleted.
+async fn delete_created(
+    client: &EtcdClient,
+    key: &[u8],
+    created: i64,
+    repeated: &AtomicBool,
+) -> Result<i64, Failed> {
+    let txn = TxnRequest {
+        compare: vec![Compare::created(key, created)],
+        success: vec![Op::Delete(DeleteRequest::one(key)).into()],
+        failure: Vec::new(),
+    };
+    Ok(client.cluster.call(txn, Some(repeated)).await?.deleted(0))
 }
 
 /// Takes the claim out of the waiters of its queue.
@@ -149,9 +166,9 @@ pub(crate) async fn release_detached(
         return later.map_or(Ok(Deletion::default()), |later| Err(later.into()));
     };
     let repeated = AtomicBool::new(false);
-    let reply = client.cluster.call(DeleteRequest::one(&kv.key), Some(&repeated)).await?;
+    let deleted = delete_created(client, &kv.key, kv.create_revision, &repeated).await?;
     if record.detached {
         client.leases.revoke_unused(kv.lease);
     }
-    Ok(Deletion { found: reply.deleted > 0, repeated: repeated.into_inner() })
+    Ok(Deletion { found: deleted > 0, repeated: repeated.into_inner() })
 }

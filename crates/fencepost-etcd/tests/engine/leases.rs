@@ -3,10 +3,11 @@
 use fencepost_testkit::needs;
 use std::time::Duration;
 
-use crate::kit::{SHORT, SOON, connect, eventually, in_line, server, stand, users};
-use fencepost_core::{Effect, Loss};
+use crate::kit::{SHORT, SOON, connect, eventually, in_line, registry, server, stand, users};
+use fencepost_core::{Client, Effect, Loss};
 use fencepost_testkit::etcd::{Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::Proxy;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_locks_of_a_client_share_a_lease_and_it_goes_with_the_client() {
@@ -210,4 +211,54 @@ async fn an_extended_claim_keeps_its_key_when_another_lease_that_it_was_given_en
     assert_eq!(look.keys(""), keys);
     guard.release().await.expect("it was held");
     locks.close().await;
+}
+
+/// A client uses the numbers of its claims again, so the key of a later claim has the name of the one that the lease is for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_release_by_a_lease_deletes_no_later_claims_key() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let near = connect(&etcd.url()).await;
+    let far = Client::builder().release_timeout(SOON);
+    let far = far.connect(&registry(), &format!("etcd://{}?timeout=20s", proxy.address())).await.unwrap();
+    let mutex = near.mutex("stock").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let (lease, key) = (guard.to_lease().unwrap(), etcd.look().keys("stock/"));
+    let reads = || etcd.requests().unwrap().get("Range").copied().unwrap_or_default();
+    let before = reads();
+    proxy.delay(Duration::from_secs(1)).unwrap();
+    let releasing = far.clone();
+    let late = tokio::spawn(async move { releasing.release(&lease).await });
+    eventually("it reads the queue", async || reads() > before).await;
+    // The answer and the deletion take 2 s.
+    guard.release().await.unwrap();
+    let next = mutex.lock().await.unwrap();
+    assert_eq!(etcd.look().keys("stock/"), key, "the name is used again");
+    let error = late.await.unwrap().expect_err("that grant is gone");
+    assert!(error.is_lost(), "{error}");
+    assert_eq!(etcd.look().keys("stock/"), key, "the next claim has lost its key");
+    proxy.mend().unwrap();
+    next.release().await.unwrap();
+    far.close().await;
+    near.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_release_of_an_attached_guard_deletes_no_later_claims_key() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let (first, other) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let mutex = first.mutex("stock").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let (attached, key) =
+        (other.attach(&guard.to_lease().unwrap()).await.unwrap(), etcd.look().keys("stock/"));
+    guard.release().await.unwrap();
+    let next = mutex.lock().await.unwrap();
+    assert_eq!(etcd.look().keys("stock/"), key, "the name is used again");
+    assert!(attached.release().await.expect_err("that grant is gone").is_lost());
+    assert_eq!(etcd.look().keys("stock/"), key, "the next claim has lost its key");
+    next.release().await.unwrap();
+    first.close().await;
+    other.close().await;
 }
