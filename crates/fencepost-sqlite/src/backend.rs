@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{
-    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Eviction, How, Info, Listing, Name, Operator,
-    Page, RecordStore, Reply, Report, Result, Runtime, Token,
+    Backend, BackendUrl, Backoff, Capabilities, Claim, Entry, Error, Eviction, How, Info, Listing, Name,
+    Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token,
 };
 
 use crate::client::records::SqliteRecords;
@@ -111,8 +111,12 @@ impl Operator for SqliteBackend {
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        let mut marked = None;
-        self.operate(move |client| evict::evict(client, name, token, how, &mut marked))
+        let marked = self.operate(move |client| evict::mark(client, name, token, how));
+        Reply::coming(async move {
+            let Some(row) = marked.await? else { return Ok(()) };
+            // The row is marked and its owner told, whatever becomes of the last step.
+            self.operate(|client| evict::end(client, name, &row)).await.map_err(Error::unknown)
+        })
     }
 
     fn stored_permits<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Option<u32>>> {

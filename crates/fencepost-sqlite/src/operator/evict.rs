@@ -23,40 +23,13 @@ use crate::process::liveness::Liveness;
 use crate::process::notify_fifo::{self, Notice};
 use crate::waiters;
 
-/// `told` is what of it is done: a call that found the database busy is made again, and by then the owner may have gone, as it was
-/// marked to.
-pub(crate) fn evict(
+/// Steps 1 and 2. Returns the row as it was before, if step 3 is needed.
+pub(crate) fn mark(
     client: &Client,
     name: &Name,
     token: Token,
     how: &Eviction,
-    marked: &mut Option<Row>,
-) -> Result<(), Failure> {
-    let now = how.now;
-    let row = match marked {
-        Some(row) => row,
-        None => marked.insert(mark(client, name, token, how)?),
-    };
-    if !now && row.process.is_some() && !row.is_fixed() {
-        let time = client.now();
-        let ended = client.database.write(|db| {
-            if let Some(row) = rows::find(db, name.as_str(), &row.id)?
-                && row.until.is_none()
-            {
-                rows::set_until(db, name.as_str(), row.seq, time.boot.saturating_add(row.ttl), client.boot)?;
-            }
-            Ok(())
-        });
-        return match ended {
-            Ok(()) | Err(Failure::Busy) => ended,
-            Err(failure) => Err(failure.at(client.path()).unknown().into()),
-        };
-    }
-    Ok(())
-}
-
-/// Marks or deletes the row, and tells its owner.
-fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Row, Failure> {
+) -> Result<Option<Row>, Failure> {
     let resource = name.as_str();
     let time = client.now();
     let (row, to_wake) = client.database.write(|db| {
@@ -82,15 +55,27 @@ fn mark(client: &Client, name: &Name, token: Token, how: &Eviction) -> Result<Ro
     let told = notify_owner(client, &row, how.reason.as_deref().unwrap_or_default());
     client.wake(&to_wake);
     match told {
-        Ok(()) => Ok(row),
+        Ok(()) => {}
         // The owner's next renewal finds that its row is gone.
-        Err(error) if how.now => {
-            tracing::warn!(%error, "the owner could not be told why it was evicted");
-            Ok(row)
-        }
+        Err(error) if how.now => tracing::warn!(%error, "the owner could not be told why it was evicted"),
         // The row is marked.
-        Err(error) => Err(Failure::File(error).at(client.path()).unknown().into()),
+        Err(error) => return Err(Failure::File(error).at(client.path()).unknown().into()),
     }
+    // Other rows are gone, or have their end already.
+    Ok(Some(row).filter(|row| !how.now && row.process.is_some() && !row.is_fixed()))
+}
+
+/// Step 3. The owner may have left by now, as it was told to.
+pub(crate) fn end(client: &Client, name: &Name, marked: &Row) -> Result<(), Failure> {
+    let time = client.now();
+    client.database.write(|db| {
+        if let Some(row) = rows::find(db, name.as_str(), &marked.id)?
+            && row.until.is_none()
+        {
+            rows::set_until(db, name.as_str(), row.seq, time.boot.saturating_add(row.ttl), client.boot)?;
+        }
+        Ok(())
+    })
 }
 
 /// Sends the message also if the file cannot be written.

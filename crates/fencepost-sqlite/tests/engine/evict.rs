@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::support::{Database, SOON};
 use fencepost_core::{
-    Attempt, BackendUrl, Claim, ClaimId, Client, Eviction, HolderInfo, How, Mode, Name, Registry, Removed,
-    Want,
+    Attempt, BackendUrl, Claim, ClaimId, Client, Effect, Eviction, HolderInfo, How, Mode, Name, Registry,
+    Removed, Runtime, Want,
 };
+use fencepost_testkit::sim::Executor;
 use rusqlite::Connection;
 
 /// Somebody writes from the moment that the owner is told until this is let go.
@@ -81,5 +82,41 @@ async fn an_eviction_at_once_does_not_fail_because_its_owner_cannot_be_told() {
 
     let guard = owner.mutex("b").unwrap().lock().await.unwrap();
     let error = operator.evict("b", guard.token(), &Eviction::default()).await.unwrap_err();
-    assert_eq!(error.effect(), fencepost_core::Effect::Unknown, "it is marked: {error}");
+    assert_eq!(error.effect(), Effect::Unknown, "it is marked: {error}");
+}
+
+/// Somebody writes for longer than an eviction waits for that, from the moment that the owner is told.
+#[tokio::test]
+async fn an_eviction_that_is_busy_in_its_last_step_may_have_taken_effect() {
+    let database = Database::new();
+    let time = Executor::new(1);
+    let clock = time.clock();
+    let runtime = Runtime::for_client(1, clock.clone(), time.host(0));
+    let engine =
+        fencepost_sqlite::open(BackendUrl::parse(&database.url()).unwrap(), runtime.clone()).await.unwrap();
+    let name = Name::new("stock/42").unwrap();
+    let want = Want { name: name.clone(), mode: Mode::Exclusive };
+    let claim = Claim::new(ClaimId::from_u128(7), want, SOON, HolderInfo::labelled("owner"), runtime.clone());
+    let mut owner = Arc::clone(&engine).entry(Arc::new(claim), How::Enter);
+    let Attempt::Granted(grant) = owner.attempt().await.unwrap() else { panic!("it is free") };
+    let writer = Arc::new(Writer { path: database.path(), writes: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&writer));
+    assert!(owner.poll_wait(&mut Context::from_waker(&waker)).is_pending());
+
+    let how = Eviction::default();
+    let mut evicting = engine.operator().evict(&name, grant, &how);
+    let error = poll_fn(|cx| match std::pin::Pin::new(&mut evicting).poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(answer.unwrap_err()),
+        Poll::Pending => {
+            clock.advance_to(clock.next_timer().expect("it looks again"));
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+    assert!(error.is_unreachable() && error.to_string().contains("locked"), "{error}");
+    assert_eq!(error.effect(), Effect::Unknown, "the owner was told: {error}");
+    drop(writer.writes());
+    let info = engine.operator().inspect(&name).await.unwrap();
+    assert!(info.holders().all(|claim| claim.evicted), "it is marked");
 }
