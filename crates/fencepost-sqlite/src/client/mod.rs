@@ -136,17 +136,19 @@ impl Client {
         let _making = self.making.lock();
         if self.heartbeat.get().is_none() {
             // First: a client that sees our rows can then write to the FIFO.
-            match notify_fifo::create(&self.folder, self.key) {
+            let fifo = notify_fifo::create(&self.folder, self.key);
+            let files = self.database.files().digest();
+            let heartbeat = HeartbeatFile::create(&self.folder, self.key, self.boot, files, self.now().boot)?;
+            let _ = self.heartbeat.set(heartbeat);
+            // Only now, because a claim that fails here is followed by others, which begin from the start.
+            match fifo {
                 Ok(fifo) => {
                     let (waiters, client) = (Arc::clone(&self.waiters), Arc::downgrade(self));
                     self.runtime.spawn(background::listen(fifo, waiters, client));
                 }
-                // Some file systems have no FIFOs. The poll remains; whatever else is wrong here is wrong below, too.
+                // Some file systems have no FIFOs. The poll remains; whatever else is wrong here was wrong above, too.
                 Err(error) => tracing::debug!(%error, "no bell"),
             }
-            let files = self.database.files().digest();
-            let heartbeat = HeartbeatFile::create(&self.folder, self.key, self.boot, files, self.now().boot)?;
-            let _ = self.heartbeat.set(heartbeat);
             // A process that opens the database after this check sees the side file.
             self.check_in_place()?;
             self.runtime.spawn(background::remove_dead_clients(Arc::downgrade(self)));

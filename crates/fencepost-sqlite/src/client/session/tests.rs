@@ -1,5 +1,6 @@
 use std::task::{Context, Poll, Waker};
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, How, Mode, Name, Runtime, Spawner, Task, Want,
 };
@@ -10,10 +11,14 @@ use crate::config::Config;
 use crate::place::SqlitePlace;
 use crate::testing;
 
-struct Nobody;
+/// Keeps the tasks of a client, and runs none.
+#[derive(Default)]
+struct Idle(Mutex<Vec<Task>>);
 
-impl Spawner for Nobody {
-    fn spawn(&self, _: Task) {}
+impl Spawner for Idle {
+    fn spawn(&self, task: Task) {
+        self.0.lock().push(task);
+    }
 }
 
 /// One client of the database, whose tasks never run: no message reaches it.
@@ -21,6 +26,7 @@ struct Stage {
     client: Arc<Client>,
     session: Arc<SqliteSession>,
     clock: Clock,
+    host: Arc<Idle>,
 }
 
 impl Stage {
@@ -28,10 +34,11 @@ impl Stage {
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
         let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
         let clock = Clock::manual();
-        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(Nobody));
+        let host = Arc::<Idle>::default();
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::clone(&host) as Arc<dyn Spawner>);
         let client =
             Arc::new(Client::open(&config, &runtime).unwrap_or_else(|failure| panic!("{failure:?}")));
-        Stage { session: Arc::new(SqliteSession::new(Arc::clone(&client))), client, clock }
+        Stage { session: Arc::new(SqliteSession::new(Arc::clone(&client))), client, clock, host }
     }
 
     /// A claim to the lock `name`, with the answer to its first attempt.
@@ -146,6 +153,28 @@ fn a_waiter_looks_once_more_after_it_has_begun_to_watch_a_process() {
     let second = next_attempt(now(entry.attempt()).unwrap());
     assert!(second.is_none_or(|next| next > soon), "{second:?}");
     drop(held);
+}
+
+/// The next claim tries again, and so do many.
+#[test]
+fn a_first_claim_that_fails_keeps_no_descriptor_and_no_task() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let bell = crate::process::notify_fifo::path(&stage.client.folder, stage.client.key);
+    let descriptors = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(std::result::Result::ok);
+        all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file == bell)).count()
+    };
+    let in_the_way = stage.client.folder.join(format!("{}.new", stage.client.key));
+    std::fs::create_dir(&in_the_way).unwrap();
+    for _ in 0..3 {
+        assert!(stage.client.heartbeat().is_err());
+    }
+    assert_eq!((descriptors(), stage.host.0.lock().len()), (0, 0));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let (_claim, _entry, attempt) = stage.ask(1, "a");
+    assert!(matches!(attempt, Attempt::Granted(_)));
+    assert_eq!(descriptors(), 1);
 }
 
 /// Else a second removal would end the lease by the note of the first.
