@@ -20,7 +20,7 @@ use crate::db::idle;
 use crate::db::rows::{self, NewRow, Row, columns};
 use crate::error::Failure;
 use crate::process::heartbeat_file::ClientKey;
-use crate::process::liveness::{Liveness, LivenessCheck, Repair};
+use crate::process::liveness::{Liveness, LivenessCheck, Repair, WAITING_TTL};
 
 /// The numbers between two waiters: rows of claims that pass the second one.
 const GAP: i64 = 1 << 16;
@@ -98,20 +98,16 @@ fn answer(
     if let Some(own) = &scan.own
         && own.holds()
     {
-        let outcome = Outcome::Granted { seq: own.seq, token: own.token };
-        // Asked again, it ends later for others too.
-        if request.fixed && own.until < end_of(request) {
-            rows::grant(
-                db,
-                request.resource,
-                own.seq,
-                own.token,
-                request.ttl,
-                end_of(request),
-                liveness.now.wall,
-            )?;
+        // Its end may be in the row already, and a lease that begins now would last longer.
+        if own.is_evicted() {
+            return Ok((Outcome::Gone, Vec::new()));
         }
-        return Ok((outcome, Vec::new()));
+        // A waiter that was granted beside a later claim is a holder from now on. Asked again, a fixed lease ends later for others too.
+        let until = own.until.max(end_of(request));
+        if (own.ttl, own.is_pinned(), own.until) != (request.ttl, request.pinned, until) {
+            rows::grant(db, request.resource, &grant_of(request, own, own.token, until, liveness.now.wall))?;
+        }
+        return Ok((Outcome::Granted { seq: own.seq, token: own.token }, Vec::new()));
     }
     if request.seq.is_some() && scan.own.is_none() {
         return Ok((Outcome::Gone, Vec::new()));
@@ -141,21 +137,17 @@ fn answer(
         token
     };
     for row in &admitted {
-        rows::grant(db, request.resource, row.seq, next_token(), row.ttl, None, liveness.now.wall)?;
+        // Nobody works under the grant before its claim asks, so the row lives as a waiter's until then.
+        let (token, ttl, since) = (next_token(), WAITING_TTL, liveness.now.wall);
+        let grant = rows::Grant { seq: row.seq, token, ttl, until: None, pinned: false, since };
+        rows::grant(db, request.resource, &grant)?;
     }
     let token = next_token();
     rows::set_last_token(db, request.resource, token, scan.last_token.is_some())?;
     let seq = match &scan.own {
         Some(own) => {
-            rows::grant(
-                db,
-                request.resource,
-                own.seq,
-                token,
-                request.ttl,
-                end_of(request),
-                liveness.now.wall,
-            )?;
+            let grant = grant_of(request, own, token, end_of(request), liveness.now.wall);
+            rows::grant(db, request.resource, &grant)?;
             own.seq
         }
         None => insert(db, liveness, request, scan.gap.unwrap_or(scan.last_seq + 1), token)?,
@@ -185,6 +177,10 @@ impl Row {
     fn claim_ref(&self) -> Option<ClaimRef> {
         Some(ClaimRef { id: self.id, process: self.process? })
     }
+}
+
+fn grant_of(request: &Request<'_>, own: &Row, token: u64, until: Option<u64>, since: u64) -> rows::Grant {
+    rows::Grant { seq: own.seq, token, ttl: request.ttl, until, pinned: request.pinned, since }
 }
 
 fn end_of(request: &Request<'_>) -> Option<u64> {

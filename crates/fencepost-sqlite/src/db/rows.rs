@@ -179,20 +179,30 @@ pub(crate) fn insert(db: &Connection, a: &NewRow<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes a waiting row a holding one.
-pub(crate) fn grant(
-    db: &Connection,
-    resource: &str,
-    seq: i64,
-    token: u64,
-    ttl: u64,
-    until: Option<u64>,
-    since: u64,
-) -> rusqlite::Result<()> {
-    db.prepare_cached(
-        "UPDATE line SET token = ?3, ttl = ?4, until = ?5, since = ?6, missing = NULL WHERE resource = ?1 AND seq = ?2",
-    )?
-    .execute(params![resource, seq, integer(token), integer(ttl), until.map(integer), integer(since)])?;
+/// A grant of a claim that has a row.
+pub(crate) struct Grant {
+    pub(crate) seq: i64,
+    pub(crate) token: u64,
+    pub(crate) ttl: u64,
+    pub(crate) until: Option<u64>,
+    pub(crate) pinned: bool,
+    pub(crate) since: u64,
+}
+
+/// Makes a waiting row a holding one, or changes the lease of one that holds.
+pub(crate) fn grant(db: &Connection, resource: &str, grant: &Grant) -> rusqlite::Result<()> {
+    let sql = "UPDATE line SET token = ?3, ttl = ?4, until = ?5, flags = (flags & ~1) | ?6, since = ?7, missing = NULL \
+               WHERE resource = ?1 AND seq = ?2";
+    let Grant { seq, token, ttl, until, pinned, since } = *grant;
+    db.prepare_cached(sql)?.execute(params![
+        resource,
+        seq,
+        integer(token),
+        integer(ttl),
+        until.map(integer),
+        i64::from(pinned) * PINNED,
+        integer(since)
+    ])?;
     Ok(())
 }
 

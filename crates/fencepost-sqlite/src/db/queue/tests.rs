@@ -194,6 +194,52 @@ fn who_could_go_too_is_granted_first_and_finds_it_when_it_asks() {
     }
 }
 
+/// Its program does not run yet, and its process may be stopped, or may not ask.
+#[test]
+fn a_waiter_that_is_granted_beside_a_later_claim_lives_as_a_waiter_until_it_asks() {
+    for pinned in [false, true] {
+        let test = TestDb::new();
+        granted(&attempt_at(&test, 0, &test.request(1, X)));
+        let waiter = Request { pinned, ..test.request(2, S) };
+        blocked(&attempt_at(&test, 0, &waiter));
+        gone(&test, 1);
+        granted(&attempt_at(&test, 0, &test.request(3, S)));
+        gone(&test, 3);
+        let look = |after| attempt_at(&test, after, &Request { join: false, ..test.request(4, X) });
+        blocked(&look(3 * SECOND - 1));
+        // Once it has asked, it lives as a holder does.
+        granted(&attempt_at(&test, 2 * SECOND, &waiter));
+        blocked(&look(30 * SECOND - 1));
+        match pinned {
+            true => drop(blocked(&look(30 * SECOND))),
+            false => drop(granted(&look(30 * SECOND))),
+        }
+        test.sql("DELETE FROM line");
+
+        granted(&attempt_at(&test, 0, &test.request(1, X)));
+        blocked(&attempt_at(&test, 0, &waiter));
+        gone(&test, 1);
+        granted(&attempt_at(&test, 0, &test.request(3, S)));
+        gone(&test, 3);
+        granted(&look(3 * SECOND));
+    }
+}
+
+/// The end of an eviction may be in its row, and its lease would last longer than that.
+#[test]
+fn a_waiter_that_was_evicted_before_it_asked_is_not_granted() {
+    let test = TestDb::new();
+    granted(&attempt_at(&test, 0, &test.request(1, X)));
+    blocked(&attempt_at(&test, 0, &test.request(2, S)));
+    gone(&test, 1);
+    granted(&attempt_at(&test, 0, &test.request(3, S)));
+    test.now(|db, _| {
+        let row = rows::find(db, "r", &[2; 16])?.expect("it was granted beside the third");
+        Ok(rows::mark_evicted(db, "r", row.seq)?)
+    });
+    assert_eq!(attempt_at(&test, 0, &test.request(2, S)), Outcome::Gone);
+}
+
 #[test]
 fn the_dead_are_purged_on_the_way() {
     let test = TestDb::new();
