@@ -84,6 +84,7 @@ impl Client {
             return Ok(last);
         }
         self.check_in_place()?;
+        self.check_over(heartbeat)?;
         let renewed_at = heartbeat.renew(now)?;
         if is_pending() {
             // Before anything is confirmed, because a second removal would end the leases by the notes of the first.
@@ -106,8 +107,19 @@ impl Client {
         }
     }
 
-    /// Ends all claims: the database that they are in is not the one that others see. The next client may open it once nothing that
-    /// was granted here is used any more.
+    /// Fails once somebody has marked the side file as over. Others then take pinned grants of this client for dead, so all of its
+    /// claims are lost.
+    pub(crate) fn check_over(&self, heartbeat: &HeartbeatFile) -> Result<(), Failure> {
+        if heartbeat.is_over()? {
+            self.give_up(&format!("the side file {} was marked as over", heartbeat.path().display()));
+            return Err(self.database.changed_error());
+        }
+        Ok(())
+    }
+
+    /// Ends all claims, because others do not see them any more: the database that they are in is not the one that others see, or their
+    /// side file says that they are over. The next client may open a database that was replaced once nothing that was granted here is
+    /// used any more.
     pub(crate) fn give_up(&self, why: &str) {
         self.database.give_up(why);
         let mut pins = false;

@@ -180,6 +180,13 @@ impl HeartbeatFile {
         Ok(now)
     }
 
+    /// Returns whether somebody has marked the file as over.
+    pub(crate) fn is_over(&self) -> io::Result<bool> {
+        let file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        let mut mark = [0; OVER.len()];
+        Ok(pread(&file.file, &mut mark, OVER_AT as libc::off_t)? == mark.len() && mark == *OVER)
+    }
+
     /// Ends all that is renewed by this file, and marks it as over.
     pub(crate) fn end(&self) -> io::Result<()> {
         let file = self.file.lock().unwrap_or_else(|e| e.into_inner());

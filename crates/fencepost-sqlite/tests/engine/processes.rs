@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Database, Process, SOON, connect, eventually, renewed, say, told};
-use fencepost_core::{Client, Eviction, Guard, State};
+use fencepost_core::{Client, Eviction, Guard, Loss, State};
 use fencepost_sqlite::Holding;
 use fencepost_testkit::wait::all_along;
 use nix::sys::signal::{Signal, kill};
@@ -329,4 +329,33 @@ async fn a_pinned_grant_of_a_stopped_holder_ends_when_it_is_said_to_be_over() {
     waiters(&locks, 1).await;
     fencepost_sqlite::mark_over(side_file.as_ref()).unwrap();
     waiting.await.unwrap().release().await.unwrap();
+}
+
+/// Others take its pinned grants for free from then on.
+#[tokio::test]
+async fn a_client_that_is_said_to_be_over_is_granted_nothing_more() {
+    let database = Database::new();
+    let locks = connect(&format!("{}?pinned=true", database.url())).await;
+    let mut guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(3)).await.unwrap();
+    let holding: &mut Holding = guard.native().unwrap().downcast_mut().unwrap();
+    fencepost_sqlite::mark_over(&holding.side_file()).unwrap();
+    let error = locks.mutex("another").unwrap().try_lock().await.unwrap_err();
+    assert!(error.is_configuration() && error.to_string().contains("connect again"), "{error}");
+    assert_eq!(guard.lost().await, Loss::Deleted);
+    let error = locks.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap_err();
+    assert!(error.is_configuration() && error.to_string().contains("marked as over"), "{error}");
+    soon(&database.locks().await).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_that_is_said_to_be_over_is_told_by_its_next_renewal() {
+    let database = Database::new();
+    let locks = connect(&format!("{}?pinned=true", database.url())).await;
+    let mut guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(3)).await.unwrap();
+    let holding: &mut Holding = guard.native().unwrap().downcast_mut().unwrap();
+    let side_file = holding.side_file();
+    renewed(&guard).await;
+    fencepost_sqlite::mark_over(&side_file).unwrap();
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Deleted);
 }
