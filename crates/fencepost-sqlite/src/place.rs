@@ -17,7 +17,7 @@ use fencepost_core::{
 };
 
 use crate::client::session::SqliteSession;
-use crate::client::{BUSY_TIMEOUT, Client, moment};
+use crate::client::{BUSY_TIMEOUT, Client, background, moment};
 use crate::db::lease;
 use crate::db::queue::{self, Outcome};
 use crate::db::rows;
@@ -266,6 +266,11 @@ impl Place for SqlitePlace {
             Conversion::Shared { token } => self.request(BUSY_TIMEOUT, move |place| place.downgrade(token)),
             Conversion::Raise { to } => self.request(BUSY_TIMEOUT, move |place| place.raise(to)),
         }
+    }
+
+    fn abandon(&mut self, _asking: bool) {
+        let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(&self.waiter.claim));
+        self.client.runtime.spawn(background::remove_abandoned(client, claim));
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use fencepost_core::{CleaningTimes, Waiters};
+use fencepost_core::{Backoff, Claim, CleaningTimes, Waiters, margin};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::client::Client;
@@ -147,5 +147,44 @@ fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
             let _ = fs::remove_file(leftover);
         }
     }
+    Ok(())
+}
+
+/// Removes the row of a claim for which core asks no more, once its lease has ended.
+///
+/// The row names this client, whose other claims renew the side file. So without this the lock would stay locked although nobody
+/// holds it. A grant that was detached names no client, and ends by the time in its row.
+pub(crate) async fn remove_abandoned(client: Weak<Client>, claim: Arc<Claim>) {
+    let clock = claim.runtime.clock().clone();
+    // Until then the grant may be meant to stay: its holder has told others of it.
+    clock.sleep_until(claim.validity.until() + margin(claim.ttl())).await;
+    let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+    while let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up()) {
+        match remove_own_row(&client, &claim) {
+            Ok(()) => return,
+            Err(error) => tracing::debug!(?error, "the row of a claim that was given up stays for now"),
+        }
+        drop(client);
+        pauses.sleep(&clock).await;
+        if clock.is_stopped() {
+            return;
+        }
+    }
+}
+
+fn remove_own_row(client: &Client, claim: &Arc<Claim>) -> Result<(), Failure> {
+    // Another claim with its id may have taken the row over.
+    if client.waiters.get(claim.id).is_some_and(|other| !Arc::ptr_eq(&other.claim, claim)) {
+        return Ok(());
+    }
+    let (name, id) = (claim.want().name.as_str(), claim.id.as_u128().to_be_bytes());
+    let now = client.now();
+    let to_wake = client.database.write(|db| {
+        match rows::find(db, name, &id)?.filter(|row| row.process == Some(client.key)) {
+            Some(row) => Ok(queue::withdraw(db, &mut client.liveness(now), name, &id, Some(row.seq))?.next),
+            None => Ok(Vec::new()),
+        }
+    })?;
+    client.wake(&to_wake);
     Ok(())
 }

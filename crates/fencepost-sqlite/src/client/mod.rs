@@ -1,6 +1,6 @@
 //! The state that all entries of one client share.
 
-mod background;
+pub(crate) mod background;
 pub(crate) mod records;
 pub(crate) mod session;
 

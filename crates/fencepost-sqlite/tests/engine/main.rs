@@ -1,5 +1,6 @@
 //! The engine as users meet it: through the client, between threads and between real processes.
 
+mod abandoned;
 mod client;
 mod evict;
 mod idle;

@@ -1,0 +1,118 @@
+//! Claims that core asks no more for, although their rows may be there.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::support::Database;
+use fencepost_core::{
+    Attempt, Backend, BackendUrl, Claim, ClaimId, HolderInfo, How, Mode, Name, Reply, Result, Runtime, Want,
+};
+use fencepost_testkit::sim::Executor;
+
+const NAME: &str = "stock/42";
+const TTL: Duration = Duration::from_secs(6);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A client of a database, whose time a test moves.
+struct Stage {
+    time: Executor,
+    runtime: Runtime,
+    engine: Arc<dyn Backend>,
+}
+
+fn now<T: Unpin>(mut reply: Reply<'_, T>) -> T {
+    let Poll::Ready(answer) = std::pin::Pin::new(&mut reply).poll(&mut Context::from_waker(Waker::noop()))
+    else {
+        panic!("nobody else writes the database")
+    };
+    answer
+}
+
+impl Stage {
+    fn new(database: &Database) -> Stage {
+        let time = Executor::new(1);
+        let runtime = Runtime::for_client(1, time.clock().clone(), time.host(0));
+        let url = BackendUrl::parse(&database.url()).unwrap();
+        let engine = now(fencepost_sqlite::open(url, runtime.clone())).unwrap();
+        Stage { time, runtime, engine }
+    }
+
+    fn claim(&self, id: u128, name: &str) -> Arc<Claim> {
+        let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
+        let holder = HolderInfo::labelled("test");
+        Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, holder, self.runtime.clone()))
+    }
+
+    fn hold(&self, id: u128, name: &str) -> fencepost_core::Entry {
+        let mut entry = Arc::clone(&self.engine).entry(self.claim(id, name), How::Enter);
+        assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))), "{name} is free");
+        entry
+    }
+
+    /// Lets the time pass, and renews `claim` meanwhile, so that the client's side file is that of a living one.
+    fn pass(&mut self, time: Duration, entry: &fencepost_core::Entry) -> Result<()> {
+        let end = self.time.clock().now() + time;
+        while self.time.clock().now() < end {
+            self.time.run(end.min(self.time.clock().now() + TTL / 6), || false);
+            let renewal = entry.renewal().expect("it holds");
+            now(renewal.session.renew(&[renewal.claim]))?;
+        }
+        Ok(())
+    }
+
+    /// Whether another claim is granted the lock at once.
+    fn is_free(&self, id: u128) -> bool {
+        let mut entry = Arc::clone(&self.engine).entry(self.claim(id, NAME), How::Enter);
+        let attempt = now(entry.attempt()).unwrap();
+        now(entry.withdraw()).unwrap();
+        matches!(attempt, Attempt::Granted(_))
+    }
+}
+
+/// Its client lives, and renews another lock.
+#[test]
+fn a_release_that_was_given_up_frees_the_lock_once_the_database_can_be_written() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let (released, other) = (stage.hold(1, NAME), stage.hold(2, "other"));
+    let writer = rusqlite::Connection::open(database.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    drop(released);
+    stage.pass(MINUTE, &other).unwrap();
+    assert_eq!(stage.runtime.cleaner().backlog(), 0, "the release was given up");
+    writer.execute_batch("COMMIT").unwrap();
+    stage.pass(TTL, &other).unwrap();
+    assert!(stage.is_free(3), "nobody holds it");
+}
+
+/// Its holder has told others that it stays.
+#[test]
+fn a_grant_that_is_to_stay_ends_with_its_lease() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let (stays, other) = (stage.hold(1, NAME), stage.hold(2, "other"));
+    drop(stays.on_drop(None));
+    stage.pass(TTL / 2, &other).unwrap();
+    assert!(!stage.is_free(3), "its lease lasts");
+    stage.pass(TTL, &other).unwrap();
+    assert!(stage.is_free(4), "its lease has ended");
+}
+
+#[test]
+fn a_detached_grant_outlasts_the_entries_that_know_it() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let (mut detached, other) = (stage.hold(1, NAME), stage.hold(2, "other"));
+    let claim = Arc::clone(detached.claim());
+    claim.set_ttl(2 * MINUTE);
+    now(detached.detach()).unwrap();
+    detached.forget();
+    Arc::clone(&stage.engine).entry(Arc::clone(&claim), How::Attach).forget();
+    let mut attached = Arc::clone(&stage.engine).entry(claim, How::Attach);
+    assert!(matches!(now(attached.attempt()), Ok(Attempt::Granted(_))));
+    attached.forget();
+    stage.pass(MINUTE, &other).unwrap();
+    assert!(!stage.is_free(3), "its lease lasts");
+    assert_eq!(database.claims(), 2);
+}
