@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, Loss, Mode, Reply, Result, Session, State};
 
 use crate::client::{BUSY_TIMEOUT, Client, moment};
@@ -20,11 +21,13 @@ use crate::waiters::{self, TrackedClaim};
 /// need the database.
 pub(crate) struct SqliteSession {
     client: Arc<Client>,
+    /// What an eviction file said that was removed before the rows could be read. The next round reads them.
+    unread_evictions: Mutex<Option<String>>,
 }
 
 impl SqliteSession {
     pub(crate) fn new(client: Arc<Client>) -> SqliteSession {
-        SqliteSession { client }
+        SqliteSession { client, unread_evictions: Mutex::default() }
     }
 
     /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
@@ -88,33 +91,37 @@ impl SqliteSession {
     fn check_evictions(&self) -> Result<(), Failure> {
         let client = &self.client;
         let path = client.eviction_file(client.key);
+        let mut unread = self.unread_evictions.lock();
         let text = eviction_file::read(&path);
         match std::fs::remove_file(&path) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(()) => unread.get_or_insert_default().push_str(&text),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e.into()),
         }
+        let Some(text) = &*unread else { return Ok(()) };
         // The path was removed first, so that an eviction during the look leaves a new one.
-        let looked = client.database.read(|db| {
+        client.database.read(|db| {
             for waiter in client.waiters.all() {
                 let claim = &waiter.claim;
-                if !claim.validity.is_confirmed() || claim.validity.ended().is_some() {
+                if claim.validity.ended().is_some() {
                     continue;
                 }
-                let id = claim.id.as_u128().to_be_bytes();
-                match rows::find(db, claim.want().name.as_str(), &id)? {
+                match rows::find(db, waiter.name(), &waiter.id())? {
+                    // It may have been granted, and not know it yet.
                     Some(row) if !row.is_evicted() => {}
-                    None if claim.is_leaving() => {}
+                    None if claim.is_leaving() || !claim.validity.is_confirmed() => {}
                     // Without a row it was thrown out at once.
-                    _ => claim.validity.end_with(Loss::Evicted, eviction_file::reason_of(&text, &id)),
+                    _ => waiters::evict(
+                        &client.waiters,
+                        &waiter.id(),
+                        eviction_file::reason_of(text, &waiter.id()),
+                    ),
                 }
             }
             Ok(())
-        });
-        if looked.is_err() {
-            let _ = eviction_file::write(&path, &text);
-        }
-        looked
+        })?;
+        *unread = None;
+        Ok(())
     }
 
     /// Renews those whose row has to change.

@@ -1,6 +1,5 @@
 use std::task::{Context, Poll, Waker};
 
-use fencepost_core::sync::Mutex;
 use fencepost_core::{
     Attempt, BackendUrl, ClaimId, Clock, Entry, HolderInfo, How, Mode, Name, Runtime, Spawner, Task, Want,
 };
@@ -31,9 +30,12 @@ struct Stage {
 
 impl Stage {
     fn new(folder: &TempDir) -> Stage {
+        Stage::with(folder, Clock::manual())
+    }
+
+    fn with(folder: &TempDir, clock: Clock) -> Stage {
         let url = format!("sqlite:{}", folder.path().join("locks.db").display());
         let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
-        let clock = Clock::manual();
         let host = Arc::<Idle>::default();
         let runtime = Runtime::for_client(1, clock.clone(), Arc::clone(&host) as Arc<dyn Spawner>);
         let client =
@@ -56,6 +58,11 @@ impl Stage {
         let mut entry = Entry::new(Arc::clone(&claim), How::Enter, place);
         let attempt = now(entry.attempt()).unwrap();
         (claim, entry, attempt)
+    }
+
+    fn row(&self, name: &str, id: u128) -> Option<rows::Row> {
+        let id = id.to_be_bytes();
+        self.client.database.read(|db| Ok(rows::find(db, name, &id)?)).unwrap()
     }
 
     fn sql(&self, sql: &str) {
@@ -81,11 +88,7 @@ fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
         .zip(1..)
         .map(|(name, id)| stage.ask(id, name))
         .collect();
-    let find = |name: &str, id: u128| {
-        let id = id.to_be_bytes();
-        stage.client.database.read(|db| Ok(rows::find(db, name, &id)?)).unwrap().expect("it is there")
-    };
-    let seq = find("marked", 1).seq;
+    let seq = stage.row("marked", 1).expect("it is there").seq;
     stage.client.database.write(|db| Ok(rows::mark_evicted(db, "marked", seq)?)).unwrap();
     stage.sql("DELETE FROM line WHERE resource IN ('removed', 'released')");
     now(held[2].1.release()).unwrap();
@@ -94,6 +97,44 @@ fn an_eviction_ends_the_claims_that_it_marked_or_removed_and_no_others() {
     now(stage.session.renew(&due)).unwrap();
     let ended: Vec<_> = due.iter().map(|claim| claim.validity.ended()).collect();
     assert_eq!(ended, [Some(Loss::Evicted), Some(Loss::Evicted), None, None]);
+}
+
+/// Its row has its last end, so the message must not be lost while the claim learns of its grant.
+#[test]
+fn an_eviction_ends_a_claim_that_has_not_learned_of_its_grant() {
+    let folder = testing::folder();
+    let (holder, stage) = (Stage::new(&folder), Stage::new(&folder));
+    let (kept, _kept, _) = stage.ask(9, "another");
+    let (_, mut held, _) = holder.ask(1, "a");
+    let (claim, _entry, _) = stage.ask_in(Mode::Shared, 2, "a");
+    now(held.release()).unwrap();
+    // Granted beside this one.
+    let _other = holder.ask_in(Mode::Shared, 3, "a");
+    let seq = stage.row("a", 2).expect("it is granted").seq;
+    stage.client.database.write(|db| Ok(rows::mark_evicted(db, "a", seq)?)).unwrap();
+    eviction_file::write(&stage.client.eviction_file(stage.client.key), "").unwrap();
+    now(stage.session.renew(&[kept])).unwrap();
+    assert_eq!(claim.validity.ended(), Some(Loss::Evicted));
+}
+
+/// The disk may be full, so that the message could not be written again.
+#[test]
+fn an_eviction_is_looked_for_until_the_rows_could_be_read() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let (claim, _entry, _) = stage.ask(1, "a");
+    let message = stage.client.eviction_file(stage.client.key);
+    let seq = stage.row("a", 1).expect("it is granted").seq;
+    stage.client.database.write(|db| Ok(rows::mark_evicted(db, "a", seq)?)).unwrap();
+    let id = claim.id.as_u128().to_be_bytes();
+    eviction_file::write(&message, &eviction_file::line(&id, "an operator")).unwrap();
+    stage.sql("ALTER TABLE line RENAME TO away");
+    assert!(now(stage.session.renew(&[Arc::clone(&claim)])).is_err());
+    let _ = std::fs::remove_file(&message);
+    stage.sql("ALTER TABLE away RENAME TO line");
+    now(stage.session.renew(&[Arc::clone(&claim)])).unwrap();
+    assert_eq!(claim.validity.ended(), Some(Loss::Evicted));
+    assert_eq!(claim.validity.detail().as_deref(), Some("an operator"));
 }
 
 /// Nobody rang for them: the process that held the locks is gone.
