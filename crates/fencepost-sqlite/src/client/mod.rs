@@ -226,7 +226,8 @@ impl Client {
                     Ok(value) => return Ok(value),
                 }
                 let waited = clock.now().since(start);
-                if waited >= timeout {
+                // A clock that is stopped ends each pause at once.
+                if waited >= timeout || clock.is_stopped() {
                     return Err(error::blocked(client.path(), waited));
                 }
             }

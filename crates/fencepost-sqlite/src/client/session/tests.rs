@@ -137,6 +137,24 @@ fn an_eviction_is_looked_for_until_the_rows_could_be_read() {
     assert_eq!(claim.validity.detail().as_deref(), Some("an operator"));
 }
 
+/// A client that is closed has no timers, so pauses end at once.
+#[test]
+fn a_request_of_a_stopped_client_does_not_wait_for_a_busy_database() {
+    let folder = testing::folder();
+    let (stage, writer) = (Stage::with(&folder, Clock::boot()), Stage::new(&folder));
+    let (_claim, mut entry, _) = stage.ask(1, "a");
+    stage.clock.stop();
+    let release = writer.client.database.write(|_| {
+        let start = std::time::Instant::now();
+        let mut release = entry.release();
+        let polled = std::pin::Pin::new(&mut release).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(start.elapsed() < BUSY_TIMEOUT / 2, "it has polled without a pause");
+        Ok(polled)
+    });
+    let Ok(Poll::Ready(Err(error))) = release else { panic!("it is busy: {release:?}") };
+    assert!(error.is_unreachable(), "{error}");
+}
+
 /// Nobody rang for them: the process that held the locks is gone.
 #[test]
 fn a_round_wakes_the_waiters_whose_turn_it_is() {
