@@ -117,9 +117,10 @@ impl CloseWatch {
                 return;
             };
             if event.mask.contains(AddWatchFlags::IN_IGNORED) {
-                // The file is gone, and the watch with it; another may stand in its place.
+                // The kernel has removed the watch, because the file is gone. Its claims ask again, and then watch what blocks them by
+                // then, which may be another file at the same path. Until then they watch nothing.
                 let ids = state.by_file.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
-                ids.iter().for_each(|id| drop(state.by_claim.remove(id)));
+                ids.iter().for_each(|id| state.release(id));
                 ids.into_iter().collect()
             } else {
                 state.by_file[&key].1.iter().copied().collect()
@@ -173,5 +174,45 @@ async fn read(watch: Weak<CloseWatch>, instance: Arc<Inotify>, clock: Clock) {
                 idle = state.by_file.is_empty();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencepost_core::{Spawner, Task};
+
+    use super::*;
+    use crate::process::heartbeat_file::{BootId, HeartbeatFile};
+    use crate::testing;
+
+    struct Nobody;
+
+    impl Spawner for Nobody {
+        fn spawn(&self, _: Task) {}
+    }
+
+    /// A client closes its instance only when it watches nothing.
+    #[test]
+    fn a_claim_that_watched_a_file_that_is_gone_leaves_no_other_watch() {
+        let folder = testing::folder();
+        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nobody));
+        let watch = CloseWatch::new(folder.path(), Arc::default());
+        let make = || {
+            let (key, boot) = (ClientKey::fresh().unwrap(), BootId::read().unwrap());
+            HeartbeatFile::create(folder.path(), key, boot, 1, 1).unwrap()
+        };
+        let (gone, stays) = (make(), make());
+        let id = [1; 16];
+        assert!(watch.follow(&runtime, id, vec![gone.key(), stays.key()]));
+        gone.remove();
+        drop(gone);
+        let instance = watch.state.lock().instance.clone().expect("it watches two files");
+        for event in instance.read_events().unwrap() {
+            watch.dispatch(&event);
+        }
+        watch.forget(&runtime, id);
+        assert!(watch.state.lock().by_file.is_empty());
     }
 }
