@@ -56,8 +56,8 @@ impl SqliteSession {
         Ok(others)
     }
 
-    /// Ends the claims whose rows are gone: somebody has overwritten the file, or deleted them. A database that cannot be read
-    /// now, because somebody repairs it, says nothing.
+    /// Ends the claims whose rows are gone. If the database is busy even for readers, for example because another process recovers its
+    /// log, the next round looks again.
     fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
         let client = &self.client;
         let looked = client.database.read_from_file(|db| {
@@ -71,7 +71,7 @@ impl SqliteSession {
                 if rows::find(db, waiter.name(), &id)?.is_none() && !claim.is_leaving() {
                     claim.validity.end_with(
                         Loss::Deleted,
-                        "its row is gone: somebody has overwritten the database, or deleted it",
+                        "its row is gone: it was evicted or deleted, or the database was overwritten",
                     );
                 }
             }

@@ -17,8 +17,9 @@
 //!        72  the files that the client has open: their numbers in one, 8 bytes
 //! ```
 //!
-//! A second lock, of a byte far behind the end, is of a description that no child inherits: it says that the client itself
-//! lives and has the database open.
+//! A second lock, on a byte far behind the end, belongs to a description of its own. It says that the client itself lives and has the
+//! database open, because its descriptor is close-on-exec and handed to no program. A child that is forked without `exec` has both
+//! descriptors until it ends.
 
 use std::fmt;
 use std::fs::File;
@@ -212,7 +213,7 @@ impl HeartbeatFile {
 /// A file that should still have its name.
 struct NamedFile {
     file: File,
-    /// Holds the lock that no child inherits.
+    /// Holds the second lock. `None`: the file is another client's.
     _open: Option<File>,
     identity: (u64, u64),
 }
