@@ -221,6 +221,8 @@ impl SqlitePlace {
     }
 
     fn detach(&mut self) -> Result<Found, Failure> {
+        // Others would see nothing of a lease in removed files.
+        self.client.check_in_place()?;
         let (client, claim) = (&self.client, &self.waiter.claim);
         let (now, id) = (client.now(), self.id());
         let there = client.database.write(|db| {

@@ -1,3 +1,4 @@
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use fencepost_core::{
@@ -70,8 +71,9 @@ impl Stage {
     }
 }
 
-fn now<T>(reply: Reply<'_, T>) -> T {
-    let Reply::Ready(Some(answer)) = reply else { panic!("nobody else writes the database") };
+fn now<T: Unpin>(mut reply: Reply<'_, T>) -> T {
+    let polled = Pin::new(&mut reply).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(answer) = polled else { panic!("nobody else writes the database") };
     answer
 }
 
@@ -147,7 +149,7 @@ fn a_request_of_a_stopped_client_does_not_wait_for_a_busy_database() {
     let release = writer.client.database.write(|_| {
         let start = std::time::Instant::now();
         let mut release = entry.release();
-        let polled = std::pin::Pin::new(&mut release).poll(&mut Context::from_waker(Waker::noop()));
+        let polled = Pin::new(&mut release).poll(&mut Context::from_waker(Waker::noop()));
         assert!(start.elapsed() < BUSY_TIMEOUT / 2, "it has polled without a pause");
         Ok(polled)
     });
@@ -254,4 +256,16 @@ fn a_round_that_makes_the_side_file_again_removes_the_notes_that_it_is_missing()
         now(holder.session.renew(&[Arc::clone(&claim)])).unwrap();
         assert_eq!(missing(), None, "{removal}");
     }
+}
+
+/// What it wrote there would not be what others see.
+#[test]
+fn a_grant_in_removed_files_is_not_detached() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let (claim, mut entry, _) = stage.ask(1, "a");
+    std::fs::remove_file(stage.client.path()).unwrap();
+    let error = now(entry.detach()).unwrap_err();
+    assert!(error.is_configuration(), "{error}");
+    assert_eq!(claim.validity.ended(), Some(Loss::Deleted));
 }
