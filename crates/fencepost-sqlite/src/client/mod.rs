@@ -72,7 +72,8 @@ impl Client {
     }
 
     pub(crate) fn liveness(&self, now: Now) -> LivenessCheck<'_> {
-        LivenessCheck::new(&self.folder, self.boot, self.heartbeat.get(), now)
+        let liveness = LivenessCheck::new(&self.folder, self.boot, self.heartbeat.get(), now);
+        liveness.by_clock(self.runtime.clock())
     }
 
     /// Renews at `now` unless the last renewal is younger than `age`, and returns the time that stands in the side file.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use fencepost_core::Clock;
+
 use crate::db::rows::Row;
 use crate::process::heartbeat_file::{self, BootId, ClientKey, HeartbeatFile, ProcessState};
 
@@ -49,6 +51,8 @@ pub(crate) struct LivenessCheck<'a> {
     pub(crate) boot: BootId,
     pub(crate) now: Now,
     own: Option<&'a HeartbeatFile>,
+    /// Tells when a file was found missing. `None`: at `now`.
+    clock: Option<&'a Clock>,
     seen: Vec<(ClientKey, ProcessState)>,
 }
 
@@ -59,7 +63,12 @@ impl<'a> LivenessCheck<'a> {
         own: Option<&'a HeartbeatFile>,
         now: Now,
     ) -> LivenessCheck<'a> {
-        LivenessCheck { folder, boot, now, own, seen: Vec::new() }
+        LivenessCheck { folder, boot, now, own, clock: None, seen: Vec::new() }
+    }
+
+    /// Notes the time of each look at a file that is missing by this clock.
+    pub(crate) fn by_clock(self, clock: &'a Clock) -> LivenessCheck<'a> {
+        LivenessCheck { clock: Some(clock), ..self }
     }
 
     /// Does this row's claim live?
@@ -88,11 +97,18 @@ impl<'a> LivenessCheck<'a> {
                     Liveness::until(renewed, now, is_there)
                 }
             }
-            ProcessState::Unknown => match row.missing {
-                // A later time than now was written before a restart of the machine.
-                Some(since) if since <= now => Liveness::until(since.saturating_add(ttl), now, None),
-                _ => Liveness::until(now.saturating_add(ttl), now, Some(Repair::Missing(Some(now)))),
-            },
+            ProcessState::Unknown => {
+                // This process may have been stopped after `now` was noted, and the row's process may have renewed its lease meanwhile.
+                let looked = self.clock.map_or(now, |clock| clock.now().as_nanos());
+                match row.missing {
+                    // A later time than that of the look was written before a restart of the machine.
+                    Some(since) if since <= looked => Liveness::until(since.saturating_add(ttl), now, None),
+                    _ => {
+                        let repair = Some(Repair::Missing(Some(looked)));
+                        Liveness::until(looked.saturating_add(ttl), now, repair)
+                    }
+                }
+            }
         };
         Ok(standing)
     }

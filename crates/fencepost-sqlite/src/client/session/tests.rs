@@ -258,6 +258,21 @@ fn a_round_that_makes_the_side_file_again_removes_the_notes_that_it_is_missing()
     }
 }
 
+/// The holder may have renewed its lease in the meantime.
+#[test]
+fn a_side_file_is_missing_since_the_look_at_it_and_not_since_the_request_began() {
+    let folder = testing::folder();
+    let (holder, other) = (Stage::new(&folder), Stage::new(&folder));
+    let (_claim, _entry, _) = holder.ask(1, "a");
+    std::fs::remove_file(holder.client.heartbeat().unwrap().path()).unwrap();
+    let began = other.client.now();
+    // Its process is stopped here.
+    other.clock.advance_to(other.clock.now() + Duration::from_secs(60));
+    let looked = other.clock.now().as_nanos();
+    other.client.database.write(|db| queue::next(db, &mut other.client.liveness(began), "a")).unwrap();
+    assert_eq!(other.row("a", 1).expect("it is held").missing, Some(looked));
+}
+
 /// What it wrote there would not be what others see.
 #[test]
 fn a_grant_in_removed_files_is_not_detached() {
