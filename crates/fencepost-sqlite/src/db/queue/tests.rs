@@ -225,6 +225,23 @@ fn a_waiter_that_is_granted_beside_a_later_claim_lives_as_a_waiter_until_it_asks
     }
 }
 
+/// Its last renewal may be a second ago.
+#[test]
+fn a_waiter_with_a_short_lease_that_is_granted_beside_a_later_claim_keeps_its_grant() {
+    let test = TestDb::new();
+    granted(&attempt_at(&test, 0, &test.request(1, X)));
+    let waiter = Request { ttl: SECOND / 2, ..test.request(2, S) };
+    blocked(&attempt_at(&test, 0, &waiter));
+    gone(&test, 1);
+    granted(&attempt_at(&test, SECOND, &test.request(3, S)));
+    blocked(&attempt_at(&test, SECOND, &Request { join: false, ..test.request(4, X) }));
+    gone(&test, 3);
+    blocked(&attempt_at(&test, SECOND, &Request { join: false, ..test.request(4, X) }));
+    granted(&attempt_at(&test, SECOND, &waiter));
+    let row = test.now(|db, _| Ok(rows::find(db, "r", &[2; 16])?)).expect("it holds");
+    assert_eq!(row.ttl, waiter.ttl);
+}
+
 /// The end of an eviction may be in its row, and its lease would last longer than that.
 #[test]
 fn a_waiter_that_was_evicted_before_it_asked_is_not_granted() {
