@@ -76,7 +76,7 @@ pub use place::Holding;
 /// Call it when nothing runs any more that the grants protected. It needs neither the database nor a runtime.
 ///
 /// Others can be granted the locks of that client from then on. So if the client still lives, all its locks are lost with its next
-/// renewal or claim, and it refuses further requests with an error that asks to connect again.
+/// renewal or claim, and it refuses further claims with an error that asks to connect again.
 ///
 /// # Errors
 /// The file is gone or cannot be written.

@@ -123,8 +123,9 @@ impl SqlitePlace {
                 // Another outcome to the same claim may have come before; the row keeps that lease's length.
                 let _ = claim.note.compare_exchange(0, ttl, Ordering::SeqCst, Ordering::SeqCst);
                 if client.pinned {
-                    // A mark that came after the last renewal has ended this grant for others.
-                    client.check_over(client.heartbeat()?)?;
+                    // A mark that came after the last renewal has ended this grant for others. Its row is there.
+                    let over = client.check_over(client.heartbeat()?);
+                    over.map_err(|failure| failure.at(client.path()).unknown())?;
                 }
                 let sent = if claim.renewed { renewed_at } else { now.boot };
                 claim.confirm(moment(sent), Duration::from_nanos(ttl));

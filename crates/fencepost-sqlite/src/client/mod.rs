@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Loss, Moment, Reply, Result, Runtime, Waiters};
+use fencepost_core::{Backoff, Error, ErrorKind, Loss, Moment, Reply, Result, Runtime, Waiters};
 
 use crate::config::Config;
 use crate::db::Database;
 use crate::db::queue::ClaimRef;
 use crate::db::rows;
-use crate::error::{self, Failure};
+use crate::error::{self, ENGINE, Failure};
 use crate::process;
 use crate::process::heartbeat_file::{BootId, ClientKey, HeartbeatFile};
 use crate::process::inotify::CloseWatch;
@@ -108,37 +108,45 @@ impl Client {
         }
     }
 
-    /// Fails once somebody has marked the side file as over. Others then take pinned grants of this client for dead, so all of its
-    /// claims are lost.
+    /// Fails once somebody has marked the side file as over, because others take pinned grants of this client for dead then. All of
+    /// its claims are lost. The database stays open, so that they can leave it and note how their runs ended.
     pub(crate) fn check_over(&self, heartbeat: &HeartbeatFile) -> Result<(), Failure> {
-        if heartbeat.is_over()? {
-            self.give_up(&format!("the side file {} was marked as over", heartbeat.path().display()));
-            return Err(self.database.changed_error());
+        if !heartbeat.is_over()? {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("the side file {} was marked as over", heartbeat.path().display());
+        self.end_claims(&why);
+        let message =
+            format!("{why}, so others can be granted its locks; connect again, or start this program again");
+        Err(Error::new(ErrorKind::Configuration, message).on(ENGINE).into())
     }
 
-    /// Ends all claims, because others do not see them any more: the database that they are in is not the one that others see, or their
-    /// side file says that they are over. The next client may open a database that was replaced once nothing that was granted here is
-    /// used any more.
+    /// Ends all claims: the database that they are in is not the one that others see. The next client may open it once nothing that
+    /// was granted here is used any more.
     pub(crate) fn give_up(&self, why: &str) {
         self.database.give_up(why);
-        let mut pins = false;
+        let held = self.end_claims(why);
+        // A pinned grant lasts until its program has ended.
+        if let Some(heartbeat) = self.heartbeat.get().filter(|_| !(self.pinned && held))
+            && let Err(error) = heartbeat.end()
+        {
+            tracing::warn!(%error, "the next client waits for the end of this process");
+        }
+    }
+
+    /// Ends the claims that hold, and wakes those that wait. Returns whether any held.
+    fn end_claims(&self, why: &str) -> bool {
+        let mut held = false;
         for waiter in self.waiters.all() {
             let validity = &waiter.claim.validity;
             if validity.is_confirmed() {
-                pins |= self.pinned;
+                held = true;
                 validity.end_with(Loss::Deleted, why);
             } else {
                 waiter.wake();
             }
         }
-        // A pinned grant lasts until its program has ended.
-        if let Some(heartbeat) = self.heartbeat.get().filter(|_| !pins)
-            && let Err(error) = heartbeat.end()
-        {
-            tracing::warn!(%error, "the next client waits for the end of this process");
-        }
+        held
     }
 
     /// The own side file, with the bell beside it; both are made by the first call.

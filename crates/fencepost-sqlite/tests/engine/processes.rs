@@ -344,6 +344,8 @@ async fn a_client_that_is_said_to_be_over_is_granted_nothing_more() {
     assert_eq!(guard.lost().await, Loss::Deleted);
     let error = locks.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap_err();
     assert!(error.is_configuration() && error.to_string().contains("marked as over"), "{error}");
+    drop(guard);
+    assert_eq!(database.claims(), 0, "its claims leave as others do");
     soon(&database.locks().await).await.release().await.unwrap();
 }
 
