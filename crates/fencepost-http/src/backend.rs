@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::{
     Backend, BackendUrl, Capabilities, Claim, Entry, ErrorKind, Eviction, How, Info, Listing, LocalQueue,
-    Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token, Tokens, Waiters,
+    Name, NoHistory, Operator, Page, RecordStore, Reply, Report, Result, Runtime, Token, Tokens,
 };
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         let answer = connections.send(Ask::get("/v1/engine")).await?;
         let strange = || strange_answer(connections.url(), answer.status).without_effect();
         let (capabilities, engine) = capabilities(&answer.body).ok_or_else(strange)?;
-        let client = Arc::new(HttpClient { connections, claims: Waiters::default() });
+        let client = Arc::new(HttpClient::new(connections));
         let queue = LocalQueue::new(MAX_QUEUED, &queues);
         Ok(Arc::new(HttpBackend { client, capabilities, engine, queue }) as Arc<dyn Backend>)
     })

@@ -6,13 +6,19 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, DetachedLease, Moment, Result, Token, Waiters, margin};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::conn::call::{Answer, Ask, Connections};
 use crate::error::{Failed, other_name, strange_answer};
 
+/// How many renewals are sent at the same time.
+const RENEWALS: usize = 32;
+
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
     pub(crate) claims: Waiters<ClaimState>,
+    /// A permit for each renewal that is sent at the same time.
+    pub(crate) renewals: Semaphore,
 }
 
 /// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
@@ -66,6 +72,10 @@ fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
 }
 
 impl HttpClient {
+    pub(crate) fn new(connections: Arc<Connections>) -> HttpClient {
+        HttpClient { connections, claims: Waiters::default(), renewals: Semaphore::new(RENEWALS) }
+    }
+
     /// Sends a request and returns the answer.
     ///
     /// # Cancel safety

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
 use crate::error::Failed;
+use crate::session::HttpSession;
 
 /// When the service answers a request that is still queued, so that it is repeated.
 const POLL: Duration = Duration::from_secs(10);
@@ -174,7 +175,8 @@ impl Place for HttpPlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         // The request that is under way keeps a position in the queue.
-        holds.then(|| Arc::<HttpClient>::clone(&self.client) as Arc<dyn Session>)
+        let session = || HttpSession { client: Arc::clone(&self.client), claim: self.claim().id };
+        holds.then(|| Arc::new(session()) as Arc<dyn Session>)
     }
 }
 

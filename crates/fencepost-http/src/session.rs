@@ -3,44 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session};
-use futures_util::stream::{self, StreamExt};
+use fencepost_core::{Claim, ClaimId, Loss, Reply, Result, Session};
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::Ask;
+use crate::error::timed_out;
 
-/// How many renewals are sent at the same time.
-const AT_ONCE: usize = 32;
-/// The least time that an answer gets, so that a lease that is about to end does not keep the others of its round from being renewed.
+/// The least time that an answer gets.
 const LEAST: Duration = Duration::from_millis(500);
+/// How long a renewal without an answer keeps its permit. Half of all requests may have none, because one of two copies of the service is
+/// stopped. If these kept their permits until their time limit, the leases behind them would not be renewed in time.
+const PERMIT: Duration = Duration::from_millis(250);
 
 impl HttpClient {
-    /// Extends the leases of these claims. One that fails does not hold up the others.
-    async fn extend_all(&self, due: &[Arc<Claim>]) -> Result<()> {
-        let states = due
-            .iter()
-            .filter_map(|claim| self.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim)));
-        // A lease is not asked for again before the round has ended, so the shortest one decides how long all requests may take.
-        let now = self.connections.now();
-        let left = due.iter().map(|claim| claim.validity.until().since(now)).filter(|left| !left.is_zero());
-        let limit = left.min().map_or(Duration::MAX, |left| (left / 2).max(LEAST));
-        let extensions: Vec<_> = states.map(|state| self.extend(state, limit)).collect();
-        let mut renewed = stream::iter(extensions).buffer_unordered(AT_ONCE);
-        let mut outcome = Ok(());
-        while let Some(one) = renewed.next().await {
-            outcome = outcome.and(one);
-        }
-        outcome
-    }
-
-    async fn extend(&self, state: Arc<ClaimState>, limit: Duration) -> Result<()> {
-        let (claim, Some(lease)) = (&state.claim, state.lease()) else { return Ok(()) };
+    /// Extends the lease of a claim.
+    async fn extend(&self, state: &ClaimState) -> Result<()> {
+        let (claim, clock) = (&state.claim, self.connections.clock());
+        // Fixed before this renewal waits for others, so that it can be repeated before the lease ends, however many of them hang.
+        let now = clock.now();
+        let until = now + (claim.validity.until().since(now) / 2).max(LEAST);
+        let Some(permit) = clock.within(until, self.renewals.acquire()).await else {
+            return Err(timed_out(self.connections.url()).without_effect());
+        };
+        let Some(lease) = state.lease() else { return Ok(()) };
         let ttl = claim.ttl();
         let body = json!({ "lease": lease, "ttl": format!("{}ms", ttl.as_millis()) });
-        let call = self.connections.send(Ask::post("/v1/leases/extend", body).at_most(limit));
+        let limit = until.since(clock.now());
+        let mut call = self.connections.send(Ask::post("/v1/leases/extend", body).at_most(limit));
         let sent = call.sent;
-        match call.await {
+        let quick = clock.within(sent + PERMIT, &mut call).await;
+        drop(permit);
+        let answer = match quick {
+            Some(answer) => answer,
+            None => call.await,
+        };
+        match answer {
             Ok(answer) => state.granted(self.connections.url(), &answer, sent, ttl).map(drop),
             Err(failed) if failed.is("lease-ended") => {
                 match (failed.field("loss"), failed.field("why")) {
@@ -55,13 +54,24 @@ impl HttpClient {
     }
 }
 
-impl Session for HttpClient {
+/// The session of one claim. A round of core ends with the last answer of its session, so a request that hangs would hold up the next round
+/// of all other leases of the session.
+pub(crate) struct HttpSession {
+    pub(crate) client: Arc<HttpClient>,
+    pub(crate) claim: ClaimId,
+}
+
+impl Session for HttpSession {
     fn id(&self) -> u64 {
-        // No other engine of the process has this address.
-        std::ptr::from_ref(self).addr() as u64
+        // Half of the random bits tell the claims of a client apart. If they ever did not, one round would renew both.
+        self.claim.as_u128() as u64
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        Reply::coming(self.extend_all(due))
+        let states = due.iter().filter_map(|claim| {
+            self.client.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim))
+        });
+        let renewals: Vec<_> = states.map(|state| async move { self.client.extend(&state).await }).collect();
+        Reply::coming(async { join_all(renewals).await.into_iter().collect() })
     }
 }

@@ -14,6 +14,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::{TempDir, certify};
 use fencepost_testkit::wait::eventually;
+use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -183,6 +184,25 @@ async fn a_renewal_without_an_answer_is_sent_again_before_the_lease_ends() {
     .await;
     assert_eq!(balancer.lost.load(SeqCst), 1);
     guard.release().await.unwrap();
+}
+
+/// A copy of the service has stopped, and swallows more renewals than are sent at the same time.
+#[tokio::test]
+async fn renewals_without_an_answer_hold_up_no_other_lease() {
+    let service = Service::in_front_of(memory().await);
+    let (balancer, url) = Balancer::start(service.address(), "/extend", 64).await;
+    balancer.leaves_open.store(true, SeqCst);
+    let locks = connect(&url).await;
+    let names: Vec<_> = (0..70).map(|n| locks.mutex(&format!("lock/{n}")).unwrap()).collect();
+    let asked = names.iter().map(|lock| lock.lock().ttl(Duration::from_secs(4)).into_future());
+    let guards: Vec<_> = join_all(asked).await.into_iter().map(Result::unwrap).collect();
+    let until: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+    eventually(SOON, "all are renewed", || async {
+        guards.iter().for_each(|guard| guard.ensure_held().unwrap());
+        guards.iter().zip(&until).all(|(guard, until)| guard.valid_until() > *until)
+    })
+    .await;
+    assert_eq!(balancer.lost.load(SeqCst), 64);
 }
 
 #[tokio::test]

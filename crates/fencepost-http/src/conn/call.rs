@@ -143,11 +143,7 @@ impl Connections {
         &self.config.url
     }
 
-    pub(crate) fn now(&self) -> Moment {
-        self.clock().now()
-    }
-
-    fn clock(&self) -> &Clock {
+    pub(crate) fn clock(&self) -> &Clock {
         self.runtime.clock()
     }
 
@@ -158,7 +154,7 @@ impl Connections {
 
     /// Sends a request, now.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Call {
-        let sent = self.now();
+        let sent = self.clock().now();
         let (mut sender, reply) = oneshot::channel();
         let connections = Arc::clone(self);
         self.runtime.spawn(async move {
