@@ -45,3 +45,19 @@ async fn a_run_by_other_means_that_came_while_a_start_waited_is_that_of_its_firi
     let Some(Firing::First(guard)) = next else { panic!("the next firing does not run") };
     guard.release().await.unwrap();
 }
+
+/// Whoever renews the lease of the run does not renew that of the decision.
+#[tokio::test]
+async fn a_start_whose_lease_is_not_renewed_waits_for_longer_than_that_lease() {
+    let clock = Clock::manual();
+    let builder = Client::builder().runtime(manual_time::runtime(1, &clock));
+    let client = builder.open(|_| Ok(Memory::new())).unwrap();
+    let before = client.mutex("job").unwrap().lock().await.unwrap();
+    let once = client.once("job", HOUR).unwrap();
+    let starts = tokio::spawn(async move { once.begin().ttl(MINUTE).no_renewal().await });
+    manual_time::pass(&clock, 10 * MINUTE).await;
+    before.release().await.unwrap();
+    let Firing::First(guard) = starts.await.unwrap().unwrap() else { panic!("it has not run") };
+    manual_time::pass(&clock, 2 * MINUTE).await;
+    assert!(guard.ensure_held().is_err(), "nobody has extended its lease");
+}

@@ -192,6 +192,8 @@ impl Start<'_> {
         let mut brief = Single { history: None, needs_run: false, ..job.clone() };
         brief.on_behalf.id = None;
         (brief.options.at_least, brief.options.max_hold) = (None, None);
+        // Nobody but the client renews them, also if the user extends the lease of the run.
+        brief.options.fixed = false;
         let brief = |name| Single { name, ..brief.clone() };
         // The time of the start, by the engine's clock. If it keeps no run yet, each run that is there later began after it.
         let asked = self.look(until()).await?.now_micros;
