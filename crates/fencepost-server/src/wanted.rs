@@ -256,7 +256,6 @@ impl Wanted {
                 });
             }
         };
-        let request = if terms.fixed { request.no_renewal() } else { request };
         Ok(self.with_options(request, terms).await?.map_or(Asked::Busy, Asked::Granted))
     }
 
@@ -267,6 +266,9 @@ impl Wanted {
         terms: Terms,
     ) -> fencepost_core::Acquire<W, Try> {
         let mut request = request.ttl(self.ttl);
+        if terms.fixed {
+            request = request.no_renewal();
+        }
         if self.unfair {
             request = request.unfair();
         }

@@ -284,7 +284,8 @@ impl Guard {
 
     /// `stays`: others may know the [id](crate::Acquire::claim_id) of its claim and take the grant up from now on, so neither the drop of this
     /// guard nor a failure of its calls ends the grant, because it may be theirs. It ends with its lease, or by a
-    /// [release](Guard::release).
+    /// [release](Guard::release). The lease must be one that is [not renewed](crate::Acquire::no_renewal): an engine may
+    /// end a renewed one only with its process.
     pub fn stays_after_drop(&mut self, stays: bool) {
         let leaves = if stays { None } else { Some(Leave::Release) };
         if let Some(entry) = self.owned.slot() {

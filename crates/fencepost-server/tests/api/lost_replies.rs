@@ -8,8 +8,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::StatusCode;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, How, Leave, Left, Memory,
-    Operator, Place, Request, Result, Session,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, How, Info, Leave, Left,
+    Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply, Request, Result,
+    Runtime, Session, StoredRecord, Token, testing,
 };
 use fencepost_server::Options;
 use serde_json::{Value, json};
@@ -182,4 +183,96 @@ async fn a_copy_whose_caller_is_gone_does_not_end_a_lease_that_another_one_has_g
     tokio::time::resume();
     copies.is_back().await;
     copies.is_held(&granted).await;
+}
+
+/// An engine that answers nothing about the records of keys from the note of the first grant on.
+struct Unnoted {
+    engine: Arc<dyn Backend>,
+    is_away: Arc<AtomicBool>,
+}
+
+struct UnnotedRecords {
+    records: Arc<dyn RecordStore>,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Backend for Unnoted {
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn entry(self: Arc<Self>, claim: Arc<Claim>, how: How) -> Entry {
+        Arc::clone(&self.engine).entry(claim, how)
+    }
+
+    fn operator(&self) -> &dyn Operator {
+        self
+    }
+}
+
+impl Operator for Unnoted {
+    fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
+        self.engine.operator().inspect(name)
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, page: &'a Page) -> Reply<'a, Result<Listing>> {
+        self.engine.operator().list(prefix, page)
+    }
+
+    fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
+        self.engine.operator().evict(name, token, how)
+    }
+
+    fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
+        let records = self.engine.operator().records(runtime)?;
+        Some(Arc::new(UnnotedRecords { records, is_away: Arc::clone(&self.is_away) }))
+    }
+}
+
+impl UnnotedRecords {
+    fn is_away(&self, kind: RecordKind) -> bool {
+        kind == RecordKind::Request && self.is_away.load(SeqCst)
+    }
+}
+
+impl RecordStore for UnnotedRecords {
+    fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
+        if self.is_away(kind) { Reply::ready(lost()) } else { self.records.read(kind, name) }
+    }
+
+    fn write<'a>(
+        &'a self,
+        kind: RecordKind,
+        name: &'a Name,
+        record: Option<&'a Record>,
+        version: u64,
+    ) -> Reply<'a, Result<Option<u64>>> {
+        if record.is_some_and(|record| record.text.contains("\"granted\":true")) {
+            self.is_away.store(true, SeqCst);
+        }
+        if self.is_away(kind) {
+            return Reply::ready(lost());
+        }
+        self.records.write(kind, name, record, version)
+    }
+}
+
+/// Another copy may have found the note, so the copy does not take the grant back. Nobody extends the lease, so it ends.
+#[tokio::test]
+async fn a_firing_whose_note_has_no_answer_is_free_when_its_lease_ends() {
+    let (locks, clock, engine) = testing::client();
+    let unnoted = Unnoted { engine: engine.backend(), is_away: Arc::default() };
+    let builder = Client::builder().runtime(locks.runtime().clone());
+    let client = builder.open(|_| Ok(Arc::new(unnoted))).unwrap();
+    let router = fencepost_server::router(client, &Options::default()).unwrap();
+    let body = json!({ "once": { "window": "1h" }, "ttl": "60s" });
+    let mut request = post("/v1/acquire", &named("report", &body));
+    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+    let (status, problem) = answer(&router, request).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+    let is_held = async || locks.inspect("report").await.unwrap().holders().count() == 1;
+    clock.advance(Duration::from_secs(50)).await;
+    assert!(is_held().await);
+    clock.advance(Duration::from_secs(15)).await;
+    assert!(!is_held().await, "the lease of 60 s has ended");
 }

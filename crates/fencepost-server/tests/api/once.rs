@@ -146,6 +146,18 @@ async fn a_firing_that_is_withdrawn_before_anybody_takes_its_grant_has_not_run()
     runs_elsewhere(&router, &locks).await;
 }
 
+/// The caller itself ends its work then, as for each other lease.
+#[tokio::test]
+async fn a_firing_shows_the_longest_time_of_its_process() {
+    let (router, _locks) = service().await;
+    let mut body = firing(false);
+    body["process"]["max_hold_ms"] = 60_000.into();
+    let (status, granted) = answer(&router, keyed("/v1/acquire", &body)).await;
+    assert_eq!(status, StatusCode::OK, "{granted}");
+    let (_, lock) = answer(&router, get("/v1/lock?name=report")).await;
+    assert_eq!(lock["holders"][0]["max_hold_ms"], json!(60_000), "{lock}");
+}
+
 #[tokio::test]
 async fn a_firing_is_exclusive_and_has_a_window() {
     let (router, _locks) = service().await;
