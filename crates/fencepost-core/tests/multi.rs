@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::{
-    AnyLock, Client, Clock, ErrorKind, Eviction, Kind, Loss, Memory, MultiLock, Runtime, testing,
+    AnyLock, Client, Clock, ErrorKind, Eviction, Kind, Leave, Loss, Memory, MultiLock, Runtime, testing,
 };
 
 use manual_time::settle;
@@ -353,7 +353,7 @@ async fn a_grant_that_stays_after_its_drop_stays_after_its_least_time() {
     for stays in [false, true] {
         let lock = locks.mutex("a").unwrap();
         let mut guard = lock.lock().ttl(ttl).no_renewal().at_least(least).await.unwrap();
-        guard.stays_after_drop(stays);
+        guard.set_on_drop(if stays { None } else { Some(Leave::Release) });
         drop(guard);
         clock.advance(least * 2).await;
         assert_eq!(is_held(&other, "a").await, stays, "after the least time");

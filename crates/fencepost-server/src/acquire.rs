@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use fencepost_core::{Name, Removed};
+use fencepost_core::{Leave, Name, Removed};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -141,11 +141,10 @@ async fn once(service: &Service, caller: &Caller, wanted: &Wanted) -> Answer<Gra
     };
     match granted {
         // In boxes: what follows takes no memory while the request waits.
-        Asked::Granted(guard) => {
-            if let Err(problem) = service.check_again(caller, Verb::Acquire, &wanted.name) {
-                guard.withdraw();
-                return Err(problem);
-            }
+        Asked::Granted(mut guard) => {
+            // Until its caller has the lease nobody has learned of the grant, and a firing that nobody has learned of has not run.
+            guard.set_on_drop(Some(Leave::Withdraw));
+            service.check_again(caller, Verb::Acquire, &wanted.name)?;
             Box::pin(detached(service, caller, wanted, guard)).await
         }
         Asked::Busy => Err(Box::pin(busy(&service.locks, wanted)).await),

@@ -164,7 +164,7 @@ impl Attempt {
         // From here on another copy may have found the grant by the record, and have told its caller. So this copy takes it back after a
         // failure or a pause only if no record can have said so. At worst the lock stays until its lease ends.
         if let Some(guard) = &mut self.guard {
-            guard.stays_after_drop(true);
+            guard.set_on_drop(None);
         }
         self.granted_until = Some(self.service.locks.runtime().clock().now() + ttl);
         let mut pauses = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));

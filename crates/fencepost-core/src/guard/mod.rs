@@ -282,14 +282,15 @@ impl Guard {
         self.owned.slot().as_mut()?.native()
     }
 
-    /// `stays`: others may know the [id](crate::Acquire::claim_id) of its claim and take the grant up from now on, so neither the drop of this
-    /// guard nor a failure of its calls ends the grant, because it may be theirs. It ends with its lease, or by a
-    /// [release](Guard::release). The lease must be one that is [not renewed](crate::Acquire::no_renewal): an engine may
-    /// end a renewed one only with its process.
-    pub fn stays_after_drop(&mut self, stays: bool) {
-        let leaves = if stays { None } else { Some(Leave::Release) };
+    /// Sets how the grant ends if this guard is dropped, or a call that consumes it fails. Without this call the grant is released.
+    /// [`Leave::Withdraw`] is for a grant that nobody has learned of yet: the engine keeps no run of it.
+    ///
+    /// `None` is for a grant that others may take up, because they know the [id](crate::Acquire::claim_id) of its claim: it may be theirs,
+    /// and ends with its lease or by a [release](Guard::release). Its lease must be one that is
+    /// [not renewed](crate::Acquire::no_renewal): an engine may end a renewed one only with its process.
+    pub fn set_on_drop(&mut self, how: Option<Leave>) {
         if let Some(entry) = self.owned.slot() {
-            entry.set_on_drop(leaves);
+            entry.set_on_drop(how);
         }
         self.owned.lend();
     }

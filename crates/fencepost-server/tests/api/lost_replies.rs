@@ -15,7 +15,7 @@ use fencepost_core::{
 use fencepost_server::Options;
 use serde_json::{Value, json};
 
-use crate::kit::{answer, lease, named, post};
+use crate::kit::{acquire, answer, lease, named, post};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
 const SOON: Duration = Duration::from_secs(10);
@@ -39,6 +39,10 @@ struct CutOffPlace {
     claim: Arc<Claim>,
     entry: Entry,
     line: Arc<Line>,
+}
+
+fn firing() -> Value {
+    json!({ "once": { "window": "1h" }, "ttl": "60s" })
 }
 
 fn lost<T>() -> Result<T> {
@@ -143,6 +147,13 @@ impl Copies {
         tokio::time::timeout(SOON, ends).await.expect("its cleanup ends");
     }
 
+    /// The firing that the first copy has given to nobody runs.
+    async fn runs_at_the_second(&self) {
+        self.is_back().await;
+        let (status, granted) = acquire(&self.second, "report", &firing()).await;
+        assert_eq!(status, StatusCode::OK, "{granted}");
+    }
+
     /// The caller of the second copy still holds the lock.
     async fn is_held(&self, granted: &Value) {
         let (status, extended) = answer(&self.second, post("/v1/leases/extend", &lease(granted))).await;
@@ -183,6 +194,31 @@ async fn a_copy_whose_caller_is_gone_does_not_end_a_lease_that_another_one_has_g
     tokio::time::resume();
     copies.is_back().await;
     copies.is_held(&granted).await;
+}
+
+/// The copy does not know whether the grant was detached. A caller that asks again runs the firing.
+#[tokio::test]
+async fn a_firing_without_a_key_whose_detachment_had_no_answer_has_not_run() {
+    let copies = Copies::new(false);
+    let (status, problem) = acquire(&copies.first, "report", &firing()).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+    copies.runs_at_the_second().await;
+}
+
+#[tokio::test]
+async fn a_firing_without_a_key_whose_caller_is_gone_before_its_lease_has_not_run() {
+    let copies = Copies::new(true);
+    let first = copies.first.clone();
+    let gone = tokio::spawn(async move { acquire(&first, "report", &firing()).await });
+    let detached = async {
+        while !copies.line.detached.load(SeqCst) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, detached).await.expect("the lock is granted");
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    copies.runs_at_the_second().await;
 }
 
 /// An engine that answers nothing about the records of keys from the note of the first grant on.
@@ -265,8 +301,7 @@ async fn a_firing_whose_note_has_no_answer_is_free_when_its_lease_ends() {
     let builder = Client::builder().runtime(locks.runtime().clone());
     let client = builder.open(|_| Ok(Arc::new(unnoted))).unwrap();
     let router = fencepost_server::router(client, &Options::default()).unwrap();
-    let body = json!({ "once": { "window": "1h" }, "ttl": "60s" });
-    let mut request = post("/v1/acquire", &named("report", &body));
+    let mut request = post("/v1/acquire", &named("report", &firing()));
     request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
     let (status, problem) = answer(&router, request).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
