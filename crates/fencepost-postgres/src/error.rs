@@ -65,12 +65,7 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
         &SqlState::CANNOT_CONNECT_NOW => {
             Failure::new(Unreachable, format!("{server} is starting or stopping; try again"))
         }
-        &SqlState::READ_ONLY_SQL_TRANSACTION => Failure::new(
-            Configuration,
-            format!(
-                "{server} accepts no writes; connect to the primary, and check default_transaction_read_only"
-            ),
-        ),
+        &SqlState::READ_ONLY_SQL_TRANSACTION => read_only(server),
         &SqlState::OUT_OF_MEMORY => Failure::new(
             Configuration,
             format!("{server} has no room for another lock; raise max_locks_per_transaction"),
@@ -116,6 +111,14 @@ fn ends_connection(said: &DbError) -> bool {
         None => said.severity() == "FATAL",
     };
     is_fatal || is_of_connection(said.code())
+}
+
+/// The transactions of a session are read-only.
+pub(crate) fn read_only(server: &str) -> Failure {
+    let message = format!(
+        "{server} accepts no writes; connect to the primary, and check default_transaction_read_only"
+    );
+    Failure::new(ErrorKind::Configuration, message)
 }
 
 /// The server accepts no writes.

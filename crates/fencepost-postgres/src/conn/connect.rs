@@ -32,7 +32,7 @@ const CHECK_INTERVAL: &str = "500ms";
 /// Sets the session's parameters as far as the server knows them, and reads what the client has to know. A limit of the server's own
 /// configuration would end waiting statements. `synchronous_commit` must not be off, or a crash repeats tokens.
 const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_num')::int4, pg_is_in_recovery(), \
-    count(set_config(name, wanted, false))::int4 \
+    current_setting('transaction_read_only')::bool, count(set_config(name, wanted, false))::int4 \
     FROM (VALUES ('client_connection_check_interval', $2), ('idle_session_timeout', $1), \
     ('idle_in_transaction_session_timeout', '0'), ('lock_timeout', '0'), ('statement_timeout', '0'), \
     ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'), \
@@ -123,15 +123,13 @@ impl Connector {
         self.check_pooler(host, &client).await?;
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
-        let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
+        let (pid, version): (i32, i32) = (row.get(0), row.get(1));
         if version < OLDEST {
             let message =
                 format!("{server} is older than PostgreSQL 14, which has no idle_session_timeout; update it");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
-        if standby {
-            return Err(error::standby(&server));
-        }
+        self.check_writable(row.get(2), row.get(3), &server)?;
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task))
     }
@@ -179,6 +177,23 @@ impl Connector {
         }
         self.direct.lock().insert(host.clone());
         Ok(())
+    }
+
+    /// Refuses a server that accepts no writes, so that the next one is tried. A primary that was given up can have read-only transactions
+    /// instead of being a standby. If the URL names no other server, such a session is used all the same, because it can read.
+    pub(crate) fn check_writable(&self, standby: bool, read_only: bool, server: &str) -> Result<(), Failure> {
+        if standby {
+            return Err(error::standby(server));
+        }
+        if read_only && self.names_several() {
+            return Err(error::read_only(server));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the URL names several servers.
+    pub(crate) fn names_several(&self) -> bool {
+        self.config.server.hosts.len() > 1
     }
 
     /// Asks the server in the background to cancel the statement that runs on a connection to `host`.

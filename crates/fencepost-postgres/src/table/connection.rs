@@ -10,6 +10,9 @@ use crate::error;
 use crate::table::plan::Plans;
 use crate::table::statement;
 
+/// Returns whether the server is a standby, and whether the session's transactions are read-only.
+const IS_WRITABLE: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool";
+
 /// The driver's side of a connection.
 pub(crate) struct PlainClient {
     pub(crate) driver: DriverClient,
@@ -49,10 +52,9 @@ impl Connect for Connector {
         Box::pin(async move {
             let (driver, task) = self.greet(host).await?;
             let server = format!("{}:{}", host.0, host.1);
-            let standby = driver.query_typed_one("SELECT pg_is_in_recovery()", &[]).await;
-            if standby.map_err(|error| error::read(&error, &server))?.get(0) {
-                return Err(error::standby(&server));
-            }
+            let row = driver.query_typed_one(IS_WRITABLE, &[]).await;
+            let row = row.map_err(|error| error::read(&error, &server))?;
+            self.check_writable(row.get(0), row.get(1), &server)?;
             let client = PlainClient { driver, plans: Plans::default(), host: host.clone() };
             Ok(Plain { client: Arc::new(client), task })
         })

@@ -38,7 +38,7 @@ async fn one(
     statement: &Statement,
 ) -> Result<Vec<Row>, Failure> {
     let driver = &client.driver;
-    let failed = |error| failed(&error, &connector.server);
+    let failed = |error| failed(&error, connector);
     let plans = &connector.keeps_plans;
     let planned = (statement.frequent && plans.load(Relaxed)).then(|| client.plans.find(statement)).flatten();
     if let Some(Planned { prepare, execute }) = planned {
@@ -85,7 +85,8 @@ fn read(row: &tokio_postgres::Row) -> Row {
 }
 
 /// Reads the error of a statement.
-fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
+fn failed(error: &tokio_postgres::Error, connector: &Connector) -> Failure {
+    let server = &connector.server;
     let mut failure = error::read(error, server);
     // Without the server's word nobody knows what became of the statement. The end of a connection is no such word, although it has a code:
     // the server may have committed before, and behind a pooler the statement may still run.
@@ -104,8 +105,12 @@ fn failed(error: &tokio_postgres::Error, server: &str) -> Failure {
                  USAGE on their schema"
             );
         }
-        // The setting may be that of this session alone, and have been taken back since.
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => failure.unusable = true,
+        // The setting may be that of this session alone, and have been taken back since. Or another server of the URL is the primary by now,
+        // so the claim asks again.
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
+            failure.unusable = true;
+            failure.transient = connector.names_several();
+        }
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => failure = failure.without_table(),
         None | Some(_) => {}
     }

@@ -173,3 +173,23 @@ async fn a_silent_first_server_is_passed_over() {
     assert_eq!(silent.passed(), 1);
     client.close().await;
 }
+
+/// A former primary need not be a standby. Its locks would exclude nobody who uses the new one.
+#[tokio::test]
+async fn a_server_with_read_only_transactions_is_passed_over() {
+    needs!(POSTGRES);
+    let servers = [Postgres::start().expect("a server starts"), Postgres::start().expect("a server starts")];
+    servers[0].run("ALTER SYSTEM SET default_transaction_read_only = on").expect("set");
+    servers[0].run("SELECT pg_reload_conf()").expect("it reads its settings");
+    eventually(SOON, "it is read-only", || async {
+        servers[0].run("SHOW transaction_read_only").expect("the server answers").trim() == "on"
+    })
+    .await;
+    let [one, two] = servers.each_ref().map(Postgres::address);
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let client = connect(&format!("postgres://fencepost@{one},{two}/postgres?connect_timeout=20s")).await;
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    assert_eq!(locks(&servers[1]).trim(), "1", "the second server has granted it");
+    guard.release().await.expect("it was held");
+    client.close().await;
+}

@@ -1,8 +1,12 @@
 //! Connections that a client replaces although they are open.
 
-use fencepost_testkit::needs;
+use std::time::Duration;
 
-use crate::{connect, start};
+use fencepost_testkit::needs;
+use fencepost_testkit::sql::Postgres;
+use fencepost_testkit::wait::eventually;
+
+use crate::{SOON, connect, number, start};
 
 /// The setting of a user or a database is that of a session from its beginning, so a session stays without writes after it was taken back.
 #[tokio::test]
@@ -19,6 +23,61 @@ async fn a_session_that_accepts_no_writes_is_replaced() {
     server.run("ALTER ROLE app RESET default_transaction_read_only").expect("set");
     let guard = mutex.try_lock().await.expect("another session accepts writes").expect("it is free");
     guard.release().await.expect("it was held");
+    client.close().await;
+}
+
+/// Makes each transaction of a server read-only, as an operator does before another server becomes the primary. No connection ends by that.
+async fn demote(server: &Postgres) {
+    server.run("ALTER SYSTEM SET default_transaction_read_only = on").expect("set");
+    server.run("SELECT pg_reload_conf()").expect("it reads its settings");
+    eventually(SOON, "it is read-only", || async {
+        server.run("SHOW transaction_read_only").expect("the server answers").trim() == "on"
+    })
+    .await;
+}
+
+/// The client would connect to the same server again, although the next one in its URL is the primary by now.
+#[tokio::test]
+async fn a_server_that_accepts_no_writes_is_passed_over() {
+    needs!(POSTGRES);
+    let servers = [start().await.0, start().await.0];
+    let [one, two] = servers.each_ref().map(Postgres::address);
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let url = format!("postgres://fencepost@{one},{two}/postgres?mode=table&connect_timeout=20s");
+    let client = connect(&url).await;
+    client
+        .mutex("before")
+        .expect("a good name")
+        .lock()
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
+    demote(&servers[0]).await;
+    // Its session has a row of its own. That of the other lease is at the first server alone, as no replication would leave it.
+    let lock = client.mutex("lock").expect("a good name");
+    let guard =
+        tokio::time::timeout(SOON, lock.lock().ttl(Duration::from_secs(3))).await.expect("it answers");
+    let guard = guard.expect("the second server grants it");
+    let owned = "SELECT count(owner) FROM fencepost_lock";
+    assert_eq!(number(&servers[1], owned), 1, "the second server has granted it");
+    // The connection for renewals still leads to the first server.
+    let renewed = "SELECT count(*) FROM fencepost_lock_session WHERE modified > created + interval '100 ms'";
+    eventually(SOON, "the lease is renewed", || async { number(&servers[1], renewed) > 0 }).await;
+    guard.release().await.expect("it was held");
+    client.close().await;
+    // A client that begins now passes over the first server, too.
+    let client = connect(&url).await;
+    client
+        .mutex("after")
+        .expect("a good name")
+        .lock()
+        .await
+        .expect("it is free")
+        .release()
+        .await
+        .expect("it was held");
     client.close().await;
 }
 
