@@ -1,5 +1,6 @@
 //! Connections that end, and waits that are given up.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use fencepost_core::Loss;
@@ -65,15 +66,24 @@ async fn a_wait_that_is_given_up_leaves_nothing() {
     let server = MariaDb::start().expect("a server starts");
     let (holder, client) = (connect(&server.url()).await, connect(&server.url()).await);
     let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mut used = HashSet::new();
     for _ in 0..20 {
         let mutex = client.mutex("lock").expect("a good name");
         let waiting = tokio::spawn(async move { mutex.lock().await.map(drop) });
         await_waiting(&server, 1).await;
+        let connection = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'";
+        used.insert(server.run(connection).expect("the server answers"));
         waiting.abort();
         await_waiting(&server, 0).await;
     }
+    // On a busy machine an interruption can be sent twice, and the second one ends the connection.
+    assert!(used.len() < 5, "20 waits have used the connections {used:?}");
+    // One that asked the server before may still be ending.
     let connections = "SELECT COUNT(*) <= 1 + 2 + 1 FROM information_schema.PROCESSLIST WHERE USER = 'root'";
-    assert_eq!(server.run(connections).expect("the server answers").trim(), "1");
+    eventually(SOON, "no other connection is open", || async {
+        server.run(connections).expect("the server answers").trim() == "1"
+    })
+    .await;
     guard.release().await.expect("it was held");
     let mutex = client.mutex("lock").expect("a good name");
     let next = mutex.try_lock().await.expect("it answers").expect("nobody else waits");
