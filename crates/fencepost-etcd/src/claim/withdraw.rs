@@ -95,9 +95,11 @@ async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) 
     let Some(key) = state.key() else { return Ok(()) };
     for _ in 0..TRIES {
         let found = client.cluster.call(RangeRequest::one(key.to_vec()), None).await?.kvs.into_iter().next();
+        // Once the entry has deleted the key, a later claim may have its name.
+        let is_own = |record: &ClaimRecord| !record.detached && record.id == Some(state.claim.id);
         let written = match found {
             // A record of a later format was written by another program.
-            Some(kv) if ClaimRecord::read(&kv.value).map_or(true, |record| record.detached) => return Ok(()),
+            Some(kv) if !ClaimRecord::read(&kv.value).is_ok_and(|record| is_own(&record)) => return Ok(()),
             Some(kv) => kv.mod_revision,
             None => 0,
         };

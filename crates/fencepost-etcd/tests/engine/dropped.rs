@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, DetachedLease, Entry, HolderInfo, How, Mode, Name,
-    Registry, Want,
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Clock, DetachedLease, Entry, HolderInfo, How, Mode,
+    Name, Registry, Runtime, Spawner, Task, Want,
 };
 use fencepost_testkit::etcd::Etcd;
 use fencepost_testkit::faults::Faults;
@@ -17,18 +17,37 @@ use futures_util::future::join_all;
 
 use crate::kit::{SHORT, SOON, connect, eventually, server};
 
+/// How slow the network is where a test needs time between a request and its answer.
+const DELAY: Duration = Duration::from_millis(500);
+
+/// Runs a client's tasks beside the test's own.
+struct Beside(tokio::runtime::Handle);
+
+impl Spawner for Beside {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
+    }
+}
+
 /// The engine, without the layers above it.
 struct Bare {
     backend: Arc<dyn Backend>,
-    helper: Client,
+    runtime: Runtime,
+    /// Has the runtime, unless it is the test's.
+    helper: Option<Client>,
 }
 
 impl Bare {
     async fn open(address: SocketAddr) -> Bare {
         let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+        let bare = Bare::over(address, helper.runtime().clone()).await;
+        Bare { helper: Some(helper), ..bare }
+    }
+
+    async fn over(address: SocketAddr, runtime: Runtime) -> Bare {
         let url = BackendUrl::parse(&format!("etcd://{address}")).unwrap();
-        let backend = fencepost_etcd::open(url, helper.runtime().clone()).await.unwrap();
-        Bare { backend, helper }
+        let backend = fencepost_etcd::open(url, runtime.clone()).await.unwrap();
+        Bare { backend, runtime, helper: None }
     }
 
     fn enter(&self, id: u128, ttl: Duration) -> Entry {
@@ -37,7 +56,7 @@ impl Bare {
 
     fn enter_named(&self, name: &str, id: u128, ttl: Duration) -> Entry {
         let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
-        let (holder, runtime) = (HolderInfo::labelled("test"), self.helper.runtime().clone());
+        let (holder, runtime) = (HolderInfo::labelled("test"), self.runtime.clone());
         Arc::clone(&self.backend)
             .entry(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)), How::Enter)
     }
@@ -64,7 +83,9 @@ impl Bare {
 
     async fn close(self) {
         self.backend.close().await;
-        self.helper.close().await;
+        if let Some(helper) = self.helper {
+            helper.close().await;
+        }
     }
 }
 
@@ -134,6 +155,50 @@ async fn a_detachment_shortens_no_lease_that_somebody_else_has_extended() {
     assert!(left > 19 * SOON, "{left:?}");
     others.release(&lease).await.unwrap();
     others.close().await;
+    engine.close().await;
+}
+
+/// The client deletes the key of a claim whose lease has expired, and so does the entry of that claim. The next claim has its number, and with
+/// that the same key.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cleanup_of_an_expired_claim_deletes_no_later_claims_key() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let clock = Clock::manual();
+    let host = Arc::new(Beside(tokio::runtime::Handle::current()));
+    let engine = Bare::over(proxy.address(), Runtime::for_client(1, clock.clone(), host)).await;
+    let ttl = 2 * SOON;
+    let (mut expired, mut other) = (engine.enter(1, ttl), engine.enter_named("other", 2, ttl));
+    for entry in [&mut expired, &mut other] {
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+    }
+    let key = etcd.look().keys("stock/");
+    // The other claim keeps their lease, and its second renewal finds that this claim has expired.
+    let renewal = other.renewal().unwrap();
+    let reads = || etcd.requests().unwrap().get("Range").copied().unwrap_or_default();
+    let mut before = 0;
+    for past in [ttl / 2, ttl / 2] {
+        clock.advance_to(clock.now() + past);
+        proxy.delay(if expired.claim().is_valid() { Duration::ZERO } else { DELAY }).unwrap();
+        // A renewal reads once itself.
+        before = reads() + 1;
+        renewal.session.renew(std::slice::from_ref(&renewal.claim)).await.unwrap();
+    }
+    eventually("the client looks for the key", || async { reads() > before }).await;
+    expired.withdraw().await.unwrap();
+    drop(expired);
+    let mut next = engine.enter(3, ttl);
+    assert!(matches!(next.attempt().await.unwrap(), Attempt::Granted(_)));
+    assert_eq!(etcd.look().keys("stock/"), key, "the name is used again");
+    // The cleanup takes no longer than these.
+    for _ in 0..4 {
+        engine.backend.reach().await.unwrap();
+    }
+    assert_eq!(etcd.look().keys("stock/"), key, "the next claim has lost its key");
+    proxy.mend().unwrap();
+    next.withdraw().await.unwrap();
+    other.withdraw().await.unwrap();
     engine.close().await;
 }
 
