@@ -197,7 +197,12 @@ impl OwnNodes {
                 nodes.token = nodes.token.min(Token::new(stat.czxid as u64));
             }
         }
-        self.state = if nodes.names.is_empty() { State::Absent } else { State::Present(nodes) };
+        let found = nodes.names.len();
+        self.state = if found == 0 { State::Absent } else { State::Present(nodes) };
+        // They were made together, so the others are deleted already.
+        if found != 0 && found < self.count as usize {
+            Box::pin(self.remove(session)).await?;
+        }
         Ok(())
     }
 

@@ -118,6 +118,32 @@ async fn a_waiter_for_a_permit_whose_node_was_deleted_queues_again() {
     locks.close().await;
 }
 
+/// The answer to the request that made them is lost, and one is deleted before the claim looks for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let three = locks.semaphore("three", 3).expect("a good name");
+    three.acquire().await.expect("it is free").release().await.expect("it was held");
+    server.delay(Duration::from_millis(300)).expect("the network can be slow");
+    let asks = tokio::spawn(async move { three.acquire_many(2).await });
+    let leases = || nodes(server.address(), "/held/three/leases");
+    eventually("its nodes are made", || {
+        eprintln!("{:?} {}", nodes(server.address(), "/held"), asks.is_finished());
+        leases().len() == 2
+    })
+    .await;
+    bare.delete(&leases()[0], None).await.expect("it was there");
+    server.cut().expect("the network can be cut");
+    server.mend().expect("the network can be mended");
+    let two = timeout(SOON, asks).await.expect("it is granted").expect("no panic").expect("it is free");
+    assert_eq!(nodes(server.address(), "/held/three/leases").len(), 2);
+    two.release().await.expect("it was held");
+    locks.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
     needs!(ZOOKEEPER);
