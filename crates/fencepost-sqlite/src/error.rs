@@ -149,6 +149,13 @@ fn sql_failure(error: rusqlite::Error, path: &Path) -> Error {
             ErrorKind::Configuration,
             format!("{shown} is not a sound SQLite database; name another file, or move this one away"),
         ),
+        // SQLite has waited for 10 s by then, for a process that is stopped while it tells others of its commit, for example.
+        Some(ErrorCode::FileLockingProtocolFailed) => (
+            ErrorKind::Unreachable,
+            format!(
+                "{shown} could not be read for 10 s beside another process; look whether one that uses it is stopped"
+            ),
+        ),
         Some(ErrorCode::SystemIoFailure) if near_the_limit(path) => too_large(&shown),
         Some(ErrorCode::SystemIoFailure) => (
             ErrorKind::Unreachable,
@@ -194,6 +201,14 @@ mod tests {
     use fencepost_core::Effect;
 
     use super::*;
+
+    /// A claim tries again then.
+    #[test]
+    fn a_database_that_cannot_be_read_beside_a_stopped_process_is_unreachable() {
+        let code = ffi::Error::new(ffi::SQLITE_PROTOCOL);
+        let failure = Failure::from(rusqlite::Error::SqliteFailure(code, None));
+        assert!(failure.at(Path::new("locks.db")).is_unreachable());
+    }
 
     #[test]
     fn only_a_transaction_that_may_be_in_the_log_may_have_taken_effect() {
