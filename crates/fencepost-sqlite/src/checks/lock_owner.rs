@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::sys::stat::{major, minor};
+
 /// The process that has the write lock.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct LockOwner {
@@ -33,25 +35,33 @@ const WRITE_BYTE: &str = "120";
 pub(crate) fn find(database: &Path) -> Option<LockOwner> {
     let mut shm = database.as_os_str().to_owned();
     shm.push("-shm");
-    let inode = fs::metadata(shm).ok()?.ino().to_string();
+    let shm = fs::metadata(shm).ok()?;
+    let device = format!("{:02x}:{:02x}", major(shm.dev()), minor(shm.dev()));
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| write_lock_pid(line, &inode))?;
+    let pid = write_lock_pid(&locks, &device, &shm.ino().to_string())?;
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let stopped = status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"));
     Some(LockOwner { pid, program, stopped })
 }
 
-/// `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`: the pid, if it is the write lock of that file.
-fn write_lock_pid(line: &str, inode: &str) -> Option<u32> {
+/// Returns the pid of the process with the write lock of that file. A file of another device can have the same inode. It counts if no
+/// lock has this device, because Btrfs and overlayfs show `stat` another one than `/proc/locks`.
+fn write_lock_pid(locks: &str, device: &str, inode: &str) -> Option<u32> {
+    let owners = locks.lines().filter_map(write_lock).filter(|(file, _)| file.1 == inode);
+    let owners: Vec<_> = owners.map(|(file, pid)| (file.0, pid)).collect();
+    let same_device = owners.iter().find(|(found, _)| *found == device);
+    same_device.or(owners.first()).map(|(_, pid)| *pid)
+}
+
+/// `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`: device, inode and pid, if it is a write lock of SQLite.
+fn write_lock(line: &str) -> Option<((&str, &str), u32)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [_, "POSIX", _, "WRITE", pid, file, from, to] = fields[..] else { return None };
     let covers =
         from.parse::<u64>().ok()? <= 120 && to.parse::<u64>().is_ok_and(|to| to >= 120) || from == WRITE_BYTE;
-    (covers && file.rsplit(':').next() == Some(inode))
-        .then(|| pid.parse().ok())
-        .flatten()
-        .filter(|pid| *pid != 0)
+    let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
+    covers.then_some((file.rsplit_once(':')?, pid))
 }
 
 #[cfg(test)]
@@ -60,12 +70,20 @@ mod tests {
 
     #[test]
     fn the_write_lock_is_found_among_others() {
-        let line = |rest: &str| write_lock_pid(rest, "5678");
+        let line = |rest: &str| write_lock_pid(rest, "fe:00", "5678");
         assert_eq!(line("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120"), Some(1234));
         assert_eq!(line("1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 127"), Some(1234));
         assert_eq!(line("1: POSIX  ADVISORY  READ 1234 fe:00:5678 124 124"), None);
         assert_eq!(line("1: POSIX  ADVISORY  WRITE 1234 fe:00:5679 120 120"), None);
         assert_eq!(line("1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF"), None);
         assert_eq!(line("1: -> POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120"), None);
+    }
+    /// The error asks to end the process that it names.
+    #[test]
+    fn a_file_of_another_device_with_the_same_inode_is_told_apart() {
+        let other = "1: POSIX  ADVISORY  WRITE 1 fe:01:5678 120 120";
+        let both = format!("{other}\n2: POSIX  ADVISORY  WRITE 2 fe:00:5678 120 120");
+        assert_eq!(write_lock_pid(&both, "fe:00", "5678"), Some(2));
+        assert_eq!(write_lock_pid(other, "00:31", "5678"), Some(1), "overlayfs");
     }
 }
