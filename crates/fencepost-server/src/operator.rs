@@ -6,6 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use fencepost_core::{Eviction, Info, Name, Page, Token};
 use serde::{Deserialize, Serialize};
+use tracing::Instrument as _;
 use utoipa::ToSchema;
 
 use crate::eviction;
@@ -14,6 +15,7 @@ use crate::request::{Body, Named, body_of, lock_name, name_of};
 use crate::rights::caller::Caller;
 use crate::rights::entry::Verb;
 use crate::service::Service;
+use crate::streams::CLOSING;
 use crate::view::Lock;
 
 /// The most locks of an answer.
@@ -144,22 +146,22 @@ pub(crate) async fn show(
 )]
 pub(crate) async fn evict(State(service): State<Service>, caller: Caller, body: Body) -> Answer<StatusCode> {
     let body: Evict = body_of(body)?;
-    evict_holder(&service, &caller, &lock_name(&body.name)?, &body).await.map(|()| StatusCode::NO_CONTENT)
+    let name = lock_name(&body.name)?;
+    evict_holder(service, caller, name, body).await.map(|()| StatusCode::NO_CONTENT)
 }
 
-/// Evicts a holder, and notes that in the audit log.
-pub(crate) async fn evict_holder(
-    service: &Service,
-    caller: &Caller,
-    name: &Name,
-    body: &Evict,
-) -> Answer<()> {
-    let evicted = evicted(service, caller, name, body).await;
-    match &evicted {
-        Ok(()) => service.audit.evicted(caller, name, body.token, body.now, body.reason.as_deref()),
-        Err(problem) => service.audit.refused(caller, name, Verb::Evict, problem),
-    }
-    evicted
+/// Evicts a holder, and notes that in the audit log. It ends by itself, also if its caller hangs up, because each eviction is in that log.
+pub(crate) async fn evict_holder(service: Service, caller: Caller, name: Name, body: Evict) -> Answer<()> {
+    let evicting = async move {
+        let evicted = evicted(&service, &caller, &name, &body).await;
+        match &evicted {
+            Ok(()) => service.audit.evicted(&caller, &name, body.token, body.now, body.reason.as_deref()),
+            Err(problem) => service.audit.refused(&caller, &name, Verb::Evict, problem),
+        }
+        evicted
+    };
+    let evicted = tokio::spawn(evicting.in_current_span()).await;
+    evicted.unwrap_or_else(|_| Err(Problem::unavailable("closing", CLOSING)))
 }
 
 async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) -> Answer<()> {

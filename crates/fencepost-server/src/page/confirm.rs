@@ -79,9 +79,10 @@ pub(crate) async fn evict(
     let name = lock_name(&chosen.name)?;
     let reason = Some(chosen.reason).filter(|reason| !reason.is_empty());
     let evict = Evict { name: chosen.name, token: chosen.token, reason, now: false };
-    evict_holder(&service, &caller, &name, &evict).await?;
-    Ok(Redirect::to(&match caller.may(Verb::Read, &name) {
+    let to = match caller.may(Verb::Read, &name) {
         true => format!("./?name={}", encoded(name.as_str())),
         false => "./".to_owned(),
-    }))
+    };
+    evict_holder(service, caller, name, evict).await?;
+    Ok(Redirect::to(&to))
 }

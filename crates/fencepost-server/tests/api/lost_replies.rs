@@ -12,10 +12,11 @@ use fencepost_core::{
     Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply, Request, Result,
     Runtime, Session, StoredRecord, Token, testing,
 };
-use fencepost_server::Options;
+use fencepost_server::{Audit, Options};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
-use crate::kit::{acquire, answer, lease, named, post};
+use crate::kit::{Lines, acquire, answer, lease, named, pause, post};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
 const SOON: Duration = Duration::from_secs(10);
@@ -221,18 +222,27 @@ async fn a_firing_without_a_key_whose_caller_is_gone_before_its_lease_has_not_ru
     copies.runs_at_the_second().await;
 }
 
-/// An engine that answers nothing about the records of keys from the note of the first grant on.
-struct Unnoted {
+/// An engine that does not answer each request.
+struct Silent {
     engine: Arc<dyn Backend>,
+    /// It answers nothing about the records of keys, from the note of the first grant on.
     is_away: Arc<AtomicBool>,
+    /// It answers an eviction when it is told to.
+    answers: Arc<Notify>,
 }
 
-struct UnnotedRecords {
+struct SilentRecords {
     records: Arc<dyn RecordStore>,
     is_away: Arc<AtomicBool>,
 }
 
-impl Backend for Unnoted {
+impl Silent {
+    fn new(engine: Arc<dyn Backend>) -> Silent {
+        Silent { engine, is_away: Arc::default(), answers: Arc::default() }
+    }
+}
+
+impl Backend for Silent {
     fn capabilities(&self) -> Capabilities {
         self.engine.capabilities()
     }
@@ -246,7 +256,7 @@ impl Backend for Unnoted {
     }
 }
 
-impl Operator for Unnoted {
+impl Operator for Silent {
     fn inspect<'a>(&'a self, name: &'a Name) -> Reply<'a, Result<Info>> {
         self.engine.operator().inspect(name)
     }
@@ -256,22 +266,26 @@ impl Operator for Unnoted {
     }
 
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
-        self.engine.operator().evict(name, token, how)
+        Reply::coming(async move {
+            self.engine.operator().evict(name, token, how).await?;
+            self.answers.notified().await;
+            Ok(())
+        })
     }
 
     fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
         let records = self.engine.operator().records(runtime)?;
-        Some(Arc::new(UnnotedRecords { records, is_away: Arc::clone(&self.is_away) }))
+        Some(Arc::new(SilentRecords { records, is_away: Arc::clone(&self.is_away) }))
     }
 }
 
-impl UnnotedRecords {
+impl SilentRecords {
     fn is_away(&self, kind: RecordKind) -> bool {
         kind == RecordKind::Request && self.is_away.load(SeqCst)
     }
 }
 
-impl RecordStore for UnnotedRecords {
+impl RecordStore for SilentRecords {
     fn read<'a>(&'a self, kind: RecordKind, name: &'a Name) -> Reply<'a, Result<StoredRecord>> {
         if self.is_away(kind) { Reply::ready(lost()) } else { self.records.read(kind, name) }
     }
@@ -297,9 +311,8 @@ impl RecordStore for UnnotedRecords {
 #[tokio::test]
 async fn a_firing_whose_note_has_no_answer_is_free_when_its_lease_ends() {
     let (locks, clock, engine) = testing::client();
-    let unnoted = Unnoted { engine: engine.backend(), is_away: Arc::default() };
     let builder = Client::builder().runtime(locks.runtime().clone());
-    let client = builder.open(|_| Ok(Arc::new(unnoted))).unwrap();
+    let client = builder.open(|_| Ok(Arc::new(Silent::new(engine.backend())))).unwrap();
     let router = fencepost_server::router(client, &Options::default()).unwrap();
     let mut request = post("/v1/acquire", &named("report", &firing()));
     request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
@@ -310,4 +323,33 @@ async fn a_firing_whose_note_has_no_answer_is_free_when_its_lease_ends() {
     assert!(is_held().await);
     clock.advance(Duration::from_secs(15)).await;
     assert!(!is_held().await, "the lease of 60 s has ended");
+}
+
+/// An operator could else evict without a trace, by hanging up.
+#[tokio::test]
+async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
+    let (silent, lines) = (Silent::new(Memory::new()), Lines::default());
+    let (answers, audit) = (Arc::clone(&silent.answers), Audit::to(lines.clone()));
+    let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
+    let options = Options { audit: audit.clone(), ..Options::default() };
+    let router = fencepost_server::router(locks.clone(), &options).unwrap();
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let request = post("/v1/evict", &json!({ "name": "a", "token": held["token"], "now": true }));
+    let gone = tokio::spawn(async move { answer(&router, request).await });
+    let evicted = async {
+        while locks.inspect("a").await.unwrap().holders().count() > 0 {
+            pause().await;
+        }
+    };
+    tokio::time::timeout(SOON, evicted).await.expect("it is evicted");
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    answers.notify_one();
+    let logged = async {
+        while !lines.text().contains("\"evicted\"") {
+            audit.flush().await;
+            pause().await;
+        }
+    };
+    tokio::time::timeout(SOON, logged).await.expect("the audit log has it");
 }
