@@ -57,11 +57,13 @@ impl<D: ToString + Send + 'static> Events<D> {
     pub(crate) async fn tell(&self, source: &mut impl Source<Data = D>) -> bool {
         while let Ok(Ok(place)) = tokio::time::timeout(UNREAD, self.0.reserve()).await {
             tokio::select! {
+                // First: a caller that has gone is granted nothing.
+                biased;
+                () = self.0.closed() => break,
                 event = source.next() => match event {
                     Some(event) => place.send(event),
                     None => return true,
                 },
-                () = self.0.closed() => break,
             }
         }
         false

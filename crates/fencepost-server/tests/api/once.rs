@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use fencepost_core::Client;
 use serde_json::{Value, json};
 
-use crate::kit::{acquire, answer, get, named, pause, post, service};
+use crate::kit::{Events, acquire, answer, get, named, pause, post, service};
 
 const KEY: &str = "0b6d1f0a-58f4-4c0e-9f55-1f8e1f2f7a11";
 const SOON: Duration = Duration::from_secs(10);
@@ -144,6 +144,29 @@ async fn a_firing_that_is_withdrawn_before_anybody_takes_its_grant_has_not_run()
     let (status, withdrawn) = answer(&router, keyed("/v1/withdraw", &body)).await;
     assert_eq!((status, &withdrawn["withdrawn"]), (StatusCode::OK, &json!("withdrawn")), "{withdrawn}");
     runs_elsewhere(&router, &locks).await;
+}
+
+/// A copy of the service that was stopped for a while learns of both at once: of the end of the stream, and of the grant.
+#[tokio::test]
+async fn a_firing_whose_stream_has_ended_before_its_grant_has_not_run() {
+    let mut body = firing(false);
+    body["wait"] = "30s".into();
+    for _ in 0..20 {
+        let (router, locks) = service().await;
+        let held = locks.mutex("report").unwrap().lock().await.unwrap();
+        let mut events = Events::hold(&router, "report", &body).await;
+        events.next_of("waiting").await;
+        let waits = async {
+            while locks.inspect("report").await.unwrap().waiters().count() == 0 {
+                pause().await;
+            }
+        };
+        tokio::time::timeout(SOON, waits).await.expect("it waits");
+        // Nothing else runs in between.
+        drop(events);
+        drop(held);
+        runs_elsewhere(&router, &locks).await;
+    }
 }
 
 /// The caller itself ends its work then, as for each other lease.
