@@ -160,7 +160,10 @@ async fn find_or_acquire(
             match with_record(service, wanted, key, attempt, requests).await? {
                 Some(grant) => return Ok(grant),
                 // The record or the position was lost, so this is done once more.
-                None => attempt = Attempt::new(service, key)?,
+                None => {
+                    requests.give_back();
+                    attempt = Attempt::new(service, key)?;
+                }
             }
         } else if let Some(note) = note.filter(|note| note.granted) {
             let lease = lease_of(wanted, key, note.attempt);

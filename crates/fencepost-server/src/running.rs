@@ -136,6 +136,11 @@ impl Requests {
         chosen
     }
 
+    /// The grant was given back. All callers wait again.
+    pub(crate) fn give_back(&self) {
+        self.callers.send_modify(|callers| callers.granted = false);
+    }
+
     /// Completes when a request waits.
     pub(crate) async fn come(&self) {
         // It cannot fail: this is a sender.

@@ -227,6 +227,8 @@ struct Silent {
     engine: Arc<dyn Backend>,
     /// It answers nothing about the records of keys, from the note of the first grant on.
     is_away: Arc<AtomicBool>,
+    /// In place of that the first such record is lost.
+    loses: Arc<AtomicBool>,
     /// It answers an eviction when it is told to.
     answers: Arc<Notify>,
 }
@@ -234,11 +236,13 @@ struct Silent {
 struct SilentRecords {
     records: Arc<dyn RecordStore>,
     is_away: Arc<AtomicBool>,
+    loses: Arc<AtomicBool>,
 }
 
 impl Silent {
     fn new(engine: Arc<dyn Backend>) -> Silent {
-        Silent { engine, is_away: Arc::default(), answers: Arc::default() }
+        let (is_away, loses, answers) = (Arc::default(), Arc::default(), Arc::default());
+        Silent { engine, is_away, loses, answers }
     }
 }
 
@@ -275,7 +279,8 @@ impl Operator for Silent {
 
     fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
         let records = self.engine.operator().records(runtime)?;
-        Some(Arc::new(SilentRecords { records, is_away: Arc::clone(&self.is_away) }))
+        let (is_away, loses) = (Arc::clone(&self.is_away), Arc::clone(&self.loses));
+        Some(Arc::new(SilentRecords { records, is_away, loses }))
     }
 }
 
@@ -298,6 +303,11 @@ impl RecordStore for SilentRecords {
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
         if record.is_some_and(|record| record.text.contains("\"granted\":true")) {
+            if self.loses.load(SeqCst) {
+                return Reply::coming(async move {
+                    self.records.write(kind, name, None, version).await.map(|_| None)
+                });
+            }
             self.is_away.store(true, SeqCst);
         }
         if self.is_away(kind) {
@@ -352,4 +362,36 @@ async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
         }
     };
     tokio::time::timeout(SOON, logged).await.expect("the audit log has it");
+}
+
+/// The record was lost in the moment of the grant, so the grant was given back, and the request waits again.
+#[tokio::test]
+async fn a_request_that_waits_again_after_its_grant_was_given_back_times_out() {
+    let silent = Silent::new(Memory::new());
+    silent.loses.store(true, SeqCst);
+    let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
+    let router = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+    let waiters = async |count| {
+        let look = async {
+            while locks.inspect("a").await.unwrap().waiters().count() != count {
+                pause().await;
+            }
+        };
+        tokio::time::timeout(SOON, look).await.expect("the queue");
+    };
+    let held = locks.mutex("a").unwrap().lock().await.unwrap();
+    let mut request = post("/v1/acquire", &json!({ "name": "a", "wait": "2s" }));
+    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+    let asked = tokio::spawn(async move { answer(&router, request).await });
+    waiters(1).await;
+    let behind = locks.mutex("a").unwrap();
+    let behind = tokio::spawn(async move { behind.lock().await });
+    waiters(2).await;
+    held.release().await.unwrap();
+    let behind = tokio::time::timeout(SOON, behind).await.expect("it is granted").unwrap().unwrap();
+    let (status, problem) = asked.await.unwrap();
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("timed-out")), "{problem}");
+    // Without the 5 s for which a position is kept.
+    tokio::time::timeout(Duration::from_secs(3), waiters(0)).await.expect("it has left the queue");
+    behind.release().await.unwrap();
 }
