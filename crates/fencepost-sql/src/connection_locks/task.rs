@@ -16,10 +16,10 @@ pub struct ConnectionTask {
 
 /// The end of a connection. Clones share it.
 #[derive(Clone, Default)]
-pub struct ConnectionEnd(Arc<Mutex<State>>);
+pub struct ConnectionEnd(Arc<Mutex<EndState>>);
 
 #[derive(Default)]
-struct State {
+struct EndState {
     has_ended: bool,
     then: Option<Box<dyn FnOnce() + Send>>,
 }
