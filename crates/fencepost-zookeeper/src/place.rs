@@ -52,7 +52,7 @@ enum Step {
     /// The server has nothing of the claim that is known.
     Absent,
     Queued,
-    /// First in the queue for a permit, with this place; waits until permits are free.
+    /// First in the queue for a permit, at this position; waits until permits are free.
     Choosing(Token),
     Holding,
 }
@@ -156,15 +156,15 @@ impl ZooPlace {
                 Some(Position::Behind) => return self.blocked(session).await,
                 Some(Position::First { .. }) => {}
             }
-            let Some(place) = self.waiter.nodes.nodes().map(|nodes| nodes.token) else { return Ok(None) };
-            self.step = Step::Choosing(place);
+            let Some(position) = self.waiter.nodes.nodes().map(|nodes| nodes.token) else { return Ok(None) };
+            self.step = Step::Choosing(position);
             if let Some(leases) = &mut self.leases {
-                leases.set_data(self.client.record(&self.claim, Some(place)));
+                leases.set_data(self.client.record(&self.claim, Some(position)));
             }
             self.waiter.stop();
         }
         loop {
-            let (Some(leases), Step::Choosing(place)) = (&mut self.leases, self.step) else {
+            let (Some(leases), Step::Choosing(position)) = (&mut self.leases, self.step) else {
                 return Ok(None);
             };
             let Some(Listed { names, .. }) = leases.make_and_list(&self.client, session).await? else {
@@ -174,14 +174,14 @@ impl ZooPlace {
                 let folder = leases.folder.clone();
                 !self.claim.waits || self.waiter.watch_children(session, folder, of).await?
             } else {
-                match self.client.kinds.others_before(session, &self.folder, place).await? {
+                match self.client.kinds.others_before(session, &self.folder, position).await? {
                     Earlier::Node(path) => !self.claim.waits || self.waiter.watch(session, path).await?,
                     Earlier::None => {
                         let paths = leases.paths();
                         // The next claim in the queue goes on.
                         let (own, queued) = (Arc::clone(session), self.waiter.nodes.take().paths());
                         self.claim.runtime.cleaner().finish(async move { delete(&own, queued).await });
-                        return Ok(Some(self.granted(session, place, paths)));
+                        return Ok(Some(self.granted(session, position, paths)));
                     }
                 }
             };

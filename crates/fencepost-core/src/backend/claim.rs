@@ -12,7 +12,7 @@ use crate::backend::record::ClaimRecord;
 use crate::error::Error;
 use crate::name::Name;
 use crate::operator::holder::{ClaimInfo, HolderInfo};
-use crate::operator::run::{Outcome, Run, RunEnd};
+use crate::operator::run::{Run, RunEnd, RunOutcome};
 use crate::runtime::Runtime;
 use crate::time::{Moment, nanos};
 use crate::token::Token;
@@ -209,7 +209,7 @@ impl Claim {
     }
 
     /// Returns how its run ends if that is now.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> RunOutcome {
         let state = self.validity.state(self.runtime.clock().now());
         let lost = match state {
             State::Lost(_) if !self.validity.is_confirmed() => RunEnd::Exited,
@@ -219,7 +219,7 @@ impl Claim {
             State::Held | State::Suspect => RunEnd::Exited,
         };
         let end = self.reported().map(|(_, end)| end).filter(|end| *end != RunEnd::Exited);
-        Outcome { exit_code: self.reported().map(|(code, _)| code), end: end.unwrap_or(lost) }
+        RunOutcome { exit_code: self.reported().map(|(code, _)| code), end: end.unwrap_or(lost) }
     }
 
     /// Makes the claim that a layer makes at one of its engines on behalf of this one: it asks for the same, and operators see the same

@@ -9,7 +9,7 @@ use crate::backend::claim::Claim;
 use crate::backend::operator::Operator;
 use crate::backend::records::{RecordKind, RecordStore};
 use crate::error::{Error, ErrorKind, Result};
-use crate::operator::run::{Outcome, Run, RunEnd, Runs};
+use crate::operator::run::{Run, RunEnd, RunOutcome, Runs};
 use crate::time::{Backoff, Moment};
 use crate::token::Token;
 
@@ -42,7 +42,7 @@ pub(super) struct Notes {
     granted: Option<Moment>,
     since: Option<u64>,
     /// How the run ended, and when, by the first note on that.
-    ended: Option<(u64, Outcome)>,
+    ended: Option<(u64, RunOutcome)>,
     /// The last good run before that note.
     good_before: Option<Run>,
     /// Earlier tokens of the grant under which the record may still name the run.

@@ -38,7 +38,7 @@ fn an_engine_that_the_text_ends_with_is_not_named_twice() {
     let message = format!("{}; the last renewal failed: {why}", error.0.message);
     let text = error.saying(&message).on("redis").to_string();
     assert!(text.ends_with("failed: no answer in time [redis]"), "{text}");
-    let error = Error::new(ErrorKind::Unreachable, "the place could not be renewed")
+    let error = Error::new(ErrorKind::Unreachable, "the position could not be renewed")
         .because(why.to_string())
         .on("redis");
     assert!(error.to_string().ends_with("renewed: no answer in time [redis]"), "{error}");

@@ -102,13 +102,13 @@ fn info(claim: &Claim, since: Moment) -> ClaimInfo {
     ClaimInfo { since_micros, age, ..claim.info() }
 }
 
-/// The place of a vote in the one order of all claims.
+/// The position of a vote in the one order of all claims.
 fn order(claim: &Claim) -> u64 {
     claim.vote.as_ref().map_or(0, |vote| vote.order)
 }
 
-/// The place of a vote among those that were refused.
-fn place_of(claim: &Claim) -> (u64, ClaimId) {
+/// The position of a vote among those that were refused.
+fn order_of(claim: &Claim) -> (u64, ClaimId) {
     (order(claim), claim.id)
 }
 
@@ -200,7 +200,7 @@ impl MemoryQueue {
     /// Votes for the claim: it is granted if it fits beside the holders, whichever claims were refused before.
     fn vote(&mut self, number: u64, claim: &Arc<Claim>, change: &Change) -> Attempt {
         if self.held().fits(claim.want().mode) {
-            self.voters.remove(&place_of(claim));
+            self.voters.remove(&order_of(claim));
             return Attempt::Granted(self.grant(number, claim, change.now, change.rules));
         }
         if let Some(vote) = &claim.vote {
@@ -209,7 +209,7 @@ impl MemoryQueue {
         }
         if claim.waits {
             let (until, new) = (change.now + FORGOTTEN, || MemoryWaiter::new(claim, change.now));
-            let voter = self.voters.entry(place_of(claim));
+            let voter = self.voters.entry(order_of(claim));
             let voter = voter.or_insert_with(|| MemoryVoter { waiter: new(), until, hinted: false });
             (voter.until, voter.hinted) = (until, false);
         }
@@ -239,7 +239,7 @@ impl MemoryQueue {
         let marked = |grant: &&mut MemoryHolder| grant.marked && grant.number == number && !is_alone;
         let waker = if let Some(waiter) = self.waiters.get_mut(&number) {
             &mut waiter.waker
-        } else if let Some(vote) = self.voters.get_mut(&place_of(claim)).filter(|vote| !vote.hinted) {
+        } else if let Some(vote) = self.voters.get_mut(&order_of(claim)).filter(|vote| !vote.hinted) {
             &mut vote.waiter.waker
         } else if let Some(grant) = self.holders.iter_mut().find(marked) {
             &mut grant.waker
@@ -256,7 +256,7 @@ impl MemoryQueue {
             self.holders.remove(at);
             return Removed::Released;
         }
-        let waited = self.waiters.remove(&number).is_some() || self.voters.remove(&place_of(claim)).is_some();
+        let waited = self.waiters.remove(&number).is_some() || self.voters.remove(&order_of(claim)).is_some();
         if waited { Removed::Withdrawn } else { Removed::Nothing }
     }
 

@@ -69,7 +69,7 @@ impl RunEnd {
 
 /// The end of a run as its holder reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct RunOutcome {
     /// The exit code of the work.
     pub exit_code: Option<i32>,
     /// How the run ended, as far as the holder knows.
@@ -166,7 +166,7 @@ impl Runs {
 
     /// Notes the end of the run with `token`. `held` is that run, if this has ended its grant at the engine; otherwise the lock was
     /// lost before. Returns whether anything changed: a repeated report and one that a later run has overtaken change nothing.
-    pub(crate) fn end(&mut self, token: Token, at: u64, outcome: Outcome, held: Option<Run>) -> bool {
+    pub(crate) fn end(&mut self, token: Token, at: u64, outcome: RunOutcome, held: Option<Run>) -> bool {
         let end = if held.is_none() { outcome.end.or_lost() } else { outcome.end };
         let is_it = |run: &Run| run.token == token;
         let mut run = match &self.last {
@@ -254,8 +254,8 @@ mod tests {
         Run::new(Token::new(token), holder, Some("nightly".into()), token * 10)
     }
 
-    fn outcome(exit_code: i32) -> Outcome {
-        Outcome { exit_code: Some(exit_code), ..Outcome::default() }
+    fn outcome(exit_code: i32) -> RunOutcome {
+        RunOutcome { exit_code: Some(exit_code), ..RunOutcome::default() }
     }
 
     fn tokens(runs: &Runs) -> [Option<u64>; 3] {
@@ -318,7 +318,7 @@ mod tests {
         let mut runs = Runs::default();
         for (token, end) in (1..).zip(RunEnd::ALL) {
             runs.begin(run(token), nobody);
-            let outcome = Outcome { exit_code: Some(0), end };
+            let outcome = RunOutcome { exit_code: Some(0), end };
             assert!(runs.end(Token::new(token), token * 10 + 5, outcome, Some(run(token))));
             assert_eq!(runs.last.as_ref().map(|run| run.end), Some(end));
             assert_eq!(read(&runs.to_record(Duration::ZERO).text), runs);

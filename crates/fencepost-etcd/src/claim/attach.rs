@@ -16,7 +16,7 @@ pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> R
     let mut attachment = Attachment { client: &client, state: &state, unused: None, ended: None };
     // Other programs that know the secret write the key too, with each renewal for example.
     for _ in 0..TRIES {
-        if let Outcome::Done(revision) = attachment.attempt().await? {
+        if let AttemptOutcome::Done(revision) = attachment.attempt().await? {
             // If this future is dropped before this, the unused lease expires.
             if let Some(lease) = attachment.unused {
                 client.leases.revoke_unused(lease.id);
@@ -36,7 +36,7 @@ struct Attachment<'a> {
     ended: Option<i64>,
 }
 
-enum Outcome {
+enum AttemptOutcome {
     /// The create revision of the key that the claim holds; `None`: the claim is gone.
     Done(Option<i64>),
     /// Another program wrote the key meanwhile.
@@ -44,7 +44,7 @@ enum Outcome {
 }
 
 impl Attachment<'_> {
-    async fn attempt(&mut self) -> Result<Outcome, Failed> {
+    async fn attempt(&mut self) -> Result<AttemptOutcome, Failed> {
         let (client, state) = (self.client, self.state);
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;
@@ -56,7 +56,7 @@ impl Attachment<'_> {
         });
         let Some((kv, mut record)) = found.filter(|(kv, _)| self.ended != Some(kv.lease)) else {
             // A record of a later format may be this claim's.
-            return later.map_or(Ok(Outcome::Done(None)), |later| Err(later.into()));
+            return later.map_or(Ok(AttemptOutcome::Done(None)), |later| Err(later.into()));
         };
         let ttl = claim.ttl();
         // An extension never shortens the lease.
@@ -71,12 +71,12 @@ impl Attachment<'_> {
             if left <= 0 {
                 // Another program may have moved the key and ended this lease.
                 self.ended = Some(kv.lease);
-                return Ok(Outcome::Changed);
+                return Ok(AttemptOutcome::Changed);
             }
             if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
                 if record.detached {
                     claim.confirm(sent, ttl);
-                    return Ok(Outcome::Done(Some(kv.create_revision)));
+                    return Ok(AttemptOutcome::Done(Some(kv.create_revision)));
                 }
                 // A key that is not detached could be deleted by the client that has its lease.
                 length = Duration::from_secs(left.unsigned_abs());
@@ -103,7 +103,7 @@ impl Attachment<'_> {
             Some(now) => now.mod_revision,
             None => {
                 self.unused = Some(lease);
-                return Ok(Outcome::Changed);
+                return Ok(AttemptOutcome::Changed);
             }
         };
         // A detached claim had a dedicated lease.
@@ -114,10 +114,10 @@ impl Attachment<'_> {
         client.took_over(&kv.key, state);
         state.take_over(lease, (kv.key, kv.create_revision), value, at);
         if !claim.confirm(sent, ttl) {
-            return Ok(Outcome::Done(None));
+            return Ok(AttemptOutcome::Done(None));
         }
         state.set_phase(Phase::Holding(kv.create_revision));
         client.granted(state);
-        Ok(Outcome::Done(Some(kv.create_revision)))
+        Ok(AttemptOutcome::Done(Some(kv.create_revision)))
     }
 }

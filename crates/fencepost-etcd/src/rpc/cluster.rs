@@ -268,8 +268,8 @@ impl Cluster {
         let (clock, until, count) = (self.runtime.clock(), self.deadline(), self.members.len());
         // A connection that broke since its last use is worth a second attempt.
         let mut tries = count.max(2);
-        let (mut last, mut turn, mut logins, mut uncertain) = (None, 0, 0, false);
-        while turn < tries {
+        let (mut last, mut attempt, mut logins, mut uncertain) = (None, 0, 0, false);
+        while attempt < tries {
             if self.is_closed() {
                 return Err(Failed::closed());
             }
@@ -277,7 +277,7 @@ impl Cluster {
             let member = self.member(at);
             // Each member gets its share of the time, so that one that does not reply leaves some for the others.
             let now = clock.now();
-            let parts = u32::try_from(tries.min(count + 1).saturating_sub(turn)).unwrap_or(1).max(1);
+            let parts = u32::try_from(tries.min(count + 1).saturating_sub(attempt)).unwrap_or(1).max(1);
             let bound = if count == 1 || repeat.once { until } else { now + until.since(now) / parts };
             // The caller may drop this future here, when its time is over. The member may be silent for a long time.
             let waiting = Waiting { cluster: self, at, until: now + SILENCE };
@@ -307,7 +307,7 @@ impl Cluster {
                 return Err(failure);
             }
             last = Some(failure);
-            turn += 1;
+            attempt += 1;
             if clock.now() >= until || repeat.once && uncertain {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Recent grants. After [`LONG`] the key of a grant gets a watch of its own; a shorter lock costs only a place in this queue.
+//! Recent grants. After [`LONG`] the key of a grant gets a watch of its own; a shorter lock costs only an item of this queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

@@ -67,7 +67,7 @@ impl RedisPlace {
         let (key, slot) = self.client.key(&self.claim.want().name);
         let command = self.client.setting.convert(&key, self.claim.id, self.conversion.number, to);
         let call = Call::new(&CONVERT, slot, command);
-        // A reader's place needs no replicas.
+        // A shared grant needs no replicas.
         let is_shared = matches!(to, ConvertTo::Shared { .. });
         let replicas = if is_shared { 0 } else { self.client.replicas(&self.claim) };
         let answer = self.client.deployment.call_with(Lane::Caller, &call, replicas).await;

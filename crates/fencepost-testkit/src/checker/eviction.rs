@@ -19,8 +19,8 @@ impl Book {
         let waiting = |story: &&mut Story| story.resource == *resource && story.answered().is_none();
         for story in self.stories.iter_mut().filter(waiting) {
             story.doubted = spot.at;
-            if let Some(place) = story.places.last_mut() {
-                place.gone.get_or_insert(spot);
+            if let Some(time) = story.queued.last_mut() {
+                time.gone.get_or_insert(spot);
             }
         }
     }

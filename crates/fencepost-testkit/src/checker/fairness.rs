@@ -1,6 +1,6 @@
 //! Checks that claims are granted in the order of the queue, and that each is woken in its turn.
 
-use super::story::{Book, End, Place, Spot, Story};
+use super::story::{Book, End, QueuedTime, Spot, Story};
 use super::{Finding, Kind, Promises};
 use crate::history::Patience;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use std::time::Duration;
 /// still waiting later. In the second, both may hold at once, and the token of the first is smaller, if
 /// [`ordered_tokens`](Promises::ordered_tokens).
 pub(super) fn check(stories: &[&Story], promises: &Promises, findings: &mut Vec<Finding>) {
-    let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.places.is_empty()).collect();
-    order.sort_by_key(|story| story.places[0].from.pos);
+    let mut order: Vec<&Story> = stories.iter().copied().filter(|story| !story.queued.is_empty()).collect();
+    order.sort_by_key(|story| story.queued[0].from.pos);
     let mut granted: Vec<&Story> = stories.iter().copied().filter(|story| story.grant.is_some()).collect();
     granted.sort_by_key(|story| story.grant.map(|grant| grant.spot.pos));
     let mut line: Vec<&Story> = Vec::new();
@@ -22,10 +22,10 @@ pub(super) fn check(stories: &[&Story], promises: &Promises, findings: &mut Vec<
         let Some(grant) = new.grant else { continue };
         // An upgrade goes before all that wait, and a downgrade does not wait. A claim that is unfair has a turn like others if it has
         // waited at the engine ever since it asked.
-        let has_waited = promises.arrivals_seen && new.places.len() == 1 && new.unseated <= 1;
+        let has_waited = promises.arrivals_seen && new.queued.len() == 1 && new.unseated <= 1;
         let waits = new.upgrade.is_none() && new.writer.is_none();
         let line_counts = waits && (!new.unfair || has_waited);
-        while next < order.len() && order[next].places[0].from.pos < grant.spot.pos {
+        while next < order.len() && order[next].queued[0].from.pos < grant.spot.pos {
             line.push(order[next]);
             next += 1;
         }
@@ -51,22 +51,22 @@ pub(super) fn check(stories: &[&Story], promises: &Promises, findings: &mut Vec<
 /// Whether `new`, which was returned, was certainly granted while `first` was queued before it.
 fn overtook(new: &Story, first: &Story, ordered_tokens: bool) -> bool {
     let Some(grant) = new.grant else { return false };
-    let good = |place: &&Place| {
-        let kept = place.until > grant.spot.at && place.gone.is_none_or(|gone| gone.pos > grant.spot.pos);
-        place.from.pos < new.asked.pos && kept
+    let good = |time: &&QueuedTime| {
+        let kept = time.until > grant.spot.at && time.gone.is_none_or(|gone| gone.pos > grant.spot.pos);
+        time.from.pos < new.asked.pos && kept
     };
-    let Some(place) = first.places.iter().find(good) else { return false };
+    let Some(time) = first.queued.iter().find(good) else { return false };
     match (first.grant, first.end) {
         // Both may hold at once, so only the tokens give the order. They say nothing if `first` had an earlier
         // grant that it never saw.
         (Some(late), _) if first.fits(new) => {
-            ordered_tokens && first.places.len() == 1 && first.unseated <= 1 && late.token > grant.token
+            ordered_tokens && first.queued.len() == 1 && first.unseated <= 1 && late.token > grant.token
         }
         (Some(_), _) => first.valid_on_return(),
         // `first` may have been granted as well, and ended without knowing.
         (None, _) if first.fits(new) => false,
         // It was told later that it still waits.
-        _ if place.last.pos > grant.spot.pos => true,
+        _ if time.last.pos > grant.spot.pos => true,
         (None, Some((End::TimedOut, _))) => {
             matches!(first.patience, Patience::Until(until) if until > grant.spot.at)
         }
@@ -113,9 +113,9 @@ pub(super) fn check_prompt(book: &Book, stories: &[&Story], prompt: Duration, fi
 
 /// Returns how long the claim was queued between the two spots without an answer while its process ran.
 fn alone(book: &Book, story: &Story, since: Spot, to: Spot) -> Option<Duration> {
-    let place = story.places.last()?;
-    let from = place.from.at.max(since.at);
-    let ends = [story.answered(), place.gone, Some(book.end), Some(to)];
+    let time = story.queued.last()?;
+    let from = time.from.at.max(since.at);
+    let ends = [story.answered(), time.gone, Some(book.end), Some(to)];
     let stop = ends.into_iter().flatten().map(|spot| spot.at).min()?;
     let alone = stop.checked_sub(from).filter(|_| !book.paused(story.key.process, from, stop))?;
     Some(Duration::from_nanos(alone))

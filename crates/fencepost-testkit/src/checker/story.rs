@@ -15,9 +15,9 @@ pub(super) struct Spot {
 /// A spot after the end of every history.
 pub(super) const NEVER: Spot = Spot { pos: u64::MAX, at: u64::MAX };
 
-/// A position in the queue that the engine has confirmed.
+/// The time of a position in the queue that the engine has confirmed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct QueuedTime {
     pub(super) from: Spot,
     /// The spot of its last confirmation.
     pub(super) last: Spot,
@@ -73,7 +73,7 @@ pub(super) struct Story {
     pub(super) asked: Spot,
     /// It may pass the claims that wait.
     pub(super) unfair: bool,
-    pub(super) places: Vec<Place>,
+    pub(super) queued: Vec<QueuedTime>,
     /// How often its position in the queue ended: the engine granted it, or had lost it.
     pub(super) unseated: u32,
     /// The time of the last eviction that may have removed this claim. The evicted grant had reached no caller.
@@ -117,7 +117,7 @@ impl Story {
             ttl,
             asked,
             unfair: false,
-            places: Vec::new(),
+            queued: Vec::new(),
             unseated: 0,
             doubted: 0,
             grant: None,
@@ -279,17 +279,19 @@ impl Story {
             // The engine confirmed the position before an eviction that may have removed this claim.
             (What::Waiting { sent, .. }, None) if *sent <= self.doubted => {}
             (What::Waiting { until, .. }, None) => {
-                match self.places.last_mut().filter(|place| place.gone.is_none()) {
-                    Some(place) => (place.last, place.until) = (spot, place.until.max(*until)),
-                    None => self.places.push(Place { from: spot, last: spot, until: *until, gone: None }),
+                match self.queued.last_mut().filter(|time| time.gone.is_none()) {
+                    Some(time) => (time.last, time.until) = (spot, time.until.max(*until)),
+                    None => {
+                        self.queued.push(QueuedTime { from: spot, last: spot, until: *until, gone: None })
+                    }
                 }
             }
             // A confirmation that was in flight when the answer came.
             (What::Waiting { .. } | What::Unseated, Some(_)) => {}
             (What::Unseated, None) => {
                 self.unseated += 1;
-                if let Some(place) = self.places.last_mut() {
-                    place.gone.get_or_insert(spot);
+                if let Some(time) = self.queued.last_mut() {
+                    time.gone.get_or_insert(spot);
                 }
             }
             (What::Granted { token, until }, None) if !over => {

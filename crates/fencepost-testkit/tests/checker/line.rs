@@ -24,11 +24,11 @@ fn overtaken_in_the_queue() {
     assert_eq!(kinds(LINE), [Kind::Overtaken]);
     // Without the promise it is allowed.
     assert!(check(&tale(LINE), &Promises::default()).is_empty());
-    // A's place was not confirmed when B asked.
+    // A's position was not confirmed when B asked.
     good(&LINE.replace("2 a waiting 50", "").replace("3 b waiting 50", "3 a waiting 50\n3 b waiting 50"));
-    // A's place had expired.
+    // A's position had expired.
     good(&LINE.replace("2 a waiting 50", "2 a waiting 5"));
-    // A lost its place and was queued again behind B.
+    // A lost its position and was queued again behind B.
     good(&LINE.replace("5 c released", "5 c released\n5 a unseated"));
 }
 
@@ -116,7 +116,7 @@ fn alone_in_line_and_not_woken() {
         61 2:a release
         62 2:a released";
     assert_eq!(kinds(text), [Kind::Unwoken]);
-    // A place ends with its grant; until then it was alone.
+    // A position ends with its grant; until then it was alone.
     assert_eq!(kinds(&text.replace("60 2:a granted", "60 2:a unseated\n60 2:a granted")), [Kind::Unwoken]);
     good(&text.replace("5 1:c released", "5 1:c released\n6 2:a unseated"));
     good(&text.replace("5 1:c released", "5 1:c unsure").replace("60 2:a granted", "36 2:a granted"));

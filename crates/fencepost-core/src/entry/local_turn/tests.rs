@@ -35,7 +35,7 @@ impl Stage {
         Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
     }
 
-    fn place_of(&self, name: &str, mode: Mode, join: bool) -> LocalTurn {
+    fn turn_of(&self, name: &str, mode: Mode, join: bool) -> LocalTurn {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
         let (id, ttl) = (self.runtime.fresh_id(), Duration::from_secs(30));
@@ -44,17 +44,17 @@ impl Stage {
         LocalTurn::new(Arc::new(claim), &self.queues, Arc::new(Nowhere))
     }
 
-    fn place(&self, mode: Mode) -> LocalTurn {
-        self.place_of("a", mode, true)
+    fn turn(&self, mode: Mode) -> LocalTurn {
+        self.turn_of("a", mode, true)
     }
 
     /// A claim that waits at the engine.
     fn inside(&self, name: &str, mode: Mode) -> LocalTurn {
-        let mut place = self.place_of(name, mode, true);
-        assert!(place.pass());
-        place.answered();
-        assert!(place.at == At::Inside);
-        place
+        let mut turn = self.turn_of(name, mode, true);
+        assert!(turn.pass());
+        turn.answered();
+        assert!(turn.at == At::Inside);
+        turn
     }
 
     fn names(&self) -> usize {
@@ -68,7 +68,7 @@ fn a_claim_that_excludes_is_sent_alone() {
         [(Mode::Exclusive, Mode::Shared), (Mode::Exclusive, Mode::Exclusive), (P, Mode::Exclusive)]
     {
         let stage = Stage::new(9);
-        let (mut first, mut second, mut third) = (stage.place(first), stage.place(second), stage.place(P));
+        let (mut first, mut second, mut third) = (stage.turn(first), stage.turn(second), stage.turn(P));
         assert!(first.pass());
         assert!(!second.pass());
         assert!(!third.pass(), "behind the one that waits");
@@ -82,9 +82,9 @@ fn a_claim_that_excludes_is_sent_alone() {
 #[test]
 fn claims_that_hold_together_are_sent_together() {
     let stage = Stage::new(3);
-    let mut readers = [(); 3].map(|()| stage.place(Mode::Shared));
+    let mut readers = [(); 3].map(|()| stage.turn(Mode::Shared));
     readers.iter_mut().for_each(|reader| assert!(reader.pass()));
-    let mut late = stage.place(Mode::Shared);
+    let mut late = stage.turn(Mode::Shared);
     assert!(!late.pass(), "that is the limit");
     readers[0].hear(&Ok(Attempt::Granted(crate::token::Token::new(1))));
     assert!(!late.pass(), "the others have no answer yet");
@@ -97,16 +97,16 @@ fn claims_that_hold_together_are_sent_together() {
 fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
     let stage = Stage::new(2);
     let _first = stage.inside("a", Mode::Exclusive);
-    let mut passes = stage.place_of("a", Mode::Exclusive, false);
+    let mut passes = stage.turn_of("a", Mode::Exclusive, false);
     assert!(passes.pass() && passes.at == At::Through);
     let second = stage.inside("a", Mode::Exclusive);
-    let mut refused = stage.place_of("a", Mode::Exclusive, false);
+    let mut refused = stage.turn_of("a", Mode::Exclusive, false);
     for _ in 0..2 {
         assert!(!refused.pass() && refused.at == At::Outside);
     }
     drop(second);
     let _third = stage.inside("a", Mode::Exclusive);
-    let mut waiting = stage.place(Mode::Exclusive);
+    let mut waiting = stage.turn(Mode::Exclusive);
     assert!(!waiting.pass(), "the refused one is not before it");
     assert!(!refused.pass());
 }
@@ -115,12 +115,12 @@ fn a_try_passes_below_the_limit_and_leaves_nothing_at_it() {
 #[test]
 fn a_try_does_not_overtake_a_claim_that_has_waited_here() {
     let stage = Stage::new(9);
-    let (mut first, mut second) = (stage.place(Mode::Exclusive), stage.place(Mode::Exclusive));
+    let (mut first, mut second) = (stage.turn(Mode::Exclusive), stage.turn(Mode::Exclusive));
     assert!(first.pass());
     assert!(!second.pass());
     first.answered();
     assert!(second.pass() && second.at == At::Resumed);
-    let mut tries = stage.place_of("a", Mode::Exclusive, false);
+    let mut tries = stage.turn_of("a", Mode::Exclusive, false);
     assert!(!tries.pass() && tries.at == At::Outside);
     second.answered();
     assert!(tries.pass() && tries.at == At::Through);
@@ -134,9 +134,9 @@ fn names_that_nobody_claims_are_forgotten_and_no_others() {
         drop(stage.inside(&format!("gone/{n}"), Mode::Exclusive));
         assert_eq!(stage.names(), (3 + n + 1).min(IDLE));
     }
-    for place in &held {
-        let name = place.claim.want().name.as_str();
-        assert!(!stage.place_of(name, Mode::Exclusive, true).pass(), "{name}");
+    for turn in &held {
+        let name = turn.claim.want().name.as_str();
+        assert!(!stage.turn_of(name, Mode::Exclusive, true).pass(), "{name}");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_claim_that_has_waited_here_is_asked_for_as_a_fair_one() {
     };
     let mut at_once = unfair();
     assert!(at_once.pass() && at_once.claim.is_unfair());
-    let (mut first, mut waits) = (stage.place(Mode::Exclusive), unfair());
+    let (mut first, mut waits) = (stage.turn(Mode::Exclusive), unfair());
     at_once.answered();
     assert!(first.pass());
     assert!(!waits.pass());

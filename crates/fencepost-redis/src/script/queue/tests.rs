@@ -204,7 +204,7 @@ fn behind_many_dead_holders_the_living_come_to_their_turn() {
             enter(0, new(0, Mode::Exclusive)),
             enter(1, new(0, Mode::Exclusive)),
             Op::Advance { micros: 3_500_000 },
-            // Its word keeps the places; the crowd's lease of four seconds ends half a second later.
+            // Its word keeps the positions; the crowd's lease of four seconds ends half a second later.
             Op::Keep { client: 0, ttl: 60_000_000 },
             Op::Advance { micros: 1_000_000 },
             last,

@@ -66,7 +66,7 @@ impl Seen {
         }
         let left = u64::try_from(left).map_err(|_| format!("the key's time to live is {left}"))?;
         let mut seen = Seen { present: true, expires: now / 1_000 + left, ..Seen::default() };
-        let (mut summary, mut places, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
+        let (mut summary, mut positions, mut counts) = (None, BTreeMap::new(), BTreeMap::new());
         let (mut stones, mut numbers) = (BTreeMap::new(), None);
         let mut owner = None;
         for (field, value) in fields {
@@ -88,7 +88,7 @@ impl Seen {
                     .parse::<u64>()
                     .ok()
                     .zip(id(value).map(|id| (id, text(&value[16..]))))
-                    .map(|(number, place)| _ = places.insert(number, place)),
+                    .map(|(number, position)| _ = positions.insert(number, position)),
                 b'e' => {
                     seen.run = Some(text(value));
                     Some(())
@@ -125,14 +125,14 @@ impl Seen {
         }
         let waiters: BTreeMap<_, _> =
             seen.waiters().map(|(id, at)| (at.number, (id, at.client.clone()))).collect();
-        if places != waiters {
-            return Err(format!("the line is {places:?}, those who wait {waiters:?}"));
+        if positions != waiters {
+            return Err(format!("the line is {positions:?}, those who wait {waiters:?}"));
         }
         seen.stones(&stones, numbers)?;
         let mut line = BTreeMap::new();
         seen.waiters().for_each(|(_, at)| *line.entry(at.client.clone()).or_insert(0) += 1);
         if counts != line {
-            return Err(format!("clients count {counts:?} places, and have {line:?}"));
+            return Err(format!("clients count {counts:?} positions, and have {line:?}"));
         }
         if summary.expires != seen.expires {
             return Err(format!("the summary expires at {}, the key at {}", summary.expires, seen.expires));

@@ -117,7 +117,7 @@ impl Play<'_> {
         (new.lock, Who { id, client: client_name(new.client), mode: new.mode, join: new.join, unfair })
     }
 
-    /// All that a client holds, and its oldest places.
+    /// All that a client holds, and its oldest positions.
     fn keep(&mut self, sender: usize, ttl: u64) -> Result<(), String> {
         let own = client_name(sender);
         let acts = self.seen.iter().enumerate().map(|(lock, seen)| {

@@ -23,10 +23,10 @@ impl Model<'_> {
             }
         } else {
             let passed = self.settle();
-            let places = self.places(&passed);
+            let contenders = self.contenders(&passed);
             let admitted = match who.unfair {
-                true => admit_barging(&places, &who.id, who.mode),
-                false => admit(&places, &who.id, who.mode),
+                true => admit_barging(&contenders, &who.id, who.mode),
+                false => admit(&contenders, &who.id, who.mode),
             };
             if admitted {
                 let until = exactly(self.world.now + ttl);

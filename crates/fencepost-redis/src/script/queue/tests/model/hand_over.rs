@@ -9,7 +9,7 @@ use super::{Held, Model, Waiter, exactly};
 
 impl Model<'_> {
     /// Those who count for admission: all who hold, then the living in their order, without those that were passed over.
-    pub(super) fn places(&self, passed: &BTreeSet<Id>) -> Vec<Claimant<Id>> {
+    pub(super) fn contenders(&self, passed: &BTreeSet<Id>) -> Vec<Claimant<Id>> {
         let holders = self.held.iter().map(|(id, held)| Claimant { key: *id, mode: held.mode, holds: true });
         let living = self.line.iter().filter(|at| !self.is_dead(&at.client) && !passed.contains(&at.id));
         holders.chain(living.map(|at| Claimant { key: at.id, mode: at.mode, holds: false })).collect()
@@ -20,10 +20,10 @@ impl Model<'_> {
     pub(super) fn winners(&self) -> (Vec<Id>, BTreeSet<Id>) {
         let mut passed = BTreeSet::new();
         loop {
-            let places = self.places(&passed);
-            let won: Vec<Id> = places
+            let contenders = self.contenders(&passed);
+            let won: Vec<Id> = contenders
                 .iter()
-                .filter(|at| !at.holds && admit(&places, &at.key, at.mode))
+                .filter(|at| !at.holds && admit(&contenders, &at.key, at.mode))
                 .map(|at| at.key)
                 .collect();
             let is_unreached = |at: &usize| {
