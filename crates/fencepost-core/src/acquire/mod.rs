@@ -31,12 +31,13 @@ pub use crate::acquire::request::Acquire;
 pub(crate) use crate::acquire::request::{How, Try, What};
 
 impl Single<'_> {
-    pub(crate) async fn run(self) -> Result<Outcome> {
-        match self.asker() {
-            Some(holder) => self.run_as(holder).await,
-            None => {
-                let start = self.start();
-                self.run_from(start).await
+    /// Asks for the lock. The functions below borrow the request, because each that takes it would have a copy in each waiter.
+    #[expect(clippy::manual_async_fn, reason = "an async fn would keep the request twice")]
+    pub(crate) fn run(self) -> impl Future<Output = Result<Outcome>> {
+        async move {
+            match self.asker() {
+                Some(holder) => self.run_as(holder).await,
+                None => self.run_from(self.start()).await,
             }
         }
     }
@@ -50,7 +51,7 @@ impl Single<'_> {
         }
     }
 
-    async fn run_from(self, start: Moment) -> Result<Outcome> {
+    async fn run_from(&self, start: Moment) -> Result<Outcome> {
         let clock = self.client.runtime.clock();
         let result = self.acquire(start).await;
         let result = result.map_err(|error| error.of(self.name.clone()).on(self.client.engine()));

@@ -77,7 +77,7 @@ impl Single<'_> {
     }
 
     /// A plain request of a holder.
-    pub(super) async fn run_as(self, holder: Holder) -> Result<Outcome> {
+    pub(super) async fn run_as(&self, holder: Holder) -> Result<Outcome> {
         let grants = holder.grants(self.client, self.name);
         let (start, mode) = (self.start(), self.mode);
         let _turn = match self.turn(&grants, start).await? {
