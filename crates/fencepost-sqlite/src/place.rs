@@ -86,7 +86,7 @@ impl SqlitePlace {
         // Before the transaction, so that nobody takes the new row for a dead one; and validity counts from here.
         let now = client.now();
         let renewed_at = client.renew(now.boot, RENEWAL_AGE)?;
-        let want = claim.want();
+        let (want, record) = (claim.want(), claim.record());
         let ttl = u64::try_from(claim.ttl().as_nanos()).unwrap_or(u64::MAX);
         let request = queue::Request {
             resource: want.name.as_str(),
@@ -99,7 +99,7 @@ impl SqlitePlace {
             pinned: client.pinned,
             fixed: !claim.renewed,
             sent: now.boot,
-            record: claim.record(),
+            record: &record,
             seq: *seq,
         };
         let outcome = match client.database.once(|db| queue::grant_if_free(db, &request, now.wall))? {

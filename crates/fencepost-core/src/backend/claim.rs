@@ -78,7 +78,6 @@ pub struct Claim {
     pub note: AtomicU64,
     /// The worth of its grant, if a layer made it while the engine was away.
     pub(crate) degraded: Mark,
-    record: OnceLock<String>,
     reported: OnceLock<(i32, RunEnd)>,
     leaving: AtomicBool,
     waited: AtomicBool,
@@ -115,7 +114,6 @@ impl Claim {
             history: None,
             needs_run: false,
             degraded: Mark::default(),
-            record: OnceLock::new(),
             reported: OnceLock::new(),
             leaving: AtomicBool::new(false),
             waited: AtomicBool::new(false),
@@ -237,9 +235,9 @@ impl Claim {
         part
     }
 
-    /// Returns its [record](ClaimRecord::unchanging) as it is written, made once.
-    pub fn record(&self) -> &str {
-        self.record.get_or_init(|| ClaimRecord::unchanging(self).to_text())
+    /// Returns its [record](ClaimRecord::unchanging) as it is written. It is not kept, because a claim that holds needs it no more.
+    pub fn record(&self) -> String {
+        ClaimRecord::unchanging(self).to_text()
     }
 
     /// Describes it as operators see it, without what only its engine knows: the token, the times.

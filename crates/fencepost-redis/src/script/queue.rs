@@ -79,7 +79,7 @@ impl Setting {
     }
 
     /// Returns the part of a claim's record that never changes.
-    pub(crate) fn terms<'a>(&'a self, claim: &'a Claim) -> Terms<'a> {
+    pub(crate) fn terms(&self, claim: &Claim) -> Terms<'_> {
         Terms::of(claim, &self.client)
     }
 

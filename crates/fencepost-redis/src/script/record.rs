@@ -14,11 +14,11 @@ use crate::script::queue::{NOBODY, mode_bytes};
 pub(crate) struct Terms<'a> {
     mode: [u8; 9],
     client: &'a str,
-    record: &'a str,
+    record: String,
 }
 
 impl<'a> Terms<'a> {
-    pub(crate) fn of(claim: &'a Claim, client: &'a str) -> Terms<'a> {
+    pub(crate) fn of(claim: &Claim, client: &'a str) -> Terms<'a> {
         Terms { mode: mode_bytes(claim.want().mode), client, record: claim.record() }
     }
 

@@ -23,7 +23,7 @@ pub(crate) fn new_row(client: &TableClient, claim: &Claim, session: i64) -> Vec<
         session.into(),
         micros(claim.ttl()).into(),
         i64::from(!claim.renewed).into(),
-        claim.record().into(),
+        claim.record().as_str().into(),
     ]
 }
 
