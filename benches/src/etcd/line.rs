@@ -26,15 +26,16 @@ pub(crate) struct Observed {
     server: Etcd,
     runtime: Runtime,
     locks: Locks,
-    /// The requests that these looks were.
+    /// The requests of a look at a line with a holder.
+    look: u64,
+    /// The requests that all looks were.
     looks: Cell<u64>,
 }
 
 impl Observed {
     fn wait_for(&self, there: usize) {
         wait_until("all waited in the queue", || {
-            // One for the line and one for the holder's lease.
-            self.looks.set(self.looks.get() + 2);
+            self.looks.set(self.looks.get() + self.look);
             let info = self.runtime.block_on(self.locks.inspect(NAME)).expect("a server that answers");
             info.waiters().count() == there
         });
@@ -66,7 +67,12 @@ impl Line for Observed {
     fn start() -> Observed {
         let (server, runtime) = (start(), runtime());
         let locks = runtime.block_on(connect(&server.url()));
-        Observed { server, runtime, locks, looks: Cell::new(0) }
+        let lock = locks.mutex(NAME).expect("a good name");
+        let guard = runtime.block_on(lock.lock().into_future()).expect("nobody else wants it");
+        let look = || _ = runtime.block_on(locks.inspect(NAME)).expect("a server that answers");
+        let (look, _) = server.sent(look);
+        runtime.block_on(guard.release()).expect("it is held");
+        Observed { server, runtime, locks, look: look as u64, looks: Cell::new(0) }
     }
 
     fn floor(&self) -> Command {
