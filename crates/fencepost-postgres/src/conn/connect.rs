@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
 use fencepost_sql::connection_locks::ConnectionTask;
-use fencepost_sql::{Answer, Failure, client_name, connection_name, dial};
+use fencepost_sql::{Answer, Failure, UrlMode, client_name, connection_name, dial};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -32,7 +32,7 @@ const CHECK_INTERVAL: &str = "500ms";
 /// Sets the session's parameters as far as the server knows them, and reads what the client has to know. A limit of the server's own
 /// configuration would end waiting statements. `synchronous_commit` must not be off, or a crash repeats tokens.
 const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_num')::int4, pg_is_in_recovery(), \
-    current_setting('transaction_read_only')::bool, count(set_config(name, wanted, false))::int4 \
+    count(set_config(name, wanted, false))::int4 \
     FROM (VALUES ('client_connection_check_interval', $2), ('idle_session_timeout', $1), \
     ('idle_in_transaction_session_timeout', '0'), ('lock_timeout', '0'), ('statement_timeout', '0'), \
     ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'), \
@@ -123,13 +123,17 @@ impl Connector {
         self.check_pooler(host, &client).await?;
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
-        let (pid, version): (i32, i32) = (row.get(0), row.get(1));
+        let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
         if version < OLDEST {
             let message =
                 format!("{server} is older than PostgreSQL 14, which has no idle_session_timeout; update it");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
-        self.check_writable(row.get(2), row.get(3), &server)?;
+        // Read-only transactions are no reason to pass over the server. No open connection to it ends by them, and a client that had
+        // connections to two servers would grant a lock twice.
+        if standby {
+            return Err(error::standby(&server));
+        }
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task))
     }
@@ -179,21 +183,22 @@ impl Connector {
         Ok(())
     }
 
-    /// Refuses a server that accepts no writes, so that the next one is tried. A primary that was given up can have read-only transactions
-    /// instead of being a standby. If the URL names no other server, such a session is used all the same, because it can read.
+    /// Refuses a server that accepts no writes, so that the next one is tried. For connections on which no lock rests. A primary that was
+    /// given up can have read-only transactions instead of being a standby.
     pub(crate) fn check_writable(&self, standby: bool, read_only: bool, server: &str) -> Result<(), Failure> {
         if standby {
             return Err(error::standby(server));
         }
-        if read_only && self.names_several() {
+        if read_only && self.passes_over_read_only() {
             return Err(error::read_only(server));
         }
         Ok(())
     }
 
-    /// Returns whether the URL names several servers.
-    pub(crate) fn names_several(&self) -> bool {
-        self.config.server.hosts.len() > 1
+    /// Returns whether a server whose transactions are read-only is passed over. Not beside advisory locks, which stay at it. If the URL
+    /// names no other server, such a session is used all the same, because it can read.
+    pub(crate) fn passes_over_read_only(&self) -> bool {
+        self.config.mode == UrlMode::Table && self.config.server.hosts.len() > 1
     }
 
     /// Asks the server in the background to cancel the statement that runs on a connection to `host`.

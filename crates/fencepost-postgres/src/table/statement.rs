@@ -109,7 +109,7 @@ fn failed(error: &tokio_postgres::Error, connector: &Connector) -> Failure {
         // so the claim asks again.
         Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
             failure.unusable = true;
-            failure.transient = connector.names_several();
+            failure.transient = connector.passes_over_read_only();
         }
         Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => failure = failure.without_table(),
         None | Some(_) => {}

@@ -174,22 +174,29 @@ async fn a_silent_first_server_is_passed_over() {
     client.close().await;
 }
 
-/// A former primary need not be a standby. Its locks would exclude nobody who uses the new one.
+/// Nothing ends the connections to a former primary whose transactions are read-only, so its locks are held. A claim that connects to
+/// another server meanwhile would hold the same lock.
 #[tokio::test]
-async fn a_server_with_read_only_transactions_is_passed_over() {
+async fn a_client_stays_at_a_server_with_read_only_transactions() {
     needs!(POSTGRES);
     let servers = [Postgres::start().expect("a server starts"), Postgres::start().expect("a server starts")];
+    let [one, two] = servers.each_ref().map(Postgres::address);
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let client = connect(&format!("postgres://fencepost@{one},{two}/postgres?connect_timeout=20s")).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().await.expect("it is free");
     servers[0].run("ALTER SYSTEM SET default_transaction_read_only = on").expect("set");
     servers[0].run("SELECT pg_reload_conf()").expect("it reads its settings");
     eventually(SOON, "it is read-only", || async {
         servers[0].run("SHOW transaction_read_only").expect("the server answers").trim() == "on"
     })
     .await;
-    let [one, two] = servers.each_ref().map(Postgres::address);
-    // The second one is asked if the first one is silent for a quarter of this time.
-    let client = connect(&format!("postgres://fencepost@{one},{two}/postgres?connect_timeout=20s")).await;
-    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
-    assert_eq!(locks(&servers[1]).trim(), "1", "the second server has granted it");
+    // It waits on a connection of its own, which is opened now.
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    eventually(SOON, "it waits at the first server", || async { locks(&servers[0]).trim() == "2" }).await;
+    guard.ensure_held().expect("it is held");
     guard.release().await.expect("it was held");
+    let next = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    next.expect("it is granted").release().await.expect("it was held");
     client.close().await;
 }

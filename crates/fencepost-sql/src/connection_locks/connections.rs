@@ -179,7 +179,8 @@ impl<S: Server> LockConnections<S> {
 }
 
 /// Keeps a connection open that holds nothing, so that the next lock does not wait for a new one. Asks the server as well for holders whose
-/// leases are not renewed, because a server that was demoted ends no connection. Ends a connection that is silent.
+/// leases are not renewed, because a MySQL server that was demoted ends no connection, and tells it in its answer. Ends a connection that is
+/// silent.
 async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
