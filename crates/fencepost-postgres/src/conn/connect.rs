@@ -131,9 +131,7 @@ impl Connector {
         }
         // Read-only transactions are no reason to pass over the server. No open connection to it ends by them, and a client that had
         // connections to two servers would grant a lock twice.
-        if standby {
-            return Err(error::standby(&server));
-        }
+        self.check_writable(standby, false, &server)?;
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task))
     }
@@ -186,13 +184,15 @@ impl Connector {
     /// Refuses a server that accepts no writes, so that the next one is tried. For connections on which no lock rests. A primary that was
     /// given up can have read-only transactions instead of being a standby.
     pub(crate) fn check_writable(&self, standby: bool, read_only: bool, server: &str) -> Result<(), Failure> {
-        if standby {
-            return Err(error::standby(server));
-        }
-        if read_only && self.passes_over_read_only() {
-            return Err(error::read_only(server));
-        }
-        Ok(())
+        let refused = if standby {
+            error::standby(server)
+        } else if read_only && self.passes_over_read_only() {
+            error::read_only(server)
+        } else {
+            return Ok(());
+        };
+        // During a switchover no server of the URL accepts writes for a while, so a claim that waits asks again.
+        Err(Failure { transient: self.config.server.hosts.len() > 1, ..refused })
     }
 
     /// Returns whether a server whose transactions are read-only is passed over. Not beside advisory locks, which stay at it. If the URL

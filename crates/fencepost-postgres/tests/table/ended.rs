@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use fencepost_testkit::needs;
+use fencepost_testkit::server::Proxy;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, number, start};
+use crate::{SOON, connect, number, start, try_connect};
 
 /// The setting of a user or a database is that of a session from its beginning, so a session stays without writes after it was taken back.
 #[tokio::test]
@@ -78,6 +79,32 @@ async fn a_server_that_accepts_no_writes_is_passed_over() {
         .release()
         .await
         .expect("it was held");
+    client.close().await;
+}
+
+/// During a switchover no server accepts writes for a while. A claim that waits asks again until one does.
+#[tokio::test]
+async fn a_claim_waits_while_no_server_accepts_writes() {
+    needs!(POSTGRES);
+    let servers = [start().await.0, start().await.0];
+    let second = Proxy::start(servers[1].address()).expect("a free port");
+    let [one, two] = [servers[0].address(), second.address()];
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let url = format!("postgres://fencepost@{one},{two}/postgres?mode=table&connect_timeout=20s");
+    let client = connect(&url).await;
+    for server in &servers {
+        demote(server).await;
+    }
+    let error = try_connect(&url).await.expect_err("no server accepts writes");
+    assert!(error.to_string().contains("accepts no writes"), "{error}");
+    let (mutex, tried) = (client.mutex("lock").expect("a good name"), second.passed());
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    eventually(SOON, "it asks again", || async { waiting.is_finished() || second.passed() >= tried + 3 })
+        .await;
+    servers[1].run("ALTER SYSTEM RESET default_transaction_read_only").expect("set");
+    servers[1].run("SELECT pg_reload_conf()").expect("it reads its settings");
+    let guard = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    guard.expect("the second server grants it").release().await.expect("it was held");
     client.close().await;
 }
 
