@@ -94,6 +94,9 @@ pub trait Driver: Send + Sync + 'static {
         messages: bool,
     ) -> Answer<'a, Report>;
 
+    /// Is called when the server must not be used any more. Closes what the driver keeps open to it beside the connections.
+    fn leave(&self) {}
+
     /// Closes what the driver keeps beside the connections.
     fn close(&self);
 }
@@ -211,9 +214,14 @@ impl<C: Connect> Connections<C> {
         Some(Used { connector: Arc::clone(&self.connector), lent })
     }
 
-    /// Runs statements in order, each in a transaction of its own. They go on if this is dropped.
-    pub(crate) async fn run(&self, statements: Vec<Statement>) -> Result<Results, Failure> {
-        self.run_on(self.get().await?, statements).await
+    /// Runs statements in order, each in a transaction of its own. They go on if this is dropped. `leave` is called if the server must not be
+    /// used any more.
+    pub(crate) async fn run(
+        &self,
+        statements: Vec<Statement>,
+        leave: impl FnOnce() + Send + 'static,
+    ) -> Result<Results, Failure> {
+        self.run_on(self.get().await?, statements, leave).await
     }
 
     /// The same on this connection.
@@ -221,6 +229,7 @@ impl<C: Connect> Connections<C> {
         &self,
         mut used: Used<C>,
         statements: Vec<Statement>,
+        leave: impl FnOnce() + Send + 'static,
     ) -> Result<Results, Failure> {
         let (pool, lender) = (self.pool.clone(), self.lender.clone());
         let running = async move {
@@ -233,6 +242,7 @@ impl<C: Connect> Connections<C> {
             if failure.is_some_and(|failure| failure.unusable) {
                 // Those that nobody uses lead to the same server. Statements that only read would not find that it accepts no writes.
                 [Some(pool), lender].iter().flatten().for_each(Pool::end_all_idle);
+                leave();
             }
             results
         };

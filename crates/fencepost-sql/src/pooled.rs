@@ -32,13 +32,15 @@ impl<D: Driver> Pooled<D> {
 impl<D: Driver> Database for Pooled<D> {
     fn run(&self, statements: Vec<Statement>, lane: Lane) -> Answer<'_, Results> {
         Box::pin(async move {
+            let driver = Arc::clone(&self.driver);
+            let leave = move || driver.leave();
             if lane == Lane::Claims {
-                return self.claims.run(statements).await;
+                return self.claims.run(statements, leave).await;
             }
             // A renewal that waits for its session's row delays no other one, unless all connections are in use.
             match self.renewals.is_busy().then(|| self.claims.idle()).flatten() {
-                Some(idle) => self.claims.run_on(idle, statements).await,
-                None => self.renewals.run(statements).await,
+                Some(idle) => self.claims.run_on(idle, statements, leave).await,
+                None => self.renewals.run(statements, leave).await,
             }
         })
     }

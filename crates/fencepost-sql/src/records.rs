@@ -241,7 +241,7 @@ pub fn records_beside<C: Connect>(
 
 impl<C: Connect> RecordStatements for Connections<C> {
     fn run_all(&self, statements: Vec<Statement>) -> Answer<'_, Results> {
-        Box::pin(self.run(statements))
+        Box::pin(self.run(statements, || {}))
     }
 
     fn close(&self) {

@@ -83,6 +83,11 @@ impl Driver for PostgresDriver {
         Box::pin(doctor::examine_table(&client.driver, &self.connector.server, messages))
     }
 
+    /// Waiters would not hear the messages of the next server. They look again, and the next one that waits opens the connection anew.
+    fn leave(&self) {
+        self.listener.close();
+    }
+
     fn close(&self) {
         self.listener.close();
     }

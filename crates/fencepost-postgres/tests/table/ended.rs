@@ -108,6 +108,39 @@ async fn a_claim_waits_while_no_server_accepts_writes() {
     client.close().await;
 }
 
+/// Otherwise a waiter would hear no message of the new primary, and would only poll.
+#[tokio::test]
+async fn the_connection_for_messages_leaves_a_server_that_accepts_no_writes() {
+    needs!(POSTGRES);
+    let (one, two) = (start().await, start().await);
+    for (server, _) in [&one, &two] {
+        let user = "CREATE ROLE app LOGIN; \
+            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO app";
+        server.run(user).expect("made");
+    }
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let [first, second] = [one.0.address(), two.0.address()];
+    let url = format!("postgres://app@{first},{second}/postgres?mode=table&connect_timeout=20s");
+    let (holder, next, waiter) = (connect(&one.1).await, connect(&two.1).await, connect(&url).await);
+    let held = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // The waiter finds the lock held at the second server as well.
+    let guard = next.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let mutex = waiter.mutex("lock").expect("a good name");
+    let waiting = tokio::spawn(async move { mutex.lock().ttl(Duration::from_secs(3)).await });
+    let listens = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND query LIKE 'LISTEN %'";
+    eventually(SOON, "it listens", || async { number(&one.0, listens) == 1 }).await;
+    demote(&one.0).await;
+    eventually(SOON, "it listens at the second server", || async { number(&two.0, listens) == 1 }).await;
+    assert_eq!(number(&one.0, listens), 0, "it does not listen at the first server any more");
+    guard.release().await.expect("it was held");
+    let guard = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    guard.expect("the second server grants it").release().await.expect("it was held");
+    drop(held);
+    for client in [holder, next, waiter] {
+        client.close().await;
+    }
+}
+
 /// PostgreSQL 17 ends the session of a transaction that lasts for longer than `transaction_timeout`. A trigger gives the same error on each
 /// version.
 #[tokio::test]
