@@ -131,3 +131,28 @@ async fn a_holder_with_a_fixed_lease_leaves_a_server_that_was_demoted() {
     client.close().await;
     other.close().await;
 }
+
+/// Statements for other claims keep the connection open, and do not ask whether the server accepts writes.
+#[tokio::test]
+async fn a_holder_with_a_fixed_lease_leaves_on_a_busy_connection() {
+    needs!(MARIADB);
+    let (servers, url) = start("SELECT").await;
+    let client = connect(&url).await;
+    let (lock, other) = ["lock", "other"].map(|name| client.mutex(name).expect("a good name")).into();
+    let guard = lock.lock().ttl(TTL).no_renewal().await.expect("it is free");
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    let busy = async {
+        loop {
+            // Without a token the server needs no write for it. It fails when the client leaves the server.
+            if let Ok(guard) = other.lock().ttl(TTL).no_renewal().await {
+                let _ = guard.release().await;
+            }
+        }
+    };
+    let lost = tokio::select! {
+        lost = tokio::time::timeout(SOON, guard.lost()) => lost.expect("it is told"),
+        () = busy => unreachable!("it has no end"),
+    };
+    assert_eq!(lost, Loss::SessionEnded, "its lease would have ended later");
+    client.close().await;
+}

@@ -42,9 +42,10 @@ pub struct Connection<S: Server> {
 pub(super) enum Usage {
     /// It holds nothing.
     Free,
-    Holds,
-    /// All that it holds is lost, so it must not be kept open any longer.
-    Lost,
+    /// It holds for a claim whose lease is not renewed.
+    Fixed,
+    /// The leases that it holds are renewed, or lost. Only renewals keep it open, so that the locks of lost claims are freed.
+    Renewed,
 }
 
 struct State {
@@ -53,6 +54,8 @@ struct State {
     claims: HashMap<ClaimId, Arc<Claim>>,
     /// When the last statement was sent.
     sent: Moment,
+    /// When the last ping was sent.
+    pinged: Moment,
     /// When the last reply arrived.
     answered: Moment,
 }
@@ -77,6 +80,7 @@ impl<S: Server> Connection<S> {
                 task: Some(task),
                 claims: HashMap::new(),
                 sent: runtime.clock().now(),
+                pinged: runtime.clock().now(),
                 answered: runtime.clock().now(),
             }),
             ended: Arc::default(),
@@ -122,17 +126,18 @@ impl<S: Server> Connection<S> {
         *self.idle.lock()
     }
 
-    /// Returns when the last statement was sent, and how the connection is used.
-    pub(super) fn usage(&self) -> (Moment, Usage) {
+    /// Returns how the connection is used, and when it is to be pinged beside renewals. Other statements do not replace the ping of a holder,
+    /// because only a ping asks whether the server still accepts writes.
+    pub(super) fn usage(&self) -> (Usage, Moment) {
+        let (now, third) = (self.now(), self.idle() / 3);
         let state = self.state.lock();
-        let usage = if state.claims.is_empty() {
-            Usage::Free
-        } else if state.claims.values().any(|claim| claim.is_valid()) {
-            Usage::Holds
+        if state.claims.is_empty() {
+            (Usage::Free, state.sent + third)
+        } else if state.claims.values().any(|claim| !claim.renewed && claim.is_valid()) {
+            (Usage::Fixed, state.pinged + third)
         } else {
-            Usage::Lost
-        };
-        (state.sent, usage)
+            (Usage::Renewed, now + third)
+        }
     }
 
     /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.
@@ -289,6 +294,7 @@ impl<S: Server> Connection<S> {
             *asked = idle.max(*asked);
             idle = *asked;
             let longest = idle;
+            self.state.lock().pinged = self.now();
             let statement = sent.insert(Box::pin(self.run(move |session| session.set_idle(longest))));
             statement.as_mut().poll(cx)
         })

@@ -184,18 +184,17 @@ impl<S: Server> LockConnections<S> {
 async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
-        let Some(idle) = connection.upgrade().map(|connection| connection.idle()) else { return };
-        clock.sleep_until(clock.now() + idle / 3).await;
+        let Some((_, next)) = connection.upgrade().map(|connection| connection.usage()) else { return };
+        clock.sleep_until(next).await;
         let Some(connection) = connection.upgrade().filter(|connection| !connection.has_ended()) else {
             return;
         };
-        let (sent, usage) = connection.usage();
         if clock.is_stopped() || connection.end_if_silent() {
             return;
         }
-        if usage != Usage::Lost && clock.now() >= sent + idle / 3 {
+        if clock.now() >= connection.usage().1 {
             // If it fails often enough the connection ends.
-            let _ = connection.ping(idle).await;
+            let _ = connection.ping(connection.idle()).await;
         }
     }
 }
@@ -207,25 +206,30 @@ async fn end_unused<S: Server>(
     connection: Weak<Connection<S>>,
 ) {
     let clock = runtime.clock();
+    let Some((_, mut next)) = connection.upgrade().map(|connection| connection.usage()) else { return };
     loop {
-        let Some(idle) = connection.upgrade().map(|connection| connection.idle()) else { return };
-        clock.sleep_until(clock.now() + idle / 3).await;
+        clock.sleep_until(next).await;
         let Some(connection) = connection.upgrade().filter(|connection| !connection.has_ended()) else {
             return;
         };
         if clock.is_stopped() {
             return;
         }
-        let (sent, usage) = connection.usage();
-        if clock.now() < sent + idle / 3 {
+        let usage;
+        (usage, next) = connection.usage();
+        if clock.now() < next {
             continue;
         }
         let is_meant = |known: &Arc<Connection<S>>| Arc::ptr_eq(known, &connection);
         if alone.end_idle(is_meant) {
             return;
         }
-        if usage == Usage::Holds {
-            let _ = connection.ping(idle).await;
+        if usage == Usage::Fixed {
+            let _ = connection.ping(connection.idle()).await;
+            next = connection.usage().1;
+        } else {
+            // A claim waits. It may hold soon.
+            next = clock.now() + connection.idle() / 3;
         }
     }
 }
