@@ -80,11 +80,16 @@ async fn join(
             Err(_) => match counted.time_out() {
                 // Before this request has timed out, it was decided that the grant is for it. So it has not left the queue: the caller asks
                 // again, or withdraws it.
-                Timed::Granted => tokio::time::timeout(PATIENCE, work.outcome()).await.map_err(|_| {
-                    let detail =
-                        "the lock was granted and its lease is not ready yet; ask again with the key";
-                    Problem::unavailable("in-progress", detail)
-                })?,
+                Timed::Granted => match tokio::time::timeout(PATIENCE, work.outcome()).await {
+                    // The grant was given back, and with it the position in the queue.
+                    Ok(None) => return Err(busy(&service.locks, wanted).await),
+                    Ok(outcome) => outcome,
+                    Err(_) => {
+                        let detail =
+                            "the lock was granted and its lease is not ready yet; ask again with the key";
+                        return Err(Problem::unavailable("in-progress", detail));
+                    }
+                },
                 Timed::Out => return Err(busy(&service.locks, wanted).await),
             },
         };

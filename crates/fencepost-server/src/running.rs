@@ -68,6 +68,13 @@ struct Callers {
     granted: bool,
 }
 
+impl Callers {
+    /// The last request was told that its time is over, and no grant is for it.
+    fn is_left(&self) -> bool {
+        self.timed_out && !self.granted
+    }
+}
+
 /// The end of a request whose time is over.
 pub(crate) enum Timed {
     /// The grant is for it all the same.
@@ -266,11 +273,12 @@ async fn abandoned(requests: &watch::Sender<Callers>) {
     let mut callers = requests.subscribe();
     loop {
         let left = callers.wait_for(|callers| callers.waiting.is_empty()).await;
-        if left.is_ok_and(|callers| callers.timed_out && !callers.granted) {
+        if left.is_ok_and(|callers| callers.is_left()) {
             return;
         }
-        let come = callers.wait_for(|callers| !callers.waiting.is_empty());
-        if tokio::time::timeout(LINGER, come).await.is_err() {
+        // A grant that is given back leaves a request that has timed out with nothing.
+        let changed = callers.wait_for(|callers| !callers.waiting.is_empty() || callers.is_left());
+        if tokio::time::timeout(LINGER, changed).await.is_err() {
             return;
         }
     }

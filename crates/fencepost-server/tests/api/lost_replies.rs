@@ -8,13 +8,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::StatusCode;
 use fencepost_core::{
-    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, How, Info, Leave, Left,
-    Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply, Request, Result,
-    Runtime, Session, StoredRecord, Token, testing,
+    Attempt, Backend, Capabilities, Claim, Client, Entry, Error, ErrorKind, Eviction, Guard, How, Info,
+    Leave, Left, Listing, Memory, Name, Operator, Page, Place, Record, RecordKind, RecordStore, Reply,
+    Request, Result, Runtime, Session, StoredRecord, Token, testing,
 };
 use fencepost_server::{Audit, Options};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::kit::{Lines, acquire, answer, lease, named, pause, post};
 
@@ -227,9 +228,11 @@ struct Silent {
     engine: Arc<dyn Backend>,
     /// It answers nothing about the records of keys, from the note of the first grant on.
     is_away: Arc<AtomicBool>,
-    /// In place of that the first such record is lost.
+    /// In place of that the first such record is lost, when the engine is told to answer.
     loses: Arc<AtomicBool>,
-    /// It answers an eviction when it is told to.
+    /// Such a record is being written.
+    writes: Arc<Notify>,
+    /// Tells the engine to answer an eviction, or such a record.
     answers: Arc<Notify>,
 }
 
@@ -237,12 +240,14 @@ struct SilentRecords {
     records: Arc<dyn RecordStore>,
     is_away: Arc<AtomicBool>,
     loses: Arc<AtomicBool>,
+    writes: Arc<Notify>,
+    answers: Arc<Notify>,
 }
 
 impl Silent {
     fn new(engine: Arc<dyn Backend>) -> Silent {
-        let (is_away, loses, answers) = (Arc::default(), Arc::default(), Arc::default());
-        Silent { engine, is_away, loses, answers }
+        let (is_away, loses) = (Arc::default(), Arc::default());
+        Silent { engine, is_away, loses, writes: Arc::default(), answers: Arc::default() }
     }
 }
 
@@ -280,7 +285,8 @@ impl Operator for Silent {
     fn records(&self, runtime: &Runtime) -> Option<Arc<dyn RecordStore>> {
         let records = self.engine.operator().records(runtime)?;
         let (is_away, loses) = (Arc::clone(&self.is_away), Arc::clone(&self.loses));
-        Some(Arc::new(SilentRecords { records, is_away, loses }))
+        let (writes, answers) = (Arc::clone(&self.writes), Arc::clone(&self.answers));
+        Some(Arc::new(SilentRecords { records, is_away, loses, writes, answers }))
     }
 }
 
@@ -305,6 +311,8 @@ impl RecordStore for SilentRecords {
         if record.is_some_and(|record| record.text.contains("\"granted\":true")) {
             if self.loses.load(SeqCst) {
                 return Reply::coming(async move {
+                    self.writes.notify_one();
+                    self.answers.notified().await;
                     self.records.write(kind, name, None, version).await.map(|_| None)
                 });
             }
@@ -364,34 +372,82 @@ async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
     tokio::time::timeout(SOON, logged).await.expect("the audit log has it");
 }
 
-/// The record was lost in the moment of the grant, so the grant was given back, and the request waits again.
-#[tokio::test]
-async fn a_request_that_waits_again_after_its_grant_was_given_back_times_out() {
-    let silent = Silent::new(Memory::new());
-    silent.loses.store(true, SeqCst);
-    let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
-    let router = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
-    let waiters = async |count| {
+/// A request that is granted the lock, whose record is then lost, while another waits behind it.
+struct Loses {
+    locks: Client,
+    answers: Arc<Notify>,
+    asked: JoinHandle<(StatusCode, Value)>,
+    behind: JoinHandle<Result<Guard>>,
+}
+
+impl Loses {
+    /// Completes when the record is being written.
+    async fn new() -> Loses {
+        let silent = Silent::new(Memory::new());
+        silent.loses.store(true, SeqCst);
+        let (writes, answers) = (Arc::clone(&silent.writes), Arc::clone(&silent.answers));
+        let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
+        let router = fencepost_server::router(locks.clone(), &Options::default()).unwrap();
+        let held = locks.mutex("a").unwrap().lock().await.unwrap();
+        let mut request = post("/v1/acquire", &json!({ "name": "a", "wait": "30s" }));
+        request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+        let asked = tokio::spawn(async move { answer(&router, request).await });
+        Loses::waiters(&locks, 1).await;
+        let behind = locks.mutex("a").unwrap();
+        let behind = tokio::spawn(async move { behind.lock().await });
+        Loses::waiters(&locks, 2).await;
+        held.release().await.unwrap();
+        tokio::time::timeout(SOON, writes.notified()).await.expect("it is granted");
+        Loses { locks, answers, asked, behind }
+    }
+
+    async fn waiters(locks: &Client, count: usize) {
         let look = async {
             while locks.inspect("a").await.unwrap().waiters().count() != count {
                 pause().await;
             }
         };
         tokio::time::timeout(SOON, look).await.expect("the queue");
-    };
-    let held = locks.mutex("a").unwrap().lock().await.unwrap();
-    let mut request = post("/v1/acquire", &json!({ "name": "a", "wait": "2s" }));
-    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
-    let asked = tokio::spawn(async move { answer(&router, request).await });
-    waiters(1).await;
-    let behind = locks.mutex("a").unwrap();
-    let behind = tokio::spawn(async move { behind.lock().await });
-    waiters(2).await;
-    held.release().await.unwrap();
-    let behind = tokio::time::timeout(SOON, behind).await.expect("it is granted").unwrap().unwrap();
-    let (status, problem) = asked.await.unwrap();
-    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("timed-out")), "{problem}");
-    // Without the 5 s for which a position is kept.
-    tokio::time::timeout(Duration::from_secs(3), waiters(0)).await.expect("it has left the queue");
-    behind.release().await.unwrap();
+    }
+
+    /// The waiting time of the request passes.
+    async fn time_passes() {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(30)).await;
+        tokio::task::yield_now().await;
+        tokio::time::resume();
+    }
+
+    /// The request has timed out, without the 5 s for which a position is kept.
+    async fn times_out(self) {
+        let asked = tokio::time::timeout(Duration::from_secs(3), self.asked).await;
+        let (status, problem) = asked.expect("it is answered").unwrap();
+        assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("timed-out")), "{problem}");
+        tokio::time::timeout(Duration::from_secs(3), Loses::waiters(&self.locks, 0))
+            .await
+            .expect("it has left the queue");
+        let behind = tokio::time::timeout(SOON, self.behind).await.expect("it is granted").unwrap();
+        behind.unwrap().release().await.unwrap();
+    }
+}
+
+/// The record was lost in the moment of the grant, so the grant was given back, and the request waits again.
+#[tokio::test]
+async fn a_request_that_waits_again_after_its_grant_was_given_back_times_out() {
+    let mut loses = Loses::new().await;
+    loses.answers.notify_one();
+    let behind = tokio::time::timeout(SOON, &mut loses.behind).await.expect("it is granted");
+    loses.behind = tokio::spawn(async move { behind.unwrap() });
+    Loses::waiters(&loses.locks, 1).await;
+    Loses::time_passes().await;
+    loses.times_out().await;
+}
+
+/// Its time passes while the record is being written. The write finds that the record was lost.
+#[tokio::test]
+async fn a_request_times_out_whose_grant_is_given_back_after_its_time() {
+    let loses = Loses::new().await;
+    Loses::time_passes().await;
+    loses.answers.notify_one();
+    loses.times_out().await;
 }
