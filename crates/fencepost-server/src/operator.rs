@@ -152,7 +152,10 @@ pub(crate) async fn evict(State(service): State<Service>, caller: Caller, body: 
 
 /// Evicts a holder, and notes that in the audit log. It ends by itself, also if its caller hangs up, because each eviction is in that log.
 pub(crate) async fn evict_holder(service: Service, caller: Caller, name: Name, body: Evict) -> Answer<()> {
+    // The end of the service waits for the eviction: the connection of a caller that hangs up is closed.
+    let open = service.streams.connection();
     let evicting = async move {
+        let _open = open;
         let evicted = evicted(&service, &caller, &name, &body).await;
         match &evicted {
             Ok(()) => service.audit.evicted(&caller, &name, body.token, body.now, body.reason.as_deref()),

@@ -1,5 +1,6 @@
 //! A copy of the service that does not learn what became of its grant, while another copy serves the same key.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll};
@@ -362,14 +363,17 @@ async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
     tokio::time::timeout(SOON, evicted).await.expect("it is evicted");
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
+    // The service ends: it waits for the eviction.
+    let mut end = pin!(options.streams.end());
+    tokio::select! {
+        biased;
+        () = &mut end => panic!("the end does not wait for the eviction"),
+        () = pause() => {}
+    }
     answers.notify_one();
-    let logged = async {
-        while !lines.text().contains("\"evicted\"") {
-            audit.flush().await;
-            pause().await;
-        }
-    };
-    tokio::time::timeout(SOON, logged).await.expect("the audit log has it");
+    end.await;
+    audit.flush().await;
+    assert!(lines.text().contains("\"evicted\""), "{}", lines.text());
 }
 
 /// A request that is granted the lock, whose record is then lost, while another waits behind it.
