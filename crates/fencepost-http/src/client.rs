@@ -11,14 +11,19 @@ use tokio::sync::Semaphore;
 use crate::conn::call::{Answer, Ask, Connections};
 use crate::error::{Failed, other_name, strange_answer};
 
-/// How many renewals are sent at the same time.
-const RENEWALS: usize = 32;
+/// How many renewals begin at the same time. While 32 have no answer, the next ones begin 250 ms later.
+pub(crate) const RENEWALS: usize = 32;
+/// How many renewals are under way at the same time, also after they have given back their permit to begin. Each may have a connection, and
+/// many processes may open no more than 1,024 files.
+pub(crate) const UNDER_WAY: usize = 256;
 
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
     pub(crate) claims: Waiters<ClaimState>,
-    /// A permit for each renewal that is sent at the same time.
+    /// A permit for each renewal that begins at the same time.
     pub(crate) renewals: Semaphore,
+    /// A permit for each renewal that is under way.
+    pub(crate) under_way: Semaphore,
 }
 
 /// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
@@ -73,7 +78,8 @@ fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
 
 impl HttpClient {
     pub(crate) fn new(connections: Arc<Connections>) -> HttpClient {
-        HttpClient { connections, claims: Waiters::default(), renewals: Semaphore::new(RENEWALS) }
+        let (renewals, under_way) = (Semaphore::new(RENEWALS), Semaphore::new(UNDER_WAY));
+        HttpClient { connections, claims: Waiters::default(), renewals, under_way }
     }
 
     /// Sends a request and returns the answer.

@@ -13,8 +13,8 @@ use crate::error::timed_out;
 
 /// The least time that an answer gets.
 const LEAST: Duration = Duration::from_millis(500);
-/// How long a renewal without an answer keeps its permit. Half of all requests may have none, because one of two copies of the service is
-/// stopped. If these kept their permits until their time limit, the leases behind them would not be renewed in time.
+/// How long a renewal without an answer keeps its permit to begin. Half of all requests may have none, because one of two copies of the
+/// service is stopped. If these kept their permits until their time limit, the leases behind them would not be renewed in time.
 const PERMIT: Duration = Duration::from_millis(250);
 
 impl HttpClient {
@@ -24,7 +24,8 @@ impl HttpClient {
         // Fixed before this renewal waits for others, so that it can be repeated before the lease ends, however many of them hang.
         let now = clock.now();
         let until = now + (claim.validity.until().since(now) / 2).max(LEAST);
-        let Some(permit) = clock.within(until, self.renewals.acquire()).await else {
+        let permits = async { (self.under_way.acquire().await, self.renewals.acquire().await) };
+        let Some((_under_way, permit)) = clock.within(until, permits).await else {
             return Err(timed_out(self.connections.url()).without_effect());
         };
         let Some(lease) = state.lease() else { return Ok(()) };
@@ -73,5 +74,63 @@ impl Session for HttpSession {
         });
         let renewals: Vec<_> = states.map(|state| async move { self.client.extend(&state).await }).collect();
         Reply::coming(async { join_all(renewals).await.into_iter().collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::{BackendUrl, DetachedLease, HolderInfo, Mode, Name, Want, testing};
+    use futures_util::future::join_all;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::{RENEWALS, UNDER_WAY};
+    use crate::config::Config;
+    use crate::conn::call::{Answer, Connections};
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// Without a limit they would take all descriptors of the process.
+    #[tokio::test]
+    async fn renewals_without_an_answer_take_a_limited_number_of_connections() {
+        let (locks, clock, _engine) = testing::client();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}?timeout=1h", listener.local_addr().unwrap());
+        let config = Config::parse(&BackendUrl::parse(&url).unwrap()).unwrap();
+        let client = HttpClient::new(Connections::new(config, locks.runtime().clone()).unwrap());
+        let client = Arc::new(client);
+        let ttl = Duration::from_secs(60);
+        let renewals = (0..UNDER_WAY + 2 * RENEWALS).map(|n| {
+            let (id, name) = (ClaimId::from_u128(n as u128), Name::new(&format!("lock/{n}")).unwrap());
+            let lease = DetachedLease::of(id, name.clone(), Mode::Exclusive, ttl);
+            let want = Want { name, mode: Mode::Exclusive };
+            let claim = Claim::new(id, want, ttl, HolderInfo::labelled("test"), locks.runtime().clone());
+            let state = ClaimState::new(Arc::new(claim));
+            let body = json!({ "lease": lease.to_secret(), "token": 0, "valid_ms": 58_800 });
+            state.granted(&url, &Answer { status: 200, body }, clock.now(), ttl).unwrap();
+            let client = Arc::clone(&client);
+            async move { client.extend(&state).await }
+        });
+        let renewals = tokio::spawn(join_all(renewals));
+        let mut open = Vec::new();
+        for batch in 1..=UNDER_WAY / RENEWALS {
+            while open.len() < batch * RENEWALS {
+                let accepted = tokio::time::timeout(SOON, listener.accept()).await;
+                open.push(accepted.expect("a renewal is sent").unwrap());
+            }
+            clock.advance(PERMIT).await;
+        }
+        let all_returned = async {
+            while client.renewals.available_permits() < RENEWALS {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, all_returned).await.expect("no other renewal has begun");
+        assert_eq!(client.under_way.available_permits(), 0);
+        // Half of their leases has passed.
+        clock.advance(ttl / 2).await;
+        let renewed = tokio::time::timeout(SOON, renewals).await.expect("they are given up").unwrap();
+        assert!(renewed.iter().all(Result::is_err));
+        assert_eq!(client.under_way.available_permits(), UNDER_WAY);
     }
 }
