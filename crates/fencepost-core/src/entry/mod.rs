@@ -69,7 +69,8 @@ impl Entry {
     }
 
     /// Sets how the claim leaves when the entry is dropped. `None`: it stays, until its lease ends. Without this call a claim is
-    /// [withdrawn](Leave::Withdraw), and a detached grant stays.
+    /// [withdrawn](Leave::Withdraw), and a detached grant stays. A drop cannot detach a
+    /// grant, so [`Leave::Detach`] withdraws it as well.
     #[must_use]
     pub fn on_drop(mut self, how: Option<Leave>) -> Entry {
         self.set_on_drop(how);
@@ -173,7 +174,8 @@ impl Entry {
     /// [`is_lost`](Error::is_lost) if the claim holds the resource no more.
     ///
     /// # Cancel safety
-    /// Dropped midway, the grant is detached or not, and this entry still counts as its holder: its drop releases it.
+    /// Dropped midway, the grant is detached or not, and this entry still counts as its holder. When the entry is
+    /// dropped, the claim leaves as [`on_drop`](Entry::on_drop) says.
     pub fn detach(&mut self) -> Reply<'_, Result<()>> {
         Reply::coming(async move {
             self.detach_grant().await?;

@@ -282,8 +282,9 @@ impl Guard {
         self.owned.slot().as_mut()?.native()
     }
 
-    /// Sets how the grant ends if this guard is dropped, or a call that consumes it fails. Without this call the grant is released.
-    /// [`Leave::Withdraw`] is for a grant that nobody has learned of yet: the engine keeps no run of it.
+    /// Sets how the grant ends if this guard is dropped, or if a call that consumes it fails or is dropped. Without this call the grant is
+    /// released. [`Leave::Withdraw`] is for a grant that nobody has learned of yet: the engine keeps no run of it. A drop
+    /// cannot detach a grant, so [`Leave::Detach`] withdraws it as well.
     ///
     /// `None` is for a grant that others may take up, because they know the [id](crate::Acquire::claim_id) of its claim: it may be theirs,
     /// and ends with its lease or by a [release](Guard::release). Its lease must be one that is
