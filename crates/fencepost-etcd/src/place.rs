@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::task::{Context, Poll};
 
 use fencepost_core::{Attempt, Claim, Found, Leave, Left, Place, Request, Result, Session, Token};
@@ -98,6 +98,7 @@ async fn delete(
 /// Moves the key to a lease that ends by itself. An evicted claim is not detached, because nobody could be told of the eviction then.
 async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left> {
     let Phase::Holding(revision) = state.phase() else { return Ok(Found::Missing.into()) };
+    state.detaching.store(true, Release);
     let ttl = state.claim.ttl();
     let lease = client.leases.dedicated(ttl).await?;
     let moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;

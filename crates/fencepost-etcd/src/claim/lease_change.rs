@@ -1,7 +1,7 @@
 //! Moving a claim's key to another lease.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use fencepost_core::{ClaimRecord, Loss};
 
@@ -31,7 +31,7 @@ pub(crate) enum Moved {
     Gone,
     /// An operator has evicted the claim. The claim has noted who, and why, but may not be told yet.
     Evicted,
-    /// A program that knows the claim's id has detached the grant already, perhaps for longer.
+    /// The grant is being detached, or a program that knows the claim's id has detached it already, perhaps for longer.
     Detached,
 }
 
@@ -54,9 +54,14 @@ pub(crate) async fn move_key(
     if purpose != Purpose::Evict && state.claim.validity.ended() == Some(Loss::Evicted) {
         return Ok(Moved::Evicted);
     }
-    // Until a reply tells the lease; this future may be dropped.
-    state.lease_uncertain.store(true, Relaxed);
     for _ in 0..TRIES {
+        // Read before each attempt, because an attempt that finds the detached key written would put it back. The detachment notes this before
+        // its first request.
+        if purpose == Purpose::Keep && state.detaching.load(Acquire) {
+            return Ok(Moved::Detached);
+        }
+        // Until a reply tells the lease; this future may be dropped.
+        state.lease_uncertain.store(true, Relaxed);
         let put = PutRequest::leased(key.to_vec(), record.to_bytes(), lease.id);
         let txn = TxnRequest {
             compare: vec![Compare::created(key, revision), Compare::written(key, written)],

@@ -23,6 +23,8 @@ pub(crate) struct ClaimState {
     pub(crate) key_used: AtomicBool,
     /// A request that moves the key to another lease may have taken effect, or may do so yet.
     pub(crate) lease_uncertain: AtomicBool,
+    /// The key is being detached, or was. No request that keeps the lock moves it any more.
+    pub(crate) detaching: AtomicBool,
     /// Other programs know its secret: they may release and extend it.
     pub(crate) attached: AtomicBool,
     /// Its key has a watch of its own.
@@ -86,6 +88,7 @@ impl ClaimState {
             create_unanswered: AtomicBool::new(false),
             key_used: AtomicBool::new(false),
             lease_uncertain: AtomicBool::new(false),
+            detaching: AtomicBool::new(false),
             attached: AtomicBool::new(false),
             key_watched: AtomicBool::new(false),
         }

@@ -158,6 +158,40 @@ async fn a_detachment_shortens_no_lease_that_somebody_else_has_extended() {
     engine.close().await;
 }
 
+/// The round reads the state of the claim between the request of the detachment and its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_under_way_undoes_no_detachment() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let engine = Bare::open(proxy.address()).await;
+    let others = connect(&format!("etcd://{}", etcd.address())).await;
+    let renewals = || etcd.requests().unwrap().get("LeaseKeepAlive").copied().unwrap_or_default();
+    // A mark may last longer than the lock's lease.
+    for (id, ttl) in [(1, SOON), (2, 4 * SOON)] {
+        let name = format!("stock/{id}");
+        let mut entry = engine.enter_named(&name, id, SOON);
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+        let renewal = entry.renewal().unwrap();
+        renewal.claim.set_ttl(ttl);
+        proxy.delay(DELAY).unwrap();
+        let before = renewals();
+        let round =
+            tokio::spawn(async move { renewal.session.renew(std::slice::from_ref(&renewal.claim)).await });
+        eventually("the round is under way", async || renewals() > before).await;
+        // The round takes two answers, and the detachment has one at that time.
+        entry.detach().await.unwrap();
+        entry.forget();
+        round.await.unwrap().unwrap();
+        proxy.mend().unwrap();
+        let info = others.inspect(&name).await.unwrap();
+        assert!(info.holders().any(|holder| holder.detached), "{id}: {info:?}");
+    }
+    engine.close().await;
+    assert_eq!(etcd.look().keys("stock").len(), 2, "a detached lock stays when its client closes");
+    others.close().await;
+}
+
 /// The client deletes the key of a claim whose lease has expired, and so does the entry of that claim. The next claim has its number, and with
 /// that the same key.
 #[tokio::test(flavor = "multi_thread")]
