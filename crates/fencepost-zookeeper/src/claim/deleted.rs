@@ -41,13 +41,19 @@ pub(crate) fn watch(grants: &Arc<HeldGrants>, held: &HeldGrant) {
 
 async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
     let HeldGrant { claim, session, .. } = &held;
+    // Only an eviction writes into the node, and it does so before it deletes the node. So a far holder need not ask why the node is gone.
+    let mut marked = false;
     while !session.is_over() && claim.validity.ended().is_none() {
         let at = path.clone();
         let request: Request<_> =
             session.request(move |driver| async move { driver.check_and_watch_stat(&at).await });
         let gone = match session.within(request).await {
             Ok(Ok((None, _))) => true,
-            Ok(Ok((Some(_), watcher))) => watcher.changed().await.event_type == zk::EventType::NodeDeleted,
+            Ok(Ok((Some(stat), watcher))) => {
+                let event = watcher.changed().await.event_type;
+                marked |= stat.version > 0 || event == zk::EventType::NodeDataChanged;
+                event == zk::EventType::NodeDeleted
+            }
             _ => {
                 session.sleep(RETRY).await;
                 continue;
@@ -55,7 +61,7 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
         };
         if gone {
             if let Some(grants) = grants.upgrade() {
-                grants.end(&held, Some(&path)).await;
+                grants.end(&held, (!marked).then_some(path.as_str())).await;
             }
             return;
         }

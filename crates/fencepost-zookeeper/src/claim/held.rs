@@ -15,8 +15,8 @@ use crate::session::Session;
 
 /// The pause before a deletion that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-/// The time limit of the search for the cause before the holder of a node that is gone is told.
-const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time limit of the search for the reason. The next claim may hold by then, so the holder is told within 100 ms, even without it.
+const REASON_TIMEOUT: Duration = Duration::from_millis(50);
 /// The most notices that are remembered of grants that are not known yet.
 const MAX_NOTICES: usize = 1_024;
 
@@ -124,8 +124,9 @@ impl HeldGrants {
         own.map(|(_, held)| held.clone()).collect()
     }
 
-    /// Ends a grant whose node is marked, or whose node `gone` is deleted. An eviction makes its notice before it deletes the node, so a holder
-    /// that learns of the deletion first still finds the notice.
+    /// Ends a grant whose node is marked, or whose node `gone` is deleted and was not seen marked. An eviction makes its notice before it deletes
+    /// the node, so a holder that learns of the deletion first still finds the notice, unless it is too far away. A reason that is read later is
+    /// added to an eviction.
     pub(crate) async fn end(&self, held: &HeldGrant, gone: Option<&str>) {
         let reason = match self.reason(held.token) {
             Some(reason) => Some(reason),
@@ -146,7 +147,7 @@ impl HeldGrants {
     async fn read_reason(&self, held: &HeldGrant) -> Option<String> {
         let (session, clock) = (&held.session, held.session.clock());
         let read = session.data(self.notice(session.id, held.token));
-        let (text, _) = clock.within(clock.now() + CAUSE_TIMEOUT, read).await?.ok()?;
+        let (text, _) = clock.within(clock.now() + REASON_TIMEOUT, read).await?.ok()?;
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 

@@ -63,7 +63,7 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
     locks.close().await;
 }
 
-/// The notice of the eviction takes it several answers, and the deletion of its node one.
+/// The notice of the eviction takes it several answers, and the deletion of its node one. The mark in its node comes before both.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_deletion() {
     needs!(ZOOKEEPER);
@@ -79,13 +79,34 @@ async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_delet
         let how = Eviction::new(true).because("moved");
         near.evict(guard.name().as_str(), guard.token(), &how).await.expect("it holds");
         assert_eq!(timeout(SOON, guard.lost()).await.expect("the holder is told"), Loss::Evicted);
-        let detail = guard.loss_detail();
-        assert!(detail.as_ref().is_some_and(|detail| detail.contains("moved")), "{detail:?}");
+        let is_known = || guard.loss_detail().is_some_and(|detail| detail.contains("moved"));
+        eventually("the reason is added", is_known).await;
     }
     server.mend().expect("the network can be mended");
     drop((guard, two));
     far.close().await;
     near.close().await;
+}
+
+/// Nobody has written into its node, so the holder looks for a notice, and its answer would take longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_far_holder_whose_node_was_deleted_is_told_before_it_knows_whether_it_was_evicted() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let guard = locks.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    watched(server.address(), "/held/", 1).await;
+    let delay = Duration::from_secs(1);
+    server.delay(delay).expect("the network can be slow");
+    let node = nodes(server.address(), "/held/lock").pop().expect("it is held");
+    let start = Instant::now();
+    bare.delete(&node, None).await.expect("it was there");
+    told(&guard, &node).await;
+    assert!(start.elapsed() < delay * 2, "the event takes {delay:?}, and an answer twice as long");
+    server.mend().expect("the network can be mended");
+    drop(guard);
+    locks.close().await;
 }
 
 /// It has made its lease, and so does the next one in the queue: neither may wait for the other's.
