@@ -16,7 +16,7 @@ use fencepost_core::{ClaimRecord, ErrorKind, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
-use crate::claim::held::{HeldGrant, HeldGrants, delete};
+use crate::claim::held::{HeldGrant, HeldGrants, delete, read_notice};
 use crate::client::Client;
 use crate::session::{Request, Session};
 
@@ -84,16 +84,18 @@ async fn read_notices(grants: &HeldGrants, session: &Arc<Session>, folder: &str,
     if notices.is_empty() {
         return true;
     }
-    let paths = notices.iter().map(|(path, _)| session.data(path.clone()));
-    let Ok(texts) = session.within(join_all(paths)).await else { return false };
     let mut noticed = Vec::new();
-    for ((path, token), text) in notices.into_iter().zip(texts) {
-        match text {
-            Ok((text, _)) => noticed.push((path, token, String::from_utf8_lossy(&text).into_owned())),
-            // The client that made it may hide the reason.
-            Err(zk::Error::NoAuth) => noticed.push((path, token, String::new())),
-            Err(zk::Error::NoNode) => {}
-            Err(_) => return false,
+    for some in notices.chunks(AT_ONCE) {
+        let texts = some.iter().map(|(path, _)| read_notice(session, path.clone()));
+        let Ok(texts) = session.within(join_all(texts)).await else { return false };
+        for ((path, token), text) in some.iter().zip(texts) {
+            match text {
+                Ok(text) => noticed.push((path.clone(), *token, text)),
+                // The client that made it may hide the reason.
+                Err(zk::Error::NoAuth) => noticed.push((path.clone(), *token, String::new())),
+                Err(zk::Error::NoNode) => {}
+                Err(_) => return false,
+            }
         }
     }
     // A grant may not be known yet. The later of the two, this notice or the grant, finds the other.

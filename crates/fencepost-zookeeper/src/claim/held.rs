@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Clock, DueKey, DueQueue, Loss, Moment, Token};
+use fencepost_core::{Claim, Clock, DueKey, DueQueue, HolderInfo, Loss, Moment, Token};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
@@ -146,9 +146,8 @@ impl HeldGrants {
     /// Reads the notice to a grant. `None`: there is none, or it cannot be read in time.
     async fn read_reason(&self, held: &HeldGrant) -> Option<String> {
         let (session, clock) = (&held.session, held.session.clock());
-        let read = session.data(self.notice(session.id, held.token));
-        let (text, _) = clock.within(clock.now() + REASON_TIMEOUT, read).await?.ok()?;
-        Some(String::from_utf8_lossy(&text).into_owned())
+        let read = read_notice(session, self.notice(session.id, held.token));
+        clock.within(clock.now() + REASON_TIMEOUT, read).await?.ok()
     }
 
     /// Returns the path of the notice to a grant.
@@ -197,6 +196,13 @@ impl HeldGrants {
         }
         (old, over)
     }
+}
+
+/// Reads what a notice says. Every client may make notices, of up to 1 MB, so a text is cut to the length of a reason.
+pub(crate) async fn read_notice(session: &Session, path: String) -> Result<String, zk::Error> {
+    let (text, _) = session.data(path).await?;
+    let text = String::from_utf8_lossy(&text[..text.len().min(HolderInfo::MAX_BYTES)]);
+    Ok(HolderInfo::cut(text.into_owned()))
 }
 
 /// Releases grants whose lease has expired and has old ones watched, as long as the client is there.

@@ -3,7 +3,7 @@
 use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Eviction, Finding, Loss, Page, Registry, Severity};
+use fencepost_core::{Client, Eviction, Finding, HolderInfo, Loss, Page, Registry, Severity};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use zookeeper_client::{Acls, CreateMode};
@@ -162,6 +162,29 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
     assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
     mine.evict("mine", hidden.token(), &Eviction::default()).await.expect("it holds");
     assert_eq!(tokio::time::timeout(SOON, hidden.lost()).await.expect("it is told"), Loss::Evicted);
+}
+
+/// Every client may make a notice, and a node has up to 1 MB.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_of_a_notice_is_cut_to_the_length_of_a_reason() {
+    needs!(ZOOKEEPER);
+    let (path, bare) = (path(), bare().await);
+    let locks = near(&path).await;
+    let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let node = nodes(address(), &path).pop().expect("a node");
+    let stat = bare.check_stat(&node).await.expect("it answers").expect("it is there");
+    let folder = format!("{path}/.fencepost/evicted");
+    let is_made = async || bare.check_stat(&folder).await.expect("it answers").is_some();
+    fencepost_testkit::wait::eventually(SOON, "notices can be made", is_made).await;
+    let notice = format!("{folder}/{:x}-{}", stat.ephemeral_owner, guard.token());
+    bare.delete(&node, None).await.expect("it is there");
+    let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+    bare.create(&notice, "moved ".repeat(10_000).as_bytes(), &options).await.expect("it is made");
+    assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
+    let detail = guard.loss_detail().expect("the notice says why");
+    assert!(detail.starts_with("moved moved") && detail.len() <= HolderInfo::MAX_BYTES, "{}", detail.len());
+    drop(guard);
+    locks.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
