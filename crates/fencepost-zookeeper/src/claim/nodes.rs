@@ -38,7 +38,7 @@ enum State {
     Gone,
 }
 
-/// Nodes that are there.
+/// Nodes that are there. A claim that finds fewer than it made has lost the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     pub(crate) names: Vec<String>,
@@ -118,6 +118,11 @@ impl OwnNodes {
                 State::Unknown => self.find(session).await?,
                 State::Requested(_) => session.within(self.answered()).await?,
                 State::Failed(_) => self.failed(client, session).await?,
+                // They were made together, so the others are deleted already.
+                State::Present(nodes) if nodes.names.len() < self.count as usize => {
+                    self.remove(session).await?;
+                    return Ok(None);
+                }
                 State::Present(nodes) => {
                     let nodes = nodes.clone();
                     check(&self.folder, &nodes.names)?;
@@ -197,12 +202,7 @@ impl OwnNodes {
                 nodes.token = nodes.token.min(Token::new(stat.czxid as u64));
             }
         }
-        let found = nodes.names.len();
-        self.state = if found == 0 { State::Absent } else { State::Present(nodes) };
-        // They were made together, so the others are deleted already.
-        if found != 0 && found < self.count as usize {
-            Box::pin(self.remove(session)).await?;
-        }
+        self.state = if nodes.names.is_empty() { State::Absent } else { State::Present(nodes) };
         Ok(())
     }
 

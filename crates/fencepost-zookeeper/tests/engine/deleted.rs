@@ -2,13 +2,16 @@
 
 use fencepost_testkit::needs;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Eviction, Guard, Loss};
+use fencepost_core::{
+    Attempt, BackendUrl, Claim, ClaimId, Eviction, Guard, HolderInfo, How, Loss, Mode, Name, Registry, Want,
+};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 use tokio::time::timeout;
-use zookeeper_client::Client;
+use zookeeper_client::{Acl, Acls, AuthId, Client, Permission};
 
 use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
 
@@ -160,6 +163,56 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
     assert_eq!(nodes(server.address(), "/held/three/leases").len(), 2);
     two.release().await.expect("it was held");
     locks.close().await;
+}
+
+/// The same, where the claim cannot delete the node that is left when it finds it, and asks again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let helper =
+        fencepost_core::Client::builder().connect(&Registry::new(), "memory:").await.expect("it opens");
+    let runtime = helper.runtime().clone();
+    let url = BackendUrl::parse(&format!("{}/held?session=30s", server.url())).expect("a good URL");
+    let backend = fencepost_zookeeper::open(url, runtime.clone()).await.expect("it connects");
+    let entry = |id: u128, n: u32| {
+        let want = Want { name: Name::new("three").expect("a good name"), mode: Mode::Permits { n, of: 3 } };
+        let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
+        Arc::clone(&backend).entry(Arc::new(Claim::new(id, want, LONG, holder, runtime.clone())), How::Enter)
+    };
+    // The folders are there from now on.
+    let mut first = entry(1, 1);
+    assert!(matches!(first.attempt().await, Ok(Attempt::Granted(_))));
+    first.withdraw().await.expect("it answers");
+    server.delay(Duration::from_millis(700)).expect("the network can be slow");
+    let mut two = entry(2, 2);
+    let asks = tokio::spawn(async move { (two.attempt().await, two) });
+    let folder = "/held/three/leases";
+    eventually("its nodes are made", || nodes(server.address(), folder).len() == 2).await;
+    server.cut().expect("the network can be cut");
+    bare.delete(&nodes(server.address(), folder)[0], None).await.expect("it was there");
+    let undeletable = Permission::READ | Permission::CREATE | Permission::ADMIN;
+    bare.set_acl(folder, &[Acl::new(undeletable, AuthId::anyone())], None).await.expect("it is there");
+    server.mend().expect("the network can be mended");
+    let (answer, mut two) = asks.await.expect("no panic");
+    answer.expect_err("the answer is lost");
+    let start = Instant::now();
+    loop {
+        let error = two.attempt().await.expect_err("it cannot delete the other node");
+        if error.is_denied() {
+            break;
+        }
+        assert!(start.elapsed() < SOON, "{error}");
+    }
+    bare.set_acl(folder, &Acls::anyone_all(), None).await.expect("it is there");
+    let answer = two.attempt().await.expect("it answers");
+    assert!(matches!(answer, Attempt::Gone), "{answer:?} with {:?}", nodes(server.address(), folder));
+    assert!(nodes(server.address(), folder).is_empty(), "the other node is left");
+    two.withdraw().await.expect("it answers");
+    drop((first, two));
+    backend.close().await;
+    helper.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
