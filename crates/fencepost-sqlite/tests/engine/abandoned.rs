@@ -116,3 +116,16 @@ fn a_detached_grant_outlasts_the_entries_that_know_it() {
     assert!(!stage.is_free(3), "its lease lasts");
     assert_eq!(database.claims(), 2);
 }
+
+/// A client can be given the id of its own grant, which was not detached.
+#[test]
+fn a_live_grant_keeps_its_row_after_an_attempt_to_attach_to_it() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let held = stage.hold(1, NAME);
+    let mut attached = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Attach);
+    assert_eq!(now(attached.attempt()).unwrap(), Attempt::Gone, "it is not detached");
+    drop(attached);
+    stage.pass(TTL / 2, &held).unwrap();
+    assert!(!stage.is_free(2), "it is held");
+}
