@@ -54,7 +54,9 @@ impl SqlitePlace {
         claim: Arc<Claim>,
         attached: bool,
     ) -> SqlitePlace {
-        let waiter = client.waiters.insert(TrackedClaim::new(claim, attached));
+        let tracked = TrackedClaim::new(claim, attached);
+        // A claim that attaches owns nothing yet, and must not replace a live grant with its id: see `attach`.
+        let waiter = if attached { Arc::new(tracked) } else { client.waiters.insert(tracked) };
         SqlitePlace { client, session, waiter, seq: None, rechecks: 0, native: None }
     }
 
@@ -193,6 +195,11 @@ impl SqlitePlace {
             .database
             .write(|db| lease::extend(db, &self.client.liveness(now), claim.want(), &id, ttl))?;
         let Some(token) = token else { return Ok(Attempt::Gone) };
+        let claim = Arc::clone(claim);
+        // An extension is not renewed, and a guard of this client may renew the lease.
+        if claim.renewed {
+            self.waiter = self.client.waiters.insert(TrackedClaim::new(Arc::clone(&claim), true));
+        }
         claim.validity.confirm(self.client.runtime.clock(), moment(now.boot), ttl);
         Ok(Attempt::Granted(Token::new(token)))
     }

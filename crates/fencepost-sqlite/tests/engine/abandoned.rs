@@ -129,3 +129,35 @@ fn a_live_grant_keeps_its_row_after_an_attempt_to_attach_to_it() {
     stage.pass(TTL / 2, &held).unwrap();
     assert!(!stage.is_free(2), "it is held");
 }
+
+#[test]
+fn a_live_grant_is_renewed_during_and_after_an_attempt_to_attach_to_it() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let held = stage.hold(1, NAME);
+    let mut attached = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Attach);
+    assert_eq!(now(attached.attempt()).unwrap(), Attempt::Gone, "it is not detached");
+    stage.pass(2 * TTL, &held).unwrap();
+    assert!(held.claim().is_valid(), "its row names this client");
+    drop(attached);
+    stage.pass(2 * TTL, &held).unwrap();
+    assert!(held.claim().is_valid(), "its row names this client");
+}
+
+#[test]
+fn an_attached_grant_is_renewed_although_its_lease_is_extended_meanwhile() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let mut detached = stage.hold(1, NAME);
+    now(detached.detach()).unwrap();
+    drop(detached);
+    let mut attached = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Attach);
+    assert!(matches!(now(attached.attempt()), Ok(Attempt::Granted(_))));
+    let mut extension = Arc::into_inner(stage.claim(1, NAME)).expect("nobody else has it");
+    extension.renewed = false;
+    let mut extending = Arc::clone(&stage.engine).entry(Arc::new(extension), How::Attach);
+    assert!(matches!(now(extending.attempt()), Ok(Attempt::Granted(_))));
+    drop(extending);
+    stage.pass(2 * TTL, &attached).unwrap();
+    assert!(attached.claim().is_valid(), "its guard renews it");
+}
