@@ -173,13 +173,13 @@ pub(crate) async fn remove_abandoned(client: Weak<Client>, claim: Arc<Claim>) {
 }
 
 fn remove_own_row(client: &Client, claim: &Arc<Claim>) -> Result<(), Failure> {
-    // Another claim with its id may have taken the row over.
-    if client.waiters.get(claim.id).is_some_and(|other| !Arc::ptr_eq(&other.claim, claim)) {
-        return Ok(());
-    }
     let (name, id) = (claim.want().name.as_str(), claim.id.as_u128().to_be_bytes());
     let now = client.now();
     let to_wake = client.database.write(|db| {
+        // Another claim with its id may have taken the row over. One that comes during this transaction asks after it.
+        if client.waiters.get(claim.id).is_some_and(|other| !Arc::ptr_eq(&other.claim, claim)) {
+            return Ok(Vec::new());
+        }
         match rows::find(db, name, &id)?.filter(|row| row.process == Some(client.key)) {
             Some(row) => Ok(queue::withdraw(db, &mut client.liveness(now), name, &id, Some(row.seq))?.next),
             None => Ok(Vec::new()),
