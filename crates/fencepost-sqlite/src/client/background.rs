@@ -159,16 +159,16 @@ pub(crate) async fn remove_abandoned(client: Weak<Client>, claim: Arc<Claim>) {
     // Until then the grant may be meant to stay: its holder has told others of it.
     clock.sleep_until(claim.validity.until() + margin(claim.ttl())).await;
     let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
-    while let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up()) {
+    // Once the client has stopped, pauses end at once, although the lease may last.
+    while !clock.is_stopped()
+        && let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up())
+    {
         match remove_own_row(&client, &claim) {
             Ok(()) => return,
             Err(error) => tracing::debug!(?error, "the row of a claim that was given up stays for now"),
         }
         drop(client);
         pauses.sleep(&clock).await;
-        if clock.is_stopped() {
-            return;
-        }
     }
 }
 

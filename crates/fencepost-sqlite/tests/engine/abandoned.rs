@@ -161,3 +161,15 @@ fn an_attached_grant_is_renewed_although_its_lease_is_extended_meanwhile() {
     stage.pass(2 * TTL, &attached).unwrap();
     assert!(attached.claim().is_valid(), "its guard renews it");
 }
+
+/// The timers of a closed client end at once.
+#[test]
+fn a_grant_that_is_to_stay_outlasts_the_close_of_its_client() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let stays = stage.hold(1, NAME);
+    drop(stays.on_drop(None));
+    stage.time.clock().stop();
+    stage.time.run(stage.time.clock().now(), || false);
+    assert_eq!(database.claims(), 1, "its lease lasts");
+}
