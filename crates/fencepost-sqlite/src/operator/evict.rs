@@ -61,8 +61,8 @@ pub(crate) fn mark(
         // The row is marked.
         Err(error) => return Err(Failure::File(error).at(client.path()).unknown().into()),
     }
-    // Other rows are gone, or have their end already.
-    Ok(Some(row).filter(|row| !how.now && row.process.is_some() && !row.is_fixed()))
+    // Other rows are gone, or have their end already. A fixed lease has none before its claim learns of the grant.
+    Ok(Some(row).filter(|row| !how.now && row.until.is_none()))
 }
 
 /// Step 3. The owner may have left by now, as it was told to.

@@ -120,3 +120,41 @@ async fn an_eviction_that_is_busy_in_its_last_step_may_have_taken_effect() {
     let info = engine.operator().inspect(&name).await.unwrap();
     assert!(info.holders().all(|claim| claim.evicted), "it is marked");
 }
+
+/// Its owner has not learned of the grant, and does not react to the eviction. Its client lives, and renews another lock.
+#[tokio::test]
+async fn an_evicted_grant_of_a_fixed_lease_ends_although_it_was_never_collected() {
+    let database = Database::new();
+    let time = Executor::new(1);
+    let clock = time.clock();
+    let runtime = Runtime::for_client(1, clock.clone(), time.host(0));
+    let engine =
+        fencepost_sqlite::open(BackendUrl::parse(&database.url()).unwrap(), runtime.clone()).await.unwrap();
+    let name = Name::new("stock/42").unwrap();
+    let entry = |id, name: &Name, mode, renewed| {
+        let want = Want { name: name.clone(), mode };
+        let holder = HolderInfo::labelled(if renewed { "other" } else { "owner" });
+        let mut claim = Claim::new(ClaimId::from_u128(id), want, SOON, holder, runtime.clone());
+        claim.renewed = renewed;
+        Arc::clone(&engine).entry(Arc::new(claim), How::Enter)
+    };
+    let mut kept = entry(1, &Name::new("other").unwrap(), Mode::Exclusive, true);
+    kept.attempt().await.unwrap();
+    let mut before = entry(2, &name, Mode::Exclusive, true);
+    before.attempt().await.unwrap();
+    let mut owner = entry(3, &name, Mode::Shared, false);
+    assert!(matches!(owner.attempt().await, Ok(Attempt::Blocked { .. })));
+    before.withdraw().await.unwrap();
+    let mut beside = entry(4, &name, Mode::Shared, true);
+    assert!(matches!(beside.attempt().await, Ok(Attempt::Granted(_))));
+    beside.withdraw().await.unwrap();
+
+    let info = engine.operator().inspect(&name).await.unwrap();
+    let grant = info.holders().find_map(|claim| claim.token).expect("it was granted beside the later claim");
+    engine.operator().evict(&name, grant, &Eviction::default()).await.unwrap();
+    clock.advance_to(clock.now() + SOON);
+    let renewal = kept.renewal().expect("it holds");
+    renewal.session.renew(&[renewal.claim]).await.unwrap();
+    let mut next = entry(5, &name, Mode::Exclusive, true);
+    assert!(matches!(next.attempt().await, Ok(Attempt::Granted(_))), "its last lease has ended");
+}
