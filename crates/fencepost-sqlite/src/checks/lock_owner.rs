@@ -45,13 +45,16 @@ pub(crate) fn find(database: &Path) -> Option<LockOwner> {
     Some(LockOwner { pid, program, stopped })
 }
 
-/// Returns the pid of the process with the write lock of that file. A file of another device can have the same inode. It counts if no
-/// lock has this device, because Btrfs and overlayfs show `stat` another one than `/proc/locks`.
+/// Returns the pid of the process with the write lock of that file. A file of another device can have the same inode. Its lock is taken
+/// for that of the file only if both devices are anonymous and no lock has this device, because Btrfs and overlayfs show `stat` another
+/// anonymous device than `/proc/locks`.
 fn write_lock_pid(locks: &str, device: &str, inode: &str) -> Option<u32> {
     let owners = locks.lines().filter_map(write_lock).filter(|(file, _)| file.1 == inode);
     let owners: Vec<_> = owners.map(|(file, pid)| (file.0, pid)).collect();
     let same_device = owners.iter().find(|(found, _)| *found == device);
-    same_device.or(owners.first()).map(|(_, pid)| *pid)
+    let is_anonymous = |device: &str| device.starts_with("00:");
+    let other_device = owners.iter().find(|(found, _)| is_anonymous(found) && is_anonymous(device));
+    same_device.or(other_device).map(|(_, pid)| *pid)
 }
 
 /// `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`: device, inode and pid, if it is a write lock of SQLite.
@@ -78,12 +81,18 @@ mod tests {
         assert_eq!(line("1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF"), None);
         assert_eq!(line("1: -> POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120"), None);
     }
+
     /// The error asks to end the process that it names.
     #[test]
     fn a_file_of_another_device_with_the_same_inode_is_told_apart() {
         let other = "1: POSIX  ADVISORY  WRITE 1 fe:01:5678 120 120";
         let both = format!("{other}\n2: POSIX  ADVISORY  WRITE 2 fe:00:5678 120 120");
         assert_eq!(write_lock_pid(&both, "fe:00", "5678"), Some(2));
-        assert_eq!(write_lock_pid(other, "00:31", "5678"), Some(1), "overlayfs");
+        assert_eq!(write_lock_pid(other, "fe:00", "5678"), None);
+        assert_eq!(write_lock_pid(other, "00:31", "5678"), None);
+        let anonymous = "1: POSIX  ADVISORY  WRITE 1 00:2f:5678 120 120";
+        assert_eq!(write_lock_pid(anonymous, "00:31", "5678"), Some(1), "Btrfs");
+        assert_eq!(write_lock_pid(&format!("{other}\n{anonymous}"), "00:31", "5678"), Some(1));
+        assert_eq!(write_lock_pid(anonymous, "fe:00", "5678"), None);
     }
 }
