@@ -122,8 +122,8 @@ impl SqlitePlace {
                 if self.seq.replace(seq).is_some() {
                     client.watch.forget(&client.runtime, request.id);
                 }
-                // Another outcome to the same claim may have come before; the row keeps that lease's length.
-                let _ = claim.note.compare_exchange(0, ttl, Ordering::SeqCst, Ordering::SeqCst);
+                // The lease in the row is at least this long.
+                claim.note.store(ttl, Ordering::SeqCst);
                 if client.pinned {
                     // A mark that came after the last renewal has ended this grant for others. Its row is there.
                     let over = client.check_over(client.heartbeat()?);

@@ -52,6 +52,18 @@ fn asking_again_finds_the_own_grant() {
     assert_eq!(rows(&test), 1);
 }
 
+/// Two claims may have one id, and the earlier one goes by the longer lease.
+#[test]
+fn asking_again_does_not_shorten_the_lease_of_a_holder() {
+    let test = TestDb::new();
+    let request = test.request(1, X);
+    for (asked, length) in [(30, 30), (5, 30), (60, 60)] {
+        granted(&attempt_at(&test, 0, &Request { ttl: asked * SECOND, ..request }));
+        let row = test.now(|db, _| Ok(rows::find(db, "r", &[1; 16])?)).expect("it holds");
+        assert_eq!(row.ttl, length * SECOND, "{asked} s were asked for");
+    }
+}
+
 #[test]
 fn asking_again_finds_the_own_place_in_the_queue() {
     let test = TestDb::new();
