@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_detached_and_no_place_in_line_and_nothing_that_was_evicted() {
+    fn a_grant_is_detached_and_no_position_in_the_queue_and_nothing_that_was_evicted() {
         let test = TestDb::new();
         ask(&test, &test.request(1, Mode::Exclusive));
         ask(&test, &test.request(2, Mode::Exclusive));
