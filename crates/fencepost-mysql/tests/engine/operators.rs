@@ -120,6 +120,23 @@ async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
     operator.close().await;
 }
 
+/// Nothing renews a fixed lease, and its holder is told of an eviction all the same.
+#[tokio::test]
+async fn an_evicted_holder_with_a_fixed_lease_is_told() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    let (holder, operator) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mutex = holder.mutex("lock").expect("a good name");
+    // Long enough for a busy machine. A ping comes after a third of it.
+    let guard = mutex.lock().ttl(Duration::from_secs(9)).no_renewal().await.expect("it is free");
+    operator.evict("lock", guard.token(), &Eviction::new(false)).await.expect("it is held");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!((lost, &*locks(&server)), (Loss::Evicted, "1"));
+    guard.release().await.expect_err("it was evicted");
+    holder.close().await;
+    operator.close().await;
+}
+
 #[tokio::test]
 async fn old_runs_are_deleted() {
     needs!(MARIADB);

@@ -8,6 +8,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::connection_locks::ConnectionLocks;
 use crate::connection_locks::connection::{Connection, Usage};
 use crate::connection_locks::server::Server;
 use crate::failure::Failure;
@@ -20,6 +21,8 @@ const MAX_HOLDING: usize = 4;
 pub struct LockConnections<S: Server> {
     server: Arc<S>,
     runtime: Runtime,
+    /// What they are a part of.
+    locks: Weak<ConnectionLocks<S>>,
     /// By idle timeout. `None` once the client is closed.
     holding: Mutex<Option<HashMap<Duration, Arc<Holding<S>>>>>,
     /// Each serves one claim, which waits in the server's queue.
@@ -57,11 +60,16 @@ impl<S: Server> Kept for Arc<Connection<S>> {
 }
 
 impl<S: Server> LockConnections<S> {
-    pub(super) fn new(server: Arc<S>, runtime: Runtime) -> LockConnections<S> {
+    pub(super) fn new(
+        server: Arc<S>,
+        runtime: Runtime,
+        locks: Weak<ConnectionLocks<S>>,
+    ) -> LockConnections<S> {
         let waiting = server.url().connections.saturating_sub(MAX_HOLDING).max(1);
         LockConnections {
             server,
             runtime,
+            locks,
             holding: Mutex::new(Some(HashMap::new())),
             alone: Pool::new(waiting, waiting),
         }
@@ -98,6 +106,7 @@ impl<S: Server> LockConnections<S> {
             return Ok(connection);
         }
         let (server, runtime, own) = (Arc::clone(&self.server), self.runtime.clone(), Arc::clone(&holding));
+        let locks = Weak::clone(&self.locks);
         let opening = async move {
             // Another claim may have opened it meanwhile.
             if let Some(connection) = own.current() {
@@ -105,7 +114,7 @@ impl<S: Server> LockConnections<S> {
             }
             let connection = Connection::new(&server, &runtime, server.connect(idle, true).await?, idle);
             *own.connection.lock() = Some(Arc::clone(&connection));
-            runtime.spawn(keep_open(runtime.clone(), Arc::downgrade(&connection)));
+            runtime.spawn(keep_open(runtime.clone(), locks, Arc::downgrade(&connection)));
             Ok(connection)
         };
         holding.opening.join(&self.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
@@ -150,8 +159,8 @@ impl<S: Server> LockConnections<S> {
         let idle = S::idle_for(ttl);
         let opened = self.server.connect(idle, false).await?;
         let connection = Connection::new(&self.server, &self.runtime, opened, idle);
-        let (pool, weak) = (self.alone.clone(), Arc::downgrade(&connection));
-        self.runtime.spawn(end_unused(self.runtime.clone(), pool, weak));
+        let (locks, pool, weak) = (Weak::clone(&self.locks), self.alone.clone(), Arc::downgrade(&connection));
+        self.runtime.spawn(end_unused(self.runtime.clone(), locks, pool, weak));
         Ok(self.alone.lend(connection, permit))
     }
 
@@ -181,7 +190,11 @@ impl<S: Server> LockConnections<S> {
 /// Keeps a connection open that holds nothing, so that the next lock does not wait for a new one. Asks the server as well for holders whose
 /// leases are not renewed, because a MySQL server that was demoted ends no connection, and tells it in its answer. Ends a connection that is
 /// silent.
-async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
+async fn keep_open<S: Server>(
+    runtime: Runtime,
+    locks: Weak<ConnectionLocks<S>>,
+    connection: Weak<Connection<S>>,
+) {
     let clock = runtime.clock();
     loop {
         let Some((_, next)) = connection.upgrade().map(|connection| connection.usage()) else { return };
@@ -192,7 +205,13 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
         if clock.is_stopped() || connection.end_if_silent() {
             return;
         }
-        if clock.now() >= connection.usage().1 {
+        let (usage, next) = connection.usage();
+        if clock.now() < next {
+            continue;
+        }
+        if usage == Usage::Fixed {
+            ping_for_holders(&locks, &connection).await;
+        } else {
             // If it fails often enough the connection ends.
             let _ = connection.ping(connection.idle()).await;
         }
@@ -202,6 +221,7 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
 /// Ends a connection that nobody has used for a third of its idle timeout. Asks the server for a holder as [`keep_open`] does.
 async fn end_unused<S: Server>(
     runtime: Runtime,
+    locks: Weak<ConnectionLocks<S>>,
     alone: Pool<Arc<Connection<S>>>,
     connection: Weak<Connection<S>>,
 ) {
@@ -225,11 +245,20 @@ async fn end_unused<S: Server>(
             return;
         }
         if usage == Usage::Fixed {
-            let _ = connection.ping(connection.idle()).await;
+            ping_for_holders(&locks, &connection).await;
             next = connection.usage().1;
         } else {
             // A claim waits. It may hold soon.
             next = clock.now() + connection.idle() / 3;
         }
+    }
+}
+
+/// Pings for holders whose leases are not renewed, and learns what a renewal learns. If it fails often enough the connection ends.
+async fn ping_for_holders<S: Server>(locks: &Weak<ConnectionLocks<S>>, connection: &Connection<S>) {
+    if connection.ping(connection.idle()).await.is_ok()
+        && let Some(locks) = locks.upgrade()
+    {
+        let _ = S::renewed(&locks, connection).await;
     }
 }

@@ -26,7 +26,7 @@ mod turns;
 mod wait;
 mod waiting;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Backoff, Claim, Entry, How, Result, Runtime};
@@ -75,9 +75,11 @@ impl<S: Server> ConnectionLocks<S> {
     /// # Cancel safety
     /// May be dropped; the connection is closed.
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
-        let connections = LockConnections::new(Arc::clone(&server), runtime.clone());
         let (listed, keys, turns) = (ListedClaims::default(), KeysInUse::default(), Turns::default());
-        let locks = Arc::new(ConnectionLocks { server, connections, runtime, listed, keys, turns });
+        let locks = Arc::new_cyclic(|locks| {
+            let connections = LockConnections::new(Arc::clone(&server), runtime.clone(), Weak::clone(locks));
+            ConnectionLocks { server, connections, runtime, listed, keys, turns }
+        });
         locks.connection().await?;
         Ok(locks)
     }

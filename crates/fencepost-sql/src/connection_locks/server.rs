@@ -54,7 +54,7 @@ pub trait Server: Sized + Send + Sync + 'static {
     ) {
     }
 
-    /// Is called after each renewal of the claims that a connection holds.
+    /// Is called after each ping of a connection for the claims that it holds.
     fn renewed<'a>(
         _locks: &'a Arc<ConnectionLocks<Self>>,
         _connection: &'a Connection<Self>,
