@@ -157,15 +157,19 @@ impl ClaimState {
         self.inner.with(|inner| inner.moved_at)
     }
 
-    /// Notes that the key certainly has this lease since the revision `at`. Returns the lease before, if that was another one.
+    /// Notes that the key certainly had this lease at the revision `at`. Returns a lease that the key has no longer. That may be the given
+    /// one, because the answer to an earlier change may come behind that to a later one.
     pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
-        self.lease_uncertain.store(false, Relaxed);
-        let id = lease.id;
-        let before = self.inner.with(|inner| {
+        let (unused, now) = self.inner.with(|inner| {
+            if at < inner.moved_at {
+                return (Some(lease), inner.lease.as_ref().map(|lease| lease.id));
+            }
+            self.lease_uncertain.store(false, Relaxed);
+            let now = Some(lease.id);
             inner.moved_at = at;
-            inner.lease.replace(lease)
+            (inner.lease.replace(lease), now)
         });
-        before.filter(|before| before.id != id)
+        unused.filter(|unused| Some(unused.id) != now)
     }
 
     /// Changes the phase and wakes the entry. `Gone` is final.
