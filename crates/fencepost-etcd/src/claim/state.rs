@@ -157,8 +157,8 @@ impl ClaimState {
         self.inner.with(|inner| inner.moved_at)
     }
 
-    /// Notes that the key certainly had this lease at the revision `at`. Returns a lease that the key has no longer. That may be the given
-    /// one, because the answer to an earlier change may come behind that to a later one.
+    /// Notes that the key certainly had this lease at the revision `at`. Returns the lease that the key no longer has: the one before, or the
+    /// given one if a later change is known already.
     pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
         let (unused, now) = self.inner.with(|inner| {
             if at < inner.moved_at {

@@ -181,8 +181,8 @@ impl Connector {
         Ok(())
     }
 
-    /// Refuses a server that accepts no writes, so that the next one is tried. For connections on which no lock rests. A primary that was
-    /// given up can have read-only transactions instead of being a standby.
+    /// Refuses a server that accepts no writes, so that the next one is tried. A primary that was given up can have read-only transactions
+    /// instead of being a standby; `read_only` says so of a connection on which no lock rests.
     pub(crate) fn check_writable(&self, standby: bool, read_only: bool, server: &str) -> Result<(), Failure> {
         let refused = if standby {
             error::standby(server)

@@ -157,18 +157,23 @@ fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
 pub(crate) async fn remove_abandoned(client: Weak<Client>, claim: Arc<Claim>) {
     let clock = claim.runtime.clock().clone();
     // Until then the grant may be meant to stay: its holder has told others of it.
-    clock.sleep_until(claim.validity.until() + margin(claim.ttl())).await;
+    let end = claim.validity.until() + margin(claim.ttl());
+    clock.sleep_until(end).await;
+    // The timers of a client that has stopped end at once, although the lease may last.
+    if clock.now() < end {
+        return;
+    }
     let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
-    // Once the client has stopped, pauses end at once, although the lease may last.
-    while !clock.is_stopped()
-        && let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up())
-    {
+    while let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up()) {
         match remove_own_row(&client, &claim) {
             Ok(()) => return,
             Err(error) => tracing::debug!(?error, "the row of a claim that was given up stays for now"),
         }
         drop(client);
         pauses.sleep(&clock).await;
+        if clock.is_stopped() {
+            return;
+        }
     }
 }
 

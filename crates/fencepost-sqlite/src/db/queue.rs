@@ -104,7 +104,8 @@ fn answer(
         }
         // A waiter that was granted beside a later claim is a holder from now on. Asked again, a fixed lease ends later for others too.
         let until = own.until.max(end_of(request));
-        // Another claim with this id may go by a longer lease. The length of a grant that nobody has learned of is a waiter's.
+        // Another claim with this id may go by a longer lease. A grant that its claim has not learned of has a waiter's length, which does
+        // not count.
         let ttl = if own.ttl == WAITING_TTL { request.ttl } else { request.ttl.max(own.ttl) };
         if (own.ttl, own.is_pinned(), own.until) != (ttl, request.pinned, until) {
             let asked = grant_of(request, own, own.token, until, liveness.now.wall);

@@ -154,7 +154,8 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
     // The claim has all answers three such times after its nodes are made.
     server.delay(Duration::from_millis(700)).expect("the network can be slow");
     let asks = tokio::spawn(async move { three.acquire_many(2).await });
-    let leases = || nodes(server.address(), "/held/three/leases");
+    let address = server.address();
+    let leases = || nodes(address, "/held/three/leases");
     eventually("its nodes are made", || leases().len() == 2).await;
     bare.delete(&leases()[0], None).await.expect("it was there");
     server.cut().expect("the network can be cut");
@@ -165,7 +166,10 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
             two.release().await.expect("it was held");
         }
         // A claim whose answer was lost on a slow connection may also fail, and holds nothing then.
-        Err(error) => assert!(error.is_unreachable(), "{error}"),
+        Err(error) => {
+            assert!(error.is_unreachable(), "{error}");
+            eventually("nothing of it is left", || leases().is_empty()).await;
+        }
     }
     locks.close().await;
 }

@@ -72,7 +72,9 @@ async fn a_refused_write_tells_a_guard_that_it_was_evicted_at_once() {
     };
     let (evicted, written) = tokio::join!(other.evict("stock", token, &now), write);
     evicted.expect("it holds");
-    assert_eq!(written.expect_err("its node is gone").loss(), Some(Loss::Evicted));
+    // The answer of a busy server about the notice may come after the time that the guard waits for it.
+    let loss = written.expect_err("its node is gone").loss();
+    assert!(matches!(loss, Some(Loss::Evicted | Loss::Deleted)), "{loss:?}");
     assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(Loss::Evicted));
     drop(guard);
     locks.close().await;
