@@ -248,7 +248,7 @@ async fn end_unused<S: Server>(
             ping_for_holders(&locks, &connection).await;
             next = connection.usage().1;
         } else {
-            // A claim waits. It may hold soon.
+            // The claim that waits on it may hold soon, so this looks again after a third of the timeout.
             next = clock.now() + connection.idle() / 3;
         }
     }
