@@ -12,7 +12,7 @@ use crate::claim::records::EtcdRecords;
 use crate::client::EtcdClient;
 use crate::config::Config;
 use crate::doctor;
-use crate::error::ENGINE;
+use crate::error::{ENGINE, Failed};
 use crate::lease::SHORTEST;
 use crate::operator;
 use crate::place::EtcdPlace;
@@ -38,6 +38,19 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         Err(error) => return Reply::ready(Err(error)),
     };
     Reply::coming(async move {
+        let backend: Arc<dyn Backend> = EtcdBackend::open(config, runtime).await?;
+        Ok(backend)
+    })
+}
+
+pub(crate) struct EtcdBackend {
+    pub(crate) client: Arc<EtcdClient>,
+    records: Arc<EtcdRecords>,
+    queue: LocalQueue,
+}
+
+impl EtcdBackend {
+    pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<EtcdBackend>, Failed> {
         // Clients of one process share a limit only if their members and their prefix are the same.
         let engine = format!("etcd {} {}", config.members.join(","), config.prefix);
         let (sender, commands) = mpsc::unbounded_channel();
@@ -45,14 +58,8 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
         runtime.spawn(stream::run(Arc::downgrade(&client), runtime.clock().clone(), commands));
         let records = Arc::new(EtcdRecords::new(Arc::clone(&client)));
         let queue = LocalQueue::new(MAX_QUEUED, &engine);
-        Ok(Arc::new(EtcdBackend { client, records, queue }) as Arc<dyn Backend>)
-    })
-}
-
-struct EtcdBackend {
-    client: Arc<EtcdClient>,
-    records: Arc<EtcdRecords>,
-    queue: LocalQueue,
+        Ok(Arc::new(EtcdBackend { client, records, queue }))
+    }
 }
 
 impl Backend for EtcdBackend {

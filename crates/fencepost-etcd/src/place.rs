@@ -101,12 +101,7 @@ async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left>
     state.detaching.store(true, Release);
     let ttl = state.claim.ttl();
     let lease = client.leases.dedicated(ttl).await?;
-    let moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
-    if moved == Moved::Done {
-        state.claim.confirm(lease.sent(), ttl);
-    } else {
-        client.leases.revoke_unused(lease.id);
-    }
+    let moved = eviction::move_key(&client, &state, revision, (&lease, ttl), Purpose::Detach).await?;
     let found = if matches!(moved, Moved::Done | Moved::Detached) { Found::There } else { Found::Missing };
     Ok(found.into())
 }

@@ -153,6 +153,10 @@ impl Single<'_> {
         let (holder, runtime) = (self.holder.as_ref().unwrap_or(&client.holder), client.runtime.clone());
         let id = self.on_behalf.id.unwrap_or_else(|| runtime.fresh_id());
         let mut claim = Claim::new(id, want, self.ttl(), Arc::clone(holder), runtime);
+        if self.on_behalf.id.is_some() {
+            // The program that chose the id can make the text of the lease.
+            claim.give_lease();
+        }
         claim.waits = self.join;
         claim.unfair = self.unfair;
         claim.read_write = self.read_write;

@@ -81,6 +81,7 @@ pub struct Claim {
     reported: OnceLock<(i32, RunEnd)>,
     leaving: AtomicBool,
     waited: AtomicBool,
+    lease_given: AtomicBool,
     ttl: AtomicU64,
     /// See [`longest_ttl`](Claim::longest_ttl).
     longest_ttl: AtomicU64,
@@ -117,6 +118,7 @@ impl Claim {
             reported: OnceLock::new(),
             leaving: AtomicBool::new(false),
             waited: AtomicBool::new(false),
+            lease_given: AtomicBool::new(false),
             note: AtomicU64::new(0),
             ttl: AtomicU64::new(nanos(ttl)),
             longest_ttl: AtomicU64::new(nanos(ttl)),
@@ -193,6 +195,18 @@ impl Claim {
     /// nobody.
     pub fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Notes that another program may have the text of its lease from now on. A layer calls this for its parts, whose leases are given out
+    /// with that of the whole.
+    pub fn give_lease(&self) {
+        self.lease_given.store(true, Ordering::Release);
+    }
+
+    /// Returns whether another program may have the text of its lease, and so may extend the grant, take it up or release it. An engine that
+    /// confirms claims without a look at their grants looks at this one with each renewal.
+    pub fn is_lease_given(&self) -> bool {
+        self.lease_given.load(Ordering::Acquire)
     }
 
     /// It has waited in the process before the engine was asked.

@@ -326,7 +326,10 @@ impl Life {
         let (attaches, step, on_drop) = match how {
             How::Enter => (false, Step::New, Some(Leave::Withdraw)),
             // A detached grant is at the engine before anything was asked for. The entry does not own it before it was taken up.
-            How::Attach => (true, Step::Asked, None),
+            How::Attach => {
+                claim.give_lease();
+                (true, Step::Asked, None)
+            }
         };
         let leave_requests = LeaveRequests::default();
         Life { claim, attaches, step, asking: false, leave_requests, kept: None, turn: None, on_drop }

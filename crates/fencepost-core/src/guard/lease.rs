@@ -34,6 +34,7 @@ const PREFIX: &str = "fencepost1-";
 
 impl DetachedLease {
     pub(crate) fn new(claim: &Claim, token: Token) -> DetachedLease {
+        claim.give_lease();
         let want = claim.want();
         DetachedLease { id: claim.id, token, ttl: claim.ttl(), mode: claim.mode(), name: want.name.clone() }
     }

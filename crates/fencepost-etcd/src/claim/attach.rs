@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::ClaimRecord;
+use fencepost_core::backend::admission::Held;
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
+use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
@@ -48,20 +50,24 @@ impl Attachment<'_> {
         let (client, state) = (self.client, self.state);
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;
-        let mut later = None;
+        let (mut later, mut held) = (None, Held::default());
         let found = kvs.into_iter().find_map(|kv| {
-            let record = ClaimRecord::read(&kv.value).map_err(|error| later = Some(error)).ok()?;
+            let read = keys::mode(&kv).and_then(|mode| Ok((mode, ClaimRecord::read(&kv.value)?)));
+            let (mode, record) = read.map_err(|error| later = Some(error)).ok()?;
+            // A claim that waits has a lease as well, and nothing to take over. Behind a record of a later format nobody can tell who holds.
+            let holds = held.admit(mode) && later.is_none();
             let same = record.id == Some(claim.id) && record.mode == Some(claim.want().mode);
-            (same && !record.evicted).then_some((kv, record))
+            (same && holds && !record.evicted).then_some((kv, record))
         });
         let Some((kv, mut record)) = found.filter(|(kv, _)| self.ended != Some(kv.lease)) else {
             // A record of a later format may be this claim's.
             return later.map_or(Ok(AttemptOutcome::Done(None)), |later| Err(later.into()));
         };
         let ttl = claim.ttl();
-        // An extension never shortens the lease.
+        // An extension never shortens the lease. Neither does a program that takes over the key of a holder that may be alive, because that one
+        // counts on its lease until its next renewal.
         let mut length = ttl;
-        if !claim.renewed && kv.lease != 0 {
+        if (!claim.renewed || !record.detached) && kv.lease != 0 {
             let sent = client.now();
             let left = match client.cluster.keep_alive(kv.lease, sent + client.config.timeout).await {
                 Ok(reply) => reply.ttl,

@@ -230,8 +230,8 @@ pub(crate) async fn hold(
     } else {
         let ttl = claim.ttl();
         let own = client.leases.dedicated(ttl).await?;
-        let moved = eviction::move_key(client, state, revision, &own, Purpose::Keep).await?;
-        moved == Moved::Done && claim.confirm(own.sent(), ttl)
+        let moved = eviction::move_key(client, state, revision, (&own, ttl), Purpose::Extend).await?;
+        moved == Moved::Done && claim.validity.ended().is_none()
     };
     if !held {
         state.lose(claim.runtime.session_loss());

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use fencepost_core::Loss;
+use fencepost_core::{Loss, SingleFlight};
 
 use crate::claim::lease_change::{self, Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
@@ -50,7 +51,7 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
         let moved = async {
             let lease = client.leases.dedicated(until.since(clock.now())).await?;
-            lease_change::move_key(client, state, revision, &lease, Purpose::Evict).await
+            lease_change::move_key(client, state, revision, (&lease, lease.ttl), Purpose::Evict).await
         };
         if moved.await.is_ok() {
             return;
@@ -59,22 +60,34 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     }
 }
 
-/// Moves the claim's key to this lease, unless the key is gone or the claim is evicted, because the claim has ended then. Returns the outcome.
+/// Moves the claim's key to this lease, unless the key is gone or the claim is evicted, because the claim has ended then. Confirms the claim
+/// for `ttl` if the key was moved. Returns the outcome.
+///
+/// # Cancel safety
+/// Dropped, the change goes on, because the next change waits for it.
 pub(crate) async fn move_key(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
     revision: i64,
-    lease: &Arc<Lease>,
+    (lease, ttl): (&Arc<Lease>, Duration),
     purpose: Purpose,
 ) -> Result<Moved, Failed> {
-    let moved = lease_change::move_key(client, state, revision, lease, purpose).await?;
-    match moved {
-        Moved::Done | Moved::Detached => {}
-        Moved::Gone => state.lose(Loss::Deleted),
-        // The note may come later, or its watch may be broken.
-        Moved::Evicted => evicted(client, Arc::clone(state)),
-    }
-    Ok(moved)
+    let (client, state, lease) = (Arc::clone(client), Arc::clone(state), Arc::clone(lease));
+    let runtime = client.runtime.clone();
+    let change = async move {
+        let moved = lease_change::move_key(&client, &state, revision, (&lease, ttl), purpose).await?;
+        match moved {
+            Moved::Gone => state.lose(Loss::Deleted),
+            // The note may come later, or its watch may be broken.
+            Moved::Evicted => evicted(&client, Arc::clone(&state)),
+            Moved::Done | Moved::Detached | Moved::Superseded | Moved::Outlived(_) => {}
+        }
+        if moved != Moved::Done && lease.dedicated {
+            client.leases.revoke_unused(lease.id);
+        }
+        Ok(moved)
+    };
+    SingleFlight::default().join(&runtime, change).await.unwrap_or_else(|| Err(Failed::closed()))
 }
 
 /// Deletes the note of an eviction. If that fails, the note ends with its lease.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
 
 use fencepost_core::{ClaimRecord, Loss};
 
@@ -15,8 +16,10 @@ use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 /// Why a key is moved to another lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Its claim keeps the lock.
+    /// Its claim keeps the lock under the lease that it has.
     Keep,
+    /// Its claim keeps the lock for longer.
+    Extend,
     /// Its grant is to belong to no process.
     Detach,
     /// Its claim is evicted, and other claims may renew its lease without end.
@@ -33,34 +36,59 @@ pub(crate) enum Moved {
     Evicted,
     /// The grant is being detached, or a program that knows the claim's id has detached it already, perhaps for longer.
     Detached,
+    /// The claim was to keep its lease, and another change has given it a longer one.
+    Superseded,
+    /// Another program that knows the claim's secret has moved the key to a lease that lasts for up to this time yet, which is longer than the
+    /// given one. The key stays there, because that program may count on it.
+    Outlived(Duration),
 }
 
-/// Moves the claim's key to this lease. The write requires that nobody has written the key since it was read, so that a late request does not
-/// move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the record tells that, because the note is
-/// deleted once the holder was told.
+/// Moves the claim's key to this lease, and confirms the claim for `ttl` then. The write requires that nobody has written the key since it was
+/// read, so that a late request does not move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the record
+/// tells that, because the note is deleted once the holder was told.
+///
+/// The changes of one claim come one after the other: of two at once, either could undo the other, and the claim would count on a lease that
+/// its key no longer has. The caller drives this to its end, because others wait for it; its requests have time limits.
 pub(crate) async fn move_key(
     client: &EtcdClient,
     state: &ClaimState,
     revision: i64,
-    lease: &Arc<Lease>,
+    (lease, ttl): (&Arc<Lease>, Duration),
     purpose: Purpose,
 ) -> Result<Moved, Failed> {
     let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Ok(Moved::Gone) };
+    let _only = state.lease_changes.lock().await;
     let note = keys::eviction(&client.config.prefix, id, revision);
     let mut record = ClaimRecord::read(&state.value())?;
     record.detached |= purpose == Purpose::Detach;
     let mut written = state.moved_at().max(revision);
+    let keeps = matches!(purpose, Purpose::Keep | Purpose::Extend);
     // After `written` is read, because that may be the eviction's own write.
     if purpose != Purpose::Evict && state.claim.validity.ended() == Some(Loss::Evicted) {
         return Ok(Moved::Evicted);
     }
-    for _ in 0..TRIES {
-        // Read before each attempt, because an attempt that finds the detached key written would put it back. The detachment notes this before
-        // its first request.
-        if purpose == Purpose::Keep && state.detaching.load(Acquire) {
-            return Ok(Moved::Detached);
+    if keeps && state.detaching.load(Acquire) {
+        return Ok(Moved::Detached);
+    }
+    let known = state.lease();
+    if purpose == Purpose::Keep && known.as_ref().is_some_and(|known| known.id != lease.id) {
+        return Ok(Moved::Superseded);
+    }
+    // An extension whose caller was dropped may have been for longer. The key stays on that lease, because a claim never loses time by an extension.
+    // The shared lease under which a claim has waited is none for a fixed grant, because other claims renew it.
+    if purpose == Purpose::Extend
+        && state.is_lease_certain()
+        && known
+            .is_some_and(|known| (state.claim.renewed || known.dedicated) && known.until() >= lease.until())
+    {
+        state.claim.confirm(lease.sent(), ttl);
+        if lease.dedicated {
+            client.leases.revoke_unused(lease.id);
         }
-        // Until a reply tells the lease; this future may be dropped.
+        return Ok(Moved::Done);
+    }
+    for _ in 0..TRIES {
+        // Until a reply tells the lease; the client's tasks may end before that.
         state.lease_uncertain.store(true, Relaxed);
         let put = PutRequest::leased(key.to_vec(), record.to_bytes(), lease.id);
         let txn = TxnRequest {
@@ -83,19 +111,82 @@ pub(crate) async fn move_key(
                 if found.detached && purpose == Purpose::Detach && kv.lease != lease.id {
                     return Ok(Moved::Detached);
                 }
+                if keeps && kv.lease != lease.id && !client.leases.has(kv.lease) {
+                    let left = client.leases.time_to_live(kv.lease).await?;
+                    let left = Duration::from_secs(left.try_into().unwrap_or_default());
+                    if left > (lease.sent() + lease.ttl).since(client.now()) {
+                        // The server tells whole seconds.
+                        return Ok(Moved::Outlived(left + Duration::from_secs(1)));
+                    }
+                }
                 (written, record.evicted) = (kv.mod_revision, found.evicted);
                 continue;
             }
         };
-        set_lease(client, state, lease, at);
+        if let Some(before) = state.set_lease(Arc::clone(lease), at).filter(|before| before.dedicated) {
+            client.leases.revoke_unused(before.id);
+        }
+        if purpose != Purpose::Evict {
+            state.claim.confirm(lease.sent(), ttl);
+        }
         return Ok(Moved::Done);
     }
     Err(Failed::contested())
 }
 
-/// Notes the key's lease since the revision `at`, and revokes a dedicated lease that it had before.
-pub(crate) fn set_lease(client: &EtcdClient, state: &ClaimState, lease: &Arc<Lease>, at: i64) {
-    if let Some(before) = state.set_lease(Arc::clone(lease), at).filter(|before| before.dedicated) {
-        client.leases.revoke_unused(before.id);
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use fencepost_core::{Backend, BackendUrl, Client, Registry, Reply, Result, Runtime};
+    use fencepost_testkit::etcd::{Config, Etcd};
+    use fencepost_testkit::needs;
+
+    use super::*;
+    use crate::backend::EtcdBackend;
+    use crate::rpc::proto::RangeRequest;
+
+    static CLIENT: OnceLock<Arc<EtcdClient>> = OnceLock::new();
+
+    /// Opens the engine, and notes its client.
+    fn noted(url: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
+        Reply::coming(async move {
+            let backend = EtcdBackend::open(crate::config::Config::parse(&url)?, runtime).await?;
+            assert!(CLIENT.set(Arc::clone(&backend.client)).is_ok(), "it is opened once");
+            Ok(backend as Arc<dyn Backend>)
+        })
+    }
+
+    /// A renewal that finds the key on the lease of an extension would put it back on a lease that the extended claim does not count on.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_extension_and_a_renewal_at_the_same_time_leave_the_key_on_the_longer_lease() {
+        needs!(ETCD);
+        let (short, long) = (Duration::from_secs(30), Duration::from_secs(90));
+        let etcd = Etcd::start(&Config::new()).unwrap();
+        let registry = Registry::new().with("etcd", noted);
+        let locks = Client::builder().ttl(short).connect(&registry, &etcd.url()).await.unwrap();
+        for number in 1..=20 {
+            let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+            let client = CLIENT.get().unwrap();
+            // The number is used again with each grant.
+            let state = client.state(1).unwrap();
+            let (revision, lease) = (state.phase().revision().unwrap(), state.lease().unwrap());
+            let longer = client.leases.dedicated(long).await.unwrap();
+            // The first attempt of both finds this write, so that their next ones compete.
+            let key = state.key().unwrap().to_vec();
+            let again = PutRequest::leased(key.clone(), state.value(), lease.id);
+            let again = TxnRequest { success: vec![Op::Put(again).into()], ..TxnRequest::default() };
+            client.cluster.call(again, None).await.unwrap();
+            let extend = move_key(client, &state, revision, (&longer, long), Purpose::Extend);
+            let keep = move_key(client, &state, revision, (&lease, short), Purpose::Keep);
+            let (extended, kept) = tokio::join!(extend, keep);
+            assert_eq!(extended.unwrap(), Moved::Done);
+            let found = client.cluster.call(RangeRequest::one(key), None).await.unwrap();
+            assert_eq!(found.kvs[0].lease, longer.id, "{number}: the renewal was {kept:?}");
+            assert_eq!(kept.unwrap(), Moved::Superseded);
+            assert!(guard.remaining() > short, "{number}: the guard counts on {:?}", guard.remaining());
+            guard.release().await.unwrap();
+        }
+        locks.close().await;
     }
 }

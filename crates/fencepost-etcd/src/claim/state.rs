@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use fencepost_core::{Claim, ClaimRecord, Loss, Validity, Waiter};
+use tokio::sync::Mutex;
 
 use crate::keys::{self, KeyId};
 use crate::lease::Lease;
@@ -25,8 +26,8 @@ pub(crate) struct ClaimState {
     pub(crate) lease_uncertain: AtomicBool,
     /// The key is being detached, or was. No request that keeps the lock moves it any more.
     pub(crate) detaching: AtomicBool,
-    /// Other programs know its secret: they may release and extend it.
-    pub(crate) attached: AtomicBool,
+    /// Held by the request that moves the key to another lease, because two of them could undo each other.
+    pub(crate) lease_changes: Mutex<()>,
     /// Its key has a watch of its own.
     pub(crate) key_watched: AtomicBool,
 }
@@ -89,7 +90,7 @@ impl ClaimState {
             key_used: AtomicBool::new(false),
             lease_uncertain: AtomicBool::new(false),
             detaching: AtomicBool::new(false),
-            attached: AtomicBool::new(false),
+            lease_changes: Mutex::default(),
             key_watched: AtomicBool::new(false),
         }
     }
@@ -115,7 +116,6 @@ impl ClaimState {
     ) {
         self.set_lease(Arc::clone(&lease), at);
         let _ = self.key.set(ClaimKey { lease, key, value, taken_over: Some(created) });
-        self.attached.store(true, Relaxed);
     }
 
     /// Returns the lease under which the key was created, once it is chosen.
@@ -157,19 +157,21 @@ impl ClaimState {
         self.inner.with(|inner| inner.moved_at)
     }
 
-    /// Notes that the key certainly had this lease at the revision `at`. Returns the lease that the key no longer has: the one before, or the
-    /// given one if a later change is known already.
+    /// Returns whether the key certainly has the lease that is noted here. Otherwise a request whose reply was lost, or a program that knows the
+    /// claim's secret, may have moved it.
+    pub(crate) fn is_lease_certain(&self) -> bool {
+        !self.lease_uncertain.load(Relaxed) && !self.claim.is_lease_given()
+    }
+
+    /// Notes that the key certainly has this lease since the revision `at`. Returns the lease before, if that was another one.
     pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
-        let (unused, now) = self.inner.with(|inner| {
-            if at < inner.moved_at {
-                return (Some(lease), inner.lease.as_ref().map(|lease| lease.id));
-            }
-            self.lease_uncertain.store(false, Relaxed);
-            let now = Some(lease.id);
+        self.lease_uncertain.store(false, Relaxed);
+        let id = lease.id;
+        let before = self.inner.with(|inner| {
             inner.moved_at = at;
-            (inner.lease.replace(lease), now)
+            inner.lease.replace(lease)
         });
-        unused.filter(|unused| Some(unused.id) != now)
+        before.filter(|before| before.id != id)
     }
 
     /// Changes the phase and wakes the entry. `Gone` is final.

@@ -131,6 +131,17 @@ impl Leases {
         shared.creation.join(&self.runtime, creation).await.unwrap_or_else(|| Err(Failed::closed()))
     }
 
+    /// As [`shared`](Leases::shared), and the lease lasts for `ttl` from now at least.
+    pub(crate) async fn shared_from_now(&self, ttl: Duration) -> Result<Arc<Lease>, Failed> {
+        let now = self.now();
+        let lease = self.shared(ttl).await?;
+        // A renewal that is under way may have begun earlier.
+        while lease.sent() < now {
+            self.renew(&lease).await?;
+        }
+        Ok(lease)
+    }
+
     /// Creates a lease for one claim.
     pub(crate) async fn dedicated(&self, ttl: Duration) -> Result<Arc<Lease>, Failed> {
         self.create(ttl, true).await

@@ -120,6 +120,57 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
     locks.close().await;
 }
 
+/// The longer lease is that of another lock, and some of its time has passed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extended_claim_counts_on_no_more_time_than_its_key_has() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let locks = connect(&etcd.url()).await;
+    let (shorter, longer) = (Duration::from_secs(19), Duration::from_secs(20));
+    let other = locks.mutex("other").unwrap().lock().ttl(longer).await.unwrap();
+    let left = async |name| {
+        let info = locks.inspect(name).await.unwrap();
+        info.holders().next().and_then(|holder| holder.expires_in).unwrap_or_default()
+    };
+    eventually("some of the lease has passed", async || left("other").await < Duration::from_secs(18)).await;
+    let mut guard = locks.mutex("stock").unwrap().lock().ttl(shorter).await.unwrap();
+    guard.extend(longer).await.unwrap();
+    let left = left("stock").await;
+    // The server tells whole seconds.
+    let counted = guard.remaining();
+    assert!(counted <= left + Duration::from_secs(1), "{counted:?} of {left:?}");
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+    locks.close().await;
+}
+
+/// A supervisor has the text of the lease, and its extension moves the key to a lease that nobody renews.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_whose_lease_is_extended_elsewhere_keeps_its_lock_for_longer_than_that() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let (near, far) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    for extending in [&far, &near] {
+        let guard = near.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
+        let lease = guard.to_lease().unwrap();
+        extending.extend(&lease, SOON).await.unwrap();
+        let extended = lease_of(&etcd.look(), "stock/");
+        let moved = async || lease_of(&etcd.look(), "stock/") != extended;
+        eventually("the key has a lease that is renewed", moved).await;
+        let hex = format!("{:x}", extended.parse::<i64>().unwrap());
+        etcd.look().run(&["lease", "revoke", &hex]);
+        guard.ensure_held().unwrap();
+        let info = near.inspect("stock").await.unwrap();
+        let left = info.holders().next().and_then(|holder| holder.expires_in);
+        assert!(left > Some(SHORT), "the extension was shortened: {left:?}");
+        let until = guard.valid_until();
+        eventually("the guard is renewed", async || guard.valid_until() > until).await;
+        guard.release().await.unwrap();
+    }
+    near.close().await;
+    far.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_cannot_be_deleted_for_long_goes_in_the_end() {
     needs!(ETCD, ETCDCTL);

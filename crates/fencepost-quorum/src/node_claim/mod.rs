@@ -110,6 +110,7 @@ impl NodeClaim {
         // A claim that is held already needs no position in the queue.
         claim.waits = outer.waits && !regains;
         claim.vote = Some(Box::new(Vote::new(order, 0).regains(regains)));
+        claim.give_lease();
         let claim = Arc::new(claim);
         let how = if attached { How::Attach } else { How::Enter };
         // The seat says when it leaves, because a claim that was undone at a node needs no request.

@@ -3,7 +3,7 @@
 use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock, try_lock};
 use crate::history::Mode;
-use fencepost_core::{Capabilities, DetachedLease, Token};
+use fencepost_core::{Capabilities, ClaimId, DetachedLease, Token};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const X: Mode = Mode::Exclusive;
@@ -216,6 +216,29 @@ pub(super) async fn what_is_attached_heeds_its_secret(stage: Stage) {
         drop(guard);
         stage.assert_free("lock").await;
     }
+}
+
+/// A service tells the id of a claim to a program that waits for it.
+pub(super) async fn a_claim_that_waits_cannot_be_taken_up(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let guard = lock(&one, "lock", X).await.expect("it is free");
+    let mutex = two.mutex("lock").expect("a good name");
+    let id = ClaimId::from_u128(0x5eed_0000_0000_0000 | u128::from(guard.token().get()));
+    let lease = DetachedLease::of(id, mutex.name().clone(), fencepost_core::Mode::Exclusive, LONG);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = tokio::spawn(async move {
+        mutex.lock().claim_id(id).on_queued(move || _ = tell.send(())).wait(LONG).await
+    });
+    told.recv().await.expect("it waits");
+    for client in [&one, &two] {
+        assert!(client.attach(&lease).await.expect_err("it waits").is_lost());
+        assert!(client.extend(&lease, LONG).await.expect_err("it waits").is_lost());
+    }
+    guard.release().await.expect("it was held");
+    let granted = waiting.await.expect("waiting does not panic").expect("its turn comes");
+    stage.assert_held(&granted).await;
+    granted.release().await.expect("it was held");
+    stage.assert_free("lock").await;
 }
 
 /// Somebody else was told of a longer lease, so the one that detaches the grant late leaves it that long.
