@@ -1,10 +1,10 @@
 //! Leases and the claims that end with them.
 
 use fencepost_testkit::needs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::kit::{SHORT, SOON, connect, eventually, in_line, registry, server, stand, users};
-use fencepost_core::{Client, Effect, Loss};
+use fencepost_core::{Client, Effect, Loss, margin};
 use fencepost_testkit::etcd::{Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::server::Proxy;
@@ -122,11 +122,11 @@ async fn an_extension_whose_answer_was_lost_leaves_no_key_on_a_lease_that_nobody
 
 /// The longer lease is that of another lock, and some of its time has passed.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extended_claim_counts_on_no_more_time_than_its_key_has() {
+async fn an_extended_claim_has_all_of_its_time_and_counts_on_no_more() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
     let locks = connect(&etcd.url()).await;
-    let (shorter, longer) = (Duration::from_secs(19), Duration::from_secs(20));
+    let (shorter, longer) = (Duration::from_secs(15), Duration::from_secs(20));
     let other = locks.mutex("other").unwrap().lock().ttl(longer).await.unwrap();
     let left = async |name| {
         let info = locks.inspect(name).await.unwrap();
@@ -134,11 +134,14 @@ async fn an_extended_claim_counts_on_no_more_time_than_its_key_has() {
     };
     eventually("some of the lease has passed", async || left("other").await < Duration::from_secs(18)).await;
     let mut guard = locks.mutex("stock").unwrap().lock().ttl(shorter).await.unwrap();
+    let began = Instant::now();
     guard.extend(longer).await.unwrap();
-    let left = left("stock").await;
-    // The server tells whole seconds.
     let counted = guard.remaining();
-    assert!(counted <= left + Duration::from_secs(1), "{counted:?} of {left:?}");
+    let all = longer - margin(longer);
+    assert!(counted + began.elapsed() >= all, "{counted:?} of {all:?}");
+    // The server tells whole seconds.
+    let left = left("stock").await;
+    assert!(guard.remaining() <= left + Duration::from_secs(1), "{:?} of {left:?}", guard.remaining());
     guard.release().await.unwrap();
     other.release().await.unwrap();
     locks.close().await;
