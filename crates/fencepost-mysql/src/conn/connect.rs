@@ -1,12 +1,11 @@
 //! Opens a connection and checks that locks work on it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, NoHistory, Runtime};
-use fencepost_sql::connection_locks::{ConnectionEnd, ConnectionTask};
+use fencepost_sql::connection_locks::{ConnectionTask, OneServer};
 use fencepost_sql::{Failure, connection_name, dial};
 use futures_util::future::try_join3;
 use mysql_common::row::Row;
@@ -59,12 +58,9 @@ pub(crate) struct Connector {
     pub(crate) server: Arc<str>,
     /// The findings of the first connection.
     found: OnceLock<Found>,
-    /// The connections that are open.
-    open: Mutex<Opened>,
+    /// The server of the open connections. A load balancer may stand before several.
+    pub(crate) servers: OneServer,
 }
-
-/// Connections: the server of each, and its end.
-type Opened = Vec<(String, ConnectionEnd)>;
 
 /// The findings of the first connection. They hold for all connections of the client.
 pub(crate) struct Found {
@@ -81,7 +77,14 @@ impl Connector {
     pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Connector, Failure> {
         let security = Security::of(config.server.tls.as_ref())?;
         let server = config.server.to_string().into();
-        Ok(Connector { config, security, runtime, server, found: OnceLock::new(), open: Mutex::default() })
+        Ok(Connector {
+            config,
+            security,
+            runtime,
+            server,
+            found: OnceLock::new(),
+            servers: OneServer::default(),
+        })
     }
 
     /// Returns the findings of the first connection. `None` before it.
@@ -121,11 +124,11 @@ impl Connector {
         let identity = identity(&facts);
         if let Err(failure) = check(&facts, "named locks", &server) {
             if failure.unusable {
-                self.leave(&identity);
+                self.servers.leave(&identity);
             }
             return Err(failure);
         }
-        drop(self.check_same(&identity, &server)?);
+        self.servers.check(&identity, &server)?;
         let found = match self.found.get() {
             Some(found) => found,
             None => {
@@ -135,18 +138,8 @@ impl Connector {
         };
         let statements = Statements::prepare(&channel, found.no_tokens.is_none()).await.map_err(failed)?;
         // Another connection may have been opened meanwhile.
-        self.check_same(&identity, &server)?.push((identity.clone(), task.end().clone()));
+        self.servers.join(&identity, &server, task.end())?;
         Ok((MysqlSession::new(Arc::clone(self), channel, statements, id, identity), task))
-    }
-
-    /// Ends all connections to a server that has become read-only, and tells their holders. Another server may be the primary, which grants
-    /// the same locks again, and this client may use it only when no connection to this one is open.
-    pub(crate) fn leave(&self, identity: &str) {
-        let open = self.open.lock();
-        let known = open.iter().filter(|(known, _)| known == identity);
-        let ends: Vec<_> = known.map(|(_, end)| end.clone()).collect();
-        drop(open);
-        ends.iter().for_each(ConnectionEnd::note);
     }
 
     /// Greets a server, and checks its version. Runs on the client's own thread.
@@ -174,19 +167,6 @@ impl Connector {
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
         Ok(greeted)
-    }
-
-    /// Refuses another server than that of the open connections: a load balancer stands between, and each server grants by itself.
-    fn check_same(&self, identity: &str, server: &str) -> Result<MutexGuard<'_, Opened>, Failure> {
-        let mut open = self.open.lock();
-        open.retain(|(_, end)| !end.has_ended());
-        if open.iter().all(|(known, _)| known == identity) {
-            return Ok(open);
-        }
-        let message = format!(
-            "{server} leads to several servers, which do not share GET_LOCK; use the address of one of them"
-        );
-        Err(Failure::new(ErrorKind::Configuration, message).transient())
     }
 
     /// Finds out whether there are tokens and runs. Makes their tables if the user may.

@@ -55,7 +55,7 @@ impl MysqlSession {
     /// Reads why a statement has no reply. A server that has become read-only is left.
     fn failed(&self, error: Unanswered) -> Failure {
         if error.is_read_only() {
-            self.connector.leave(&self.identity);
+            self.connector.servers.leave(&self.identity);
         }
         error::read(error, &self.connector.server)
     }
@@ -88,7 +88,7 @@ impl MysqlSession {
     async fn check_writable(&self) -> Result<(), Failure> {
         match first_number(self.query(IS_READ_ONLY).await?) {
             Some(1) => {
-                self.connector.leave(&self.identity);
+                self.connector.servers.leave(&self.identity);
                 Err(error::read_only(&self.connector.server))
             }
             _ => Ok(()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{ErrorKind, Runtime};
-use fencepost_sql::connection_locks::ConnectionTask;
+use fencepost_sql::connection_locks::{ConnectionTask, OneServer};
 use fencepost_sql::{Answer, Failure, UrlMode, client_name, connection_name, dial};
 use futures_util::StreamExt;
 use tokio::net::TcpStream;
@@ -31,8 +31,11 @@ const CHECK_INTERVAL: &str = "500ms";
 
 /// Sets the session's parameters as far as the server knows them, and reads what the client has to know. A limit of the server's own
 /// configuration would end waiting statements. `synchronous_commit` must not be off, or a crash repeats tokens.
+///
+/// The time at which the server was started tells it from others. Each user may read it, and it is the same behind a pooler and at each
+/// address of the server. A standby has the system identifier of its primary, so that would not tell them apart.
 const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_num')::int4, pg_is_in_recovery(), \
-    count(set_config(name, wanted, false))::int4 \
+    extract(epoch FROM pg_postmaster_start_time())::text, count(set_config(name, wanted, false))::int4 \
     FROM (VALUES ('client_connection_check_interval', $2), ('idle_session_timeout', $1), \
     ('idle_in_transaction_session_timeout', '0'), ('lock_timeout', '0'), ('statement_timeout', '0'), \
     ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'), \
@@ -51,6 +54,8 @@ pub(crate) struct Connector {
     pub(crate) runtime: Runtime,
     /// The server as messages name it.
     pub(crate) server: Arc<str>,
+    /// The server of the open connections that hold locks.
+    servers: OneServer,
     /// The hosts that are no poolers in transaction mode.
     direct: Mutex<HashSet<(String, u16)>>,
     /// Whether the server keeps the plans of the lease table's statements: the URL allows it, and no plan was missing.
@@ -87,6 +92,7 @@ impl Connector {
             config,
             runtime,
             server,
+            servers: OneServer::default(),
             direct: Mutex::default(),
             keeps_plans,
             inbox,
@@ -102,21 +108,24 @@ impl Connector {
     ) -> Result<(PostgresSession, ConnectionTask), Failure> {
         let open = |host| -> Answer<'_, _> {
             Box::pin(async move {
-                let (session, task) = self.open_at(host, idle).await?;
+                let (session, task, identity) = self.open_at(host, idle).await?;
                 if holds {
                     session.listen(&[CHANNEL, &client_name(&self.runtime)]).await?;
                 }
+                // The host before may have refused this connection, or not have answered yet, and keep those that are open.
+                self.servers.join(&identity, &format!("{}:{}", host.0, host.1), task.end())?;
                 Ok((session, task))
             })
         };
         self.config.server.first(&self.runtime, open).await
     }
 
+    /// Opens a connection to a host. Returns a text that tells its server from others, too.
     async fn open_at(
         self: &Arc<Connector>,
         host: &(String, u16),
         idle: Duration,
-    ) -> Result<(PostgresSession, ConnectionTask), Failure> {
+    ) -> Result<(PostgresSession, ConnectionTask, String), Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let failed = |error| error::read(&error, &server);
         let (client, task) = self.greet(host).await?;
@@ -124,16 +133,17 @@ impl Connector {
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
+        let identity = row.get(3);
         if version < OLDEST {
             let message =
                 format!("{server} is older than PostgreSQL 14, which has no idle_session_timeout; update it");
             return Err(Failure::new(ErrorKind::Configuration, message));
         }
-        // Read-only transactions are no reason to pass over the server. No open connection to it ends by them, and a client that had
-        // connections to two servers would grant a lock twice.
+        // Read-only transactions are no reason to pass over the server. No open connection to it ends by them, and a client uses no other
+        // server until all of them have ended.
         self.check_writable(standby, false, &server)?;
         let statements = Statements::prepare(&client).await.map_err(failed)?;
-        Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task))
+        Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task, identity))
     }
 
     /// Connects to a server and starts the driver's task.

@@ -200,3 +200,43 @@ async fn a_client_stays_at_a_server_with_read_only_transactions() {
     next.expect("it is granted").release().await.expect("it was held");
     client.close().await;
 }
+
+/// A former primary can keep its open connections and refuse a new one. The client's claims would hold one lock at both servers.
+#[tokio::test]
+async fn a_client_is_at_one_server_only() {
+    needs!(POSTGRES);
+    let mut servers =
+        [Postgres::start().expect("a server starts"), Postgres::start().expect("a server starts")];
+    for server in &servers {
+        server.run("CREATE ROLE app LOGIN").expect("made");
+    }
+    let second = Proxy::start(servers[1].address()).expect("a free port");
+    let hosts = format!("{},{}", servers[0].address(), second.address());
+    // The second one is asked if the first one is silent for a quarter of this time.
+    let client = connect(&format!("postgres://app@{hosts}/postgres?connect_timeout=20s")).await;
+    let lock = || client.mutex("lock").expect("a good name");
+    let guard = lock().lock().await.expect("it is free");
+    servers[0].run("ALTER ROLE app CONNECTION LIMIT 1").expect("set");
+    // It waits on a connection of its own, which only the second server accepts.
+    let mutex = lock();
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    eventually(SOON, "it asks again", || async { waiting.is_finished() || second.passed() >= 3 }).await;
+    assert!(!waiting.is_finished(), "the second server has granted the lock that the first one holds");
+    guard.ensure_held().expect("it is held");
+    // Those who hold nothing are told why they are refused.
+    let other = client.mutex("other").expect("a good name");
+    let error = other.try_lock().ttl(Duration::from_secs(7)).await.expect_err("a connection is open");
+    assert!(error.to_string().contains("another server"), "{error}");
+    servers[0].run("ALTER ROLE app CONNECTION LIMIT -1").expect("set");
+    eventually(SOON, "it waits at the first server", || async { locks(&servers[0]).trim() == "2" }).await;
+    guard.release().await.expect("it was held");
+    let guard = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    let guard = guard.expect("the first server grants it");
+    // When no connection to the first server is open, its holders have been told, and the client goes on at the second one.
+    servers[0].kill().expect("killed");
+    let next = tokio::time::timeout(SOON, lock().lock()).await.expect("it answers").expect("it is free");
+    assert_eq!(guard.ensure_held().expect_err("it is told").loss(), Some(Loss::SessionEnded));
+    assert_eq!(locks(&servers[1]).trim(), "1");
+    next.release().await.expect("it was held");
+    client.close().await;
+}

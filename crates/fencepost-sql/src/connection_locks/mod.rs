@@ -18,6 +18,7 @@ mod connections;
 mod held;
 mod keys;
 mod listed;
+mod one_server;
 mod place;
 mod renewal;
 mod server;
@@ -36,6 +37,7 @@ pub use connection::Connection;
 pub use connections::{Alone, LockConnections};
 pub use held::Held;
 pub use listed::{ListedClaim, ListedClaims};
+pub use one_server::OneServer;
 pub use server::{Locked, Server, Session};
 pub use task::{ConnectionEnd, ConnectionTask};
 

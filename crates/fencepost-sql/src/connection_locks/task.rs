@@ -21,6 +21,8 @@ pub struct ConnectionEnd(Arc<Mutex<EndState>>);
 #[derive(Default)]
 struct EndState {
     has_ended: bool,
+    /// `then` has been called after the end, if there was one.
+    has_told: bool,
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -59,6 +61,11 @@ impl ConnectionEnd {
         self.0.lock().has_ended
     }
 
+    /// Returns whether the connection has ended and its holders have been told.
+    pub(super) fn has_told(&self) -> bool {
+        self.0.lock().has_told
+    }
+
     /// Calls `then` when the connection ends, or at once if it has ended. The driver's task calls it itself, because the server frees the
     /// locks of a connection as soon as that has ended. A later call of this replaces `then`.
     pub fn then(&self, then: impl FnOnce() + Send + 'static) {
@@ -75,12 +82,15 @@ impl ConnectionEnd {
     pub fn note(&self) {
         let then = {
             let mut state = self.0.lock();
-            state.has_ended = true;
+            if std::mem::replace(&mut state.has_ended, true) {
+                return;
+            }
             state.then.take()
         };
         if let Some(then) = then {
             then();
         }
+        self.0.lock().has_told = true;
     }
 }
 
