@@ -156,3 +156,20 @@ async fn a_holder_with_a_fixed_lease_leaves_on_a_busy_connection() {
     assert_eq!(lost, Loss::SessionEnded, "its lease would have ended later");
     client.close().await;
 }
+
+/// A client with few connections holds on one whose idle timeout is that of a longer lease.
+#[tokio::test]
+async fn a_holder_with_a_fixed_lease_leaves_on_a_connection_for_longer_leases() {
+    needs!(MARIADB);
+    let (servers, url) = start("ALL").await;
+    // One connection holds.
+    let client = connect(&format!("{url}&connections=2")).await;
+    let long = client.mutex("long").expect("a good name");
+    long.lock().ttl(40 * TTL).await.expect("it is free").release().await.expect("it was held");
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(TTL).no_renewal().await.expect("it is free");
+    servers[0].run("SET GLOBAL read_only = 1").expect("set");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::SessionEnded, "its lease would have ended later");
+    client.close().await;
+}

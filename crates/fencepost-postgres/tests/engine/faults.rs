@@ -134,6 +134,33 @@ async fn two_lengths_at_once_leave_the_timeout_of_the_longer_lease() {
     client.close().await;
 }
 
+/// The pings for a fixed lease keep the connection open, and would keep a lock whose holder is lost.
+#[tokio::test]
+async fn a_lost_claim_frees_its_lock_beside_a_fixed_lease() {
+    needs!(POSTGRES);
+    let mut server = ProxiedPostgres::start(&()).expect("a server starts");
+    // One connection holds.
+    let client = connect(&format!("{}?connections=2&timeout=1s", server.url())).await;
+    let lock = |name: &str| client.mutex(name).expect("a good name");
+    let fixed = lock("fixed").lock().ttl(Duration::from_secs(18)).no_renewal().await.expect("it is free");
+    let renewed = lock("renewed").lock().ttl(Duration::from_secs(2)).await.expect("it is free");
+    server.silence().expect("the network can be silent");
+    let lost = tokio::time::timeout(SOON, renewed.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Expired);
+    // A renewal that is under way would free its lock. Its time limit ends before that of this statement.
+    client.inspect("fixed").await.expect_err("the network is silent");
+    server.mend().expect("it can be mended");
+    let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    eventually(SOON, "its lock is free", || async {
+        server.run(held).expect("the server answers").trim() == "1"
+    })
+    .await;
+    fixed.ensure_held().expect("its lease goes on");
+    fixed.release().await.expect("it was held");
+    drop(renewed);
+    client.close().await;
+}
+
 /// A step of the server's wall clock can end a session. Its holder is told.
 #[tokio::test]
 async fn a_clock_that_jumps_makes_no_second_holder() {

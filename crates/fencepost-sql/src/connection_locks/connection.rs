@@ -37,17 +37,6 @@ pub struct Connection<S: Server> {
     pub(super) ended: Arc<AtomicBool>,
 }
 
-/// How a connection is used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Usage {
-    /// It holds nothing.
-    Free,
-    /// It holds for a claim whose lease is not renewed.
-    Fixed,
-    /// The leases that it holds are renewed, or lost. Only renewals keep it open, so that the locks of lost claims are freed.
-    Renewed,
-}
-
 struct State {
     /// `None`: the connection has ended.
     task: Option<ConnectionTask>,
@@ -126,18 +115,20 @@ impl<S: Server> Connection<S> {
         *self.idle.lock()
     }
 
-    /// Returns how the connection is used, and when it is to be pinged beside renewals. Other statements do not replace the ping of a holder,
-    /// because only a ping asks whether the server still accepts writes.
-    pub(super) fn usage(&self) -> (Usage, Moment) {
+    /// Returns when a connection that holds nothing is to be pinged, or ended if nobody needs it. While it holds, this is always later: only
+    /// its holders keep it open, so that the locks of lost claims are freed.
+    pub(super) fn unused_until(&self) -> Moment {
         let (now, third) = (self.now(), self.idle() / 3);
         let state = self.state.lock();
-        if state.claims.is_empty() {
-            (Usage::Free, state.sent + third)
-        } else if state.claims.values().any(|claim| !claim.renewed && claim.is_valid()) {
-            (Usage::Fixed, state.pinged + third)
-        } else {
-            (Usage::Renewed, now + third)
-        }
+        if state.claims.is_empty() { state.sent + third } else { now + third }
+    }
+
+    /// Returns when the connection is to be pinged for a claim whose lease is not renewed. Other statements do not replace that ping, because
+    /// only a ping asks whether the server still accepts writes. `None`: the connection does not hold for the claim, or the claim is lost.
+    pub(super) fn next_ping(&self, claim: &Claim) -> Option<Moment> {
+        let state = self.state.lock();
+        let holds = state.claims.contains_key(&claim.id) && claim.is_valid();
+        holds.then(|| state.pinged + claim.ttl() / 3)
     }
 
     /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.

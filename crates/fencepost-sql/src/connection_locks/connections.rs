@@ -8,8 +8,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::connection_locks::ConnectionLocks;
-use crate::connection_locks::connection::{Connection, Usage};
+use crate::connection_locks::connection::Connection;
 use crate::connection_locks::server::Server;
 use crate::failure::Failure;
 use crate::pool::{Kept, Lent, Pool};
@@ -21,8 +20,6 @@ const MAX_HOLDING: usize = 4;
 pub struct LockConnections<S: Server> {
     server: Arc<S>,
     runtime: Runtime,
-    /// What they are a part of.
-    locks: Weak<ConnectionLocks<S>>,
     /// By idle timeout. `None` once the client is closed.
     holding: Mutex<Option<HashMap<Duration, Arc<Holding<S>>>>>,
     /// Each serves one claim, which waits in the server's queue.
@@ -60,16 +57,11 @@ impl<S: Server> Kept for Arc<Connection<S>> {
 }
 
 impl<S: Server> LockConnections<S> {
-    pub(super) fn new(
-        server: Arc<S>,
-        runtime: Runtime,
-        locks: Weak<ConnectionLocks<S>>,
-    ) -> LockConnections<S> {
+    pub(super) fn new(server: Arc<S>, runtime: Runtime) -> LockConnections<S> {
         let waiting = server.url().connections.saturating_sub(MAX_HOLDING).max(1);
         LockConnections {
             server,
             runtime,
-            locks,
             holding: Mutex::new(Some(HashMap::new())),
             alone: Pool::new(waiting, waiting),
         }
@@ -106,7 +98,6 @@ impl<S: Server> LockConnections<S> {
             return Ok(connection);
         }
         let (server, runtime, own) = (Arc::clone(&self.server), self.runtime.clone(), Arc::clone(&holding));
-        let locks = Weak::clone(&self.locks);
         let opening = async move {
             // Another claim may have opened it meanwhile.
             if let Some(connection) = own.current() {
@@ -114,7 +105,7 @@ impl<S: Server> LockConnections<S> {
             }
             let connection = Connection::new(&server, &runtime, server.connect(idle, true).await?, idle);
             *own.connection.lock() = Some(Arc::clone(&connection));
-            runtime.spawn(keep_open(runtime.clone(), locks, Arc::downgrade(&connection)));
+            runtime.spawn(keep_open(runtime.clone(), Arc::downgrade(&connection)));
             Ok(connection)
         };
         holding.opening.join(&self.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
@@ -159,8 +150,8 @@ impl<S: Server> LockConnections<S> {
         let idle = S::idle_for(ttl);
         let opened = self.server.connect(idle, false).await?;
         let connection = Connection::new(&self.server, &self.runtime, opened, idle);
-        let (locks, pool, weak) = (Weak::clone(&self.locks), self.alone.clone(), Arc::downgrade(&connection));
-        self.runtime.spawn(end_unused(self.runtime.clone(), locks, pool, weak));
+        let (pool, weak) = (self.alone.clone(), Arc::downgrade(&connection));
+        self.runtime.spawn(end_unused(self.runtime.clone(), pool, weak));
         Ok(self.alone.lend(connection, permit))
     }
 
@@ -187,17 +178,11 @@ impl<S: Server> LockConnections<S> {
     }
 }
 
-/// Keeps a connection open that holds nothing, so that the next lock does not wait for a new one. Asks the server as well for holders whose
-/// leases are not renewed, because a MySQL server that was demoted ends no connection, and tells it in its answer. Ends a connection that is
-/// silent.
-async fn keep_open<S: Server>(
-    runtime: Runtime,
-    locks: Weak<ConnectionLocks<S>>,
-    connection: Weak<Connection<S>>,
-) {
+/// Keeps a connection open that holds nothing, so that the next lock does not wait for a new one. Ends a connection that is silent.
+async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>) {
     let clock = runtime.clock();
     loop {
-        let Some((_, next)) = connection.upgrade().map(|connection| connection.usage()) else { return };
+        let Some(next) = connection.upgrade().map(|connection| connection.unused_until()) else { return };
         clock.sleep_until(next).await;
         let Some(connection) = connection.upgrade().filter(|connection| !connection.has_ended()) else {
             return;
@@ -205,28 +190,21 @@ async fn keep_open<S: Server>(
         if clock.is_stopped() || connection.end_if_silent() {
             return;
         }
-        let (usage, next) = connection.usage();
-        if clock.now() < next {
-            continue;
-        }
-        if usage == Usage::Fixed {
-            ping_for_holders(&locks, &connection).await;
-        } else {
+        if connection.unused_until() <= clock.now() {
             // If it fails often enough the connection ends.
             let _ = connection.ping(connection.idle()).await;
         }
     }
 }
 
-/// Ends a connection that nobody has used for a third of its idle timeout. Asks the server for a holder as [`keep_open`] does.
+/// Ends a connection that nobody has used for a third of its idle timeout.
 async fn end_unused<S: Server>(
     runtime: Runtime,
-    locks: Weak<ConnectionLocks<S>>,
     alone: Pool<Arc<Connection<S>>>,
     connection: Weak<Connection<S>>,
 ) {
     let clock = runtime.clock();
-    let Some((_, mut next)) = connection.upgrade().map(|connection| connection.usage()) else { return };
+    let Some(mut next) = connection.upgrade().map(|connection| connection.unused_until()) else { return };
     loop {
         clock.sleep_until(next).await;
         let Some(connection) = connection.upgrade().filter(|connection| !connection.has_ended()) else {
@@ -235,8 +213,7 @@ async fn end_unused<S: Server>(
         if clock.is_stopped() {
             return;
         }
-        let usage;
-        (usage, next) = connection.usage();
+        next = connection.unused_until();
         if clock.now() < next {
             continue;
         }
@@ -244,21 +221,7 @@ async fn end_unused<S: Server>(
         if alone.end_idle(is_meant) {
             return;
         }
-        if usage == Usage::Fixed {
-            ping_for_holders(&locks, &connection).await;
-            next = connection.usage().1;
-        } else {
-            // The claim that waits on it may hold soon, so this looks again after a third of the timeout.
-            next = clock.now() + connection.idle() / 3;
-        }
-    }
-}
-
-/// Pings for holders whose leases are not renewed, and learns what a renewal learns. If it fails often enough the connection ends.
-async fn ping_for_holders<S: Server>(locks: &Weak<ConnectionLocks<S>>, connection: &Connection<S>) {
-    if connection.ping(connection.idle()).await.is_ok()
-        && let Some(locks) = locks.upgrade()
-    {
-        let _ = S::renewed(&locks, connection).await;
+        // The claim that waits on it may hold soon, so this looks again after a third of the timeout.
+        next = clock.now() + connection.idle() / 3;
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Loss, State, Token, margin};
+use fencepost_core::{Claim, Loss, Moment, State, Token, margin};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::connections::Alone;
 use crate::connection_locks::keys::KeyUse;
-use crate::connection_locks::{Locked, Server, Session};
+use crate::connection_locks::{ConnectionLocks, Locked, Server, Session};
 use crate::failure::Failure;
 
 /// A lock that a connection holds for a claim.
@@ -37,6 +37,7 @@ type Unlocking = Shared<BoxFuture<'static, Result<bool, Failure>>>;
 
 impl<S: Server> Held<S> {
     pub(super) fn new(
+        locks: &Arc<ConnectionLocks<S>>,
         claim: &Arc<Claim>,
         connection: Arc<Connection<S>>,
         token: Token,
@@ -52,7 +53,8 @@ impl<S: Server> Held<S> {
             unlocking: OnceLock::new(),
         });
         if !claim.renewed {
-            claim.runtime.spawn(release_at_end(Arc::clone(claim), Arc::downgrade(&held)));
+            let (locks, held) = (Arc::downgrade(locks), Arc::downgrade(&held));
+            claim.runtime.spawn(keep_fixed(locks, Arc::clone(claim), held));
         }
         held
     }
@@ -135,19 +137,45 @@ async fn release<S: Server>(held: &Weak<Held<S>>) {
     }
 }
 
-/// Releases a lock whose lease is not renewed when it ends: the connection stays open for others.
-async fn release_at_end<S: Server>(claim: Arc<Claim>, held: Weak<Held<S>>) {
-    let clock = claim.runtime.clock();
+/// Pings the server for a lease that is not renewed, after each third of it, so that its holder learns what a renewal learns: a MySQL server
+/// that was demoted ends no connection, and tells it in its answer. Releases the lock when the lease ends, because the connection stays open
+/// for others.
+async fn keep_fixed<S: Server>(locks: Weak<ConnectionLocks<S>>, claim: Arc<Claim>, held: Weak<Held<S>>) {
+    let (clock, mut until) = (claim.runtime.clock(), Moment::ZERO);
     loop {
-        // A part of the lease is kept as a margin for the holder. Another claim may hold the lock only after the whole.
-        let until = claim.validity.until() + margin(claim.ttl());
-        if until <= clock.now() {
+        // A part of the lease is kept as a margin for the holder. Another claim may hold the lock only after the whole, also if the holder is
+        // lost before.
+        until = until.max(claim.validity.until() + margin(claim.ttl()));
+        let now = clock.now();
+        if until <= now {
             break;
         }
-        clock.sleep_until(until).await;
+        let Some(connection) = held.upgrade().map(|held| Arc::clone(&held.connection)) else { return };
+        match connection.next_ping(&claim) {
+            // If it fails often enough the connection ends.
+            Some(next) if next <= now => {
+                let _ = clock.within(until, ping_for_holder(&locks, &connection)).await;
+            }
+            next => {
+                drop(connection);
+                clock.sleep_until(next.unwrap_or(until).min(until)).await;
+            }
+        }
         if clock.is_stopped() {
             return;
         }
     }
     release(&held).await;
+}
+
+/// Pings for a holder whose lease is not renewed, and learns what a renewal learns.
+async fn ping_for_holder<S: Server>(
+    locks: &Weak<ConnectionLocks<S>>,
+    connection: &Connection<S>,
+) -> Result<(), Failure> {
+    connection.ping(connection.idle()).await?;
+    match locks.upgrade() {
+        Some(locks) => locks.look_after(connection).await,
+        None => Ok(()),
+    }
 }

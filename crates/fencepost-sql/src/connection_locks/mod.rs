@@ -27,7 +27,7 @@ mod turns;
 mod wait;
 mod waiting;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Backoff, Claim, Entry, How, Result, Runtime};
@@ -78,10 +78,8 @@ impl<S: Server> ConnectionLocks<S> {
     /// May be dropped; the connection is closed.
     pub async fn open(server: Arc<S>, runtime: Runtime) -> Result<Arc<ConnectionLocks<S>>, Failure> {
         let (listed, keys, turns) = (ListedClaims::default(), KeysInUse::default(), Turns::default());
-        let locks = Arc::new_cyclic(|locks| {
-            let connections = LockConnections::new(Arc::clone(&server), runtime.clone(), Weak::clone(locks));
-            ConnectionLocks { server, connections, runtime, listed, keys, turns }
-        });
+        let connections = LockConnections::new(Arc::clone(&server), runtime.clone());
+        let locks = Arc::new(ConnectionLocks { server, connections, runtime, listed, keys, turns });
         locks.connection().await?;
         Ok(locks)
     }
@@ -115,6 +113,13 @@ impl<S: Server> ConnectionLocks<S> {
     /// May be dropped.
     pub async fn reach(&self) -> Result<(), Failure> {
         self.connection().await?.ping(FIRST_TTL).await
+    }
+
+    /// Learns after a ping of a connection what became of the claims that it holds, and releases the locks of those that are lost.
+    async fn look_after(self: &Arc<Self>, connection: &Connection<S>) -> Result<(), Failure> {
+        // Others keep the connection alive, and the locks of lost claims with it. Their guards may be kept for long.
+        self.listed.expired(connection).iter().for_each(|held| held.release_lost());
+        S::renewed(self, connection).await
     }
 
     /// Returns when `waiting` stands in the queue of a lock. Asks again if that fails: another connection than that which waits may have

@@ -117,7 +117,7 @@ impl<S: Server> LockClaim<S> {
                     let locked = Locked { keys, mode };
                     connection.hold(&self.claim, sent);
                     let why = Why::Waited(alone);
-                    self.hold(Held::new(&self.claim, connection, token, locked, why));
+                    self.hold(Held::new(&self.locks, &self.claim, connection, token, locked, why));
                 }
             }
         }
@@ -135,7 +135,7 @@ impl<S: Server> LockClaim<S> {
         let (connection, token, locked) = (Arc::clone(&grant.connection), grant.token, grant.locked.clone());
         connection.hold(&self.claim, grant.sent);
         let why = Why::Free(grant.take());
-        self.hold(Held::new(&self.claim, connection, token, locked, why));
+        self.hold(Held::new(&self.locks, &self.claim, connection, token, locked, why));
     }
 
     /// Answers for a claim that was granted. A grant that is not valid any more is released.

@@ -32,9 +32,7 @@ impl<S: Server> fencepost_core::Session for ConnectionRenewal<S> {
                     claim.confirm(sent, ttl);
                 }
             }
-            // Others keep the connection alive, and the locks of lost claims with it. Their guards may be kept for long.
-            self.locks.listed.expired(connection).iter().for_each(|held| held.release_lost());
-            Ok(S::renewed(&self.locks, connection).await?)
+            Ok(self.locks.look_after(connection).await?)
         })
     }
 }
