@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use fencepost_core::{ErrorKind, Finish, Report, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use crate::connection_locks::ConnectionTask;
 use crate::database::{Answer, Results, Statement};
 use crate::failure::Failure;
-use crate::pool::{Kept, Lent, Pool};
+use crate::pool::{Kept, Lent, Permit, Pool};
 use crate::url::ServerUrl;
 
 /// How many connections that nobody uses are kept open.
@@ -161,6 +161,11 @@ impl<C: Connect> Used<C> {
         done.unwrap_or_else(|| Err(Failure::timeout(&url.to_string())))
     }
 
+    /// Closes the connections to the server of this one, which must not be used any more: those in use when they come back.
+    pub(crate) fn leave(&self) {
+        self.lent.leave();
+    }
+
     /// Notes whether nothing is under way on the connection.
     pub fn set_clean(&mut self, clean: bool) {
         self.lent.set_clean(clean);
@@ -175,7 +180,8 @@ impl<C: Connect> Connections<C> {
 
     /// One connection at a time. An idle connection of `lender` is taken over before one is opened.
     pub(crate) fn one_beside(lender: &Connections<C>) -> Connections<C> {
-        Connections { lender: Some(lender.pool.clone()), ..Connections::new(&lender.connector, 1) }
+        let (connector, pool) = (Arc::clone(&lender.connector), lender.pool.beside(1, MAX_IDLE));
+        Connections { connector, pool, lender: Some(lender.pool.clone()) }
     }
 
     /// Returns whether one of the connections is open.
@@ -231,7 +237,6 @@ impl<C: Connect> Connections<C> {
         statements: Vec<Statement>,
         leave: impl FnOnce() + Send + 'static,
     ) -> Result<Results, Failure> {
-        let (pool, lender) = (self.pool.clone(), self.lender.clone());
         let running = async move {
             let results = used.run(&statements).await;
             let failure = results.as_ref().err();
@@ -240,8 +245,8 @@ impl<C: Connect> Connections<C> {
                 failure.is_none_or(|failure| !(failure.uncertain || failure.closed || failure.unusable)),
             );
             if failure.is_some_and(|failure| failure.unusable) {
-                // Those that nobody uses lead to the same server. Statements that only read would not find that it accepts no writes.
-                [Some(pool), lender].iter().flatten().for_each(Pool::end_all_idle);
+                // Statements that only read would not find that the server accepts no writes.
+                used.leave();
                 leave();
             }
             results
@@ -249,7 +254,7 @@ impl<C: Connect> Connections<C> {
         Finish::new(self.connector.runtime().clone(), running).await
     }
 
-    async fn open(&self, permit: OwnedSemaphorePermit) -> Result<Used<C>, Failure> {
+    async fn open(&self, permit: Permit) -> Result<Used<C>, Failure> {
         let mut connection = self.pool.take()?;
         if let (None, Some(lender)) = (&connection, &self.lender) {
             connection = lender.take()?;

@@ -1,6 +1,7 @@
 //! Connections of which each is used by one caller at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use fencepost_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,49 +29,70 @@ impl<T: Kept> Clone for Pool<T> {
 struct State<T> {
     permits: Arc<Semaphore>,
     max_idle: usize,
+    /// How often the server was left. Only connections of the present generation are kept. Pools of one server share it.
+    generation: Arc<AtomicU64>,
     open: Mutex<Open<T>>,
 }
 
 struct Open<T> {
-    /// Those that nobody uses. `None` once the client is closed.
-    idle: Option<Vec<T>>,
+    /// Those that nobody uses, with their generations. `None` once the client is closed.
+    idle: Option<Vec<(u64, T)>>,
     used: usize,
+}
+
+/// The right to a connection.
+pub(crate) struct Permit {
+    _permit: OwnedSemaphorePermit,
+    /// The generation of the connection: it may be opened while the server is left.
+    generation: u64,
 }
 
 impl<T: Kept> Pool<T> {
     /// Makes an empty pool of at most `max` connections, which keeps at most `max_idle` of them open while nobody uses them.
     pub(crate) fn new(max: usize, max_idle: usize) -> Pool<T> {
+        Pool::with(max, max_idle, Arc::default())
+    }
+
+    /// Makes an empty pool of connections to the same server.
+    pub(crate) fn beside(&self, max: usize, max_idle: usize) -> Pool<T> {
+        Pool::with(max, max_idle, Arc::clone(&self.0.generation))
+    }
+
+    fn with(max: usize, max_idle: usize, generation: Arc<AtomicU64>) -> Pool<T> {
         let open = Mutex::new(Open { idle: Some(Vec::new()), used: 0 });
-        Pool(Arc::new(State { permits: Arc::new(Semaphore::new(max)), max_idle, open }))
+        Pool(Arc::new(State { permits: Arc::new(Semaphore::new(max)), max_idle, generation, open }))
     }
 
     /// Returns the right to a connection, first come, first served.
-    pub(crate) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        Arc::clone(&self.0.permits).acquire_owned().await.map_err(|_| Failure::closed())
+    pub(crate) async fn permit(&self) -> Result<Permit, Failure> {
+        let permit = Arc::clone(&self.0.permits).acquire_owned().await.map_err(|_| Failure::closed())?;
+        Ok(Permit { _permit: permit, generation: self.0.generation() })
     }
 
     /// Returns the right to a connection, if there is one.
-    pub(crate) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.permits).try_acquire_owned().ok()
+    pub(crate) fn try_permit(&self) -> Option<Permit> {
+        let permit = Arc::clone(&self.0.permits).try_acquire_owned().ok()?;
+        Some(Permit { _permit: permit, generation: self.0.generation() })
     }
 
     /// Takes a connection that nobody uses and that has not ended.
     pub(crate) fn take(&self) -> Result<Option<T>, Failure> {
         let mut open = self.0.open.lock();
         let idle = open.idle.as_mut().ok_or_else(Failure::closed)?;
-        Ok(std::iter::from_fn(|| idle.pop()).find(|connection| !connection.has_ended()))
+        let found = std::iter::from_fn(|| idle.pop()).find(|known| self.0.is_usable(known));
+        Ok(found.map(|(_, connection)| connection))
     }
 
     /// Lends a connection. It comes back to this pool, also if it was taken from another one.
-    pub(crate) fn lend(&self, connection: T, permit: OwnedSemaphorePermit) -> Lent<T> {
+    pub(crate) fn lend(&self, connection: T, permit: Permit) -> Lent<T> {
         self.0.open.lock().used += 1;
-        Lent { connection: Some(connection), pool: self.clone(), clean: false, _permit: permit }
+        Lent { connection: Some(connection), pool: self.clone(), clean: false, permit }
     }
 
     /// Returns whether one of the connections is open.
     pub(crate) fn is_open(&self) -> bool {
         let open = self.0.open.lock();
-        open.used > 0 || open.idle.iter().flatten().any(|connection| !connection.has_ended())
+        open.used > 0 || open.idle.iter().flatten().any(|known| self.0.is_usable(known))
     }
 
     /// Ends a connection if nobody uses it. Returns whether nobody did.
@@ -78,21 +100,37 @@ impl<T: Kept> Pool<T> {
         let ended = {
             let mut open = self.0.open.lock();
             let idle = open.idle.as_mut();
-            idle.and_then(|idle| Some(idle.swap_remove(idle.iter().position(is_meant)?)))
+            idle.and_then(|idle| {
+                let position = idle.iter().position(|(_, connection)| is_meant(connection))?;
+                Some(idle.swap_remove(position).1)
+            })
         };
         ended.map(Kept::end).is_some()
     }
 
-    /// Ends all connections that nobody uses.
-    pub(crate) fn end_all_idle(&self) {
-        while self.end_idle(|_| true) {}
+    /// Leaves the server: ends the connections that nobody uses, and those in use or being opened when they come back. Those of the pools
+    /// beside this one are not used any more.
+    fn leave(&self) {
+        self.0.generation.fetch_add(1, SeqCst);
+        let idle = self.0.open.lock().idle.as_mut().map(std::mem::take);
+        idle.into_iter().flatten().for_each(|(_, connection)| connection.end());
     }
 
     /// Ends the connections that nobody uses, and those in use when they come back.
     pub(crate) fn close(&self) {
         self.0.permits.close();
         let idle = self.0.open.lock().idle.take();
-        idle.into_iter().flatten().for_each(Kept::end);
+        idle.into_iter().flatten().for_each(|(_, connection)| connection.end());
+    }
+}
+
+impl<T: Kept> State<T> {
+    fn generation(&self) -> u64 {
+        self.generation.load(SeqCst)
+    }
+
+    fn is_usable(&self, (generation, connection): &(u64, T)) -> bool {
+        *generation == self.generation() && !connection.has_ended()
     }
 }
 
@@ -101,7 +139,7 @@ pub struct Lent<T: Kept> {
     connection: Option<T>,
     pool: Pool<T>,
     clean: bool,
-    _permit: OwnedSemaphorePermit,
+    permit: Permit,
 }
 
 impl<T: Kept> Lent<T> {
@@ -114,21 +152,70 @@ impl<T: Kept> Lent<T> {
     pub fn set_clean(&mut self, clean: bool) {
         self.clean = clean;
     }
+
+    /// Leaves the server, which must not be used any more.
+    pub(crate) fn leave(&self) {
+        self.pool.leave();
+    }
 }
 
 impl<T: Kept> Drop for Lent<T> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        let State { open, max_idle, .. } = &*self.pool.0;
-        let mut open = open.lock();
+        let state = &*self.pool.0;
+        let mut open = state.open.lock();
         open.used -= 1;
-        let kept = self.clean && !connection.has_ended();
-        match open.idle.as_mut().filter(|idle| kept && idle.len() < *max_idle) {
-            Some(idle) => idle.push(connection),
+        let known = (self.permit.generation, connection);
+        let kept = self.clean && state.is_usable(&known);
+        match open.idle.as_mut().filter(|idle| kept && idle.len() < state.max_idle) {
+            Some(idle) => idle.push(known),
             None => {
                 drop(open);
-                connection.end();
+                known.1.end();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Connection(Arc<AtomicU64>);
+
+    impl Kept for Connection {
+        fn has_ended(&self) -> bool {
+            false
+        }
+
+        fn end(self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// A connection may be opened before the server is left, and come into use after it.
+    #[test]
+    fn no_connection_to_a_server_that_was_left_is_kept() {
+        let (pool, ended) = (Pool::new(3, 3), Arc::<AtomicU64>::default());
+        let beside = pool.beside(1, 1);
+        let lend = |pool: &Pool<Connection>| {
+            let mut lent = pool.lend(Connection(Arc::clone(&ended)), pool.try_permit().expect("one is left"));
+            lent.set_clean(true);
+            lent
+        };
+        drop((lend(&pool), lend(&beside)));
+        assert!(pool.is_open() && beside.is_open() && ended.load(SeqCst) == 0);
+        let (used, opening) = (lend(&pool), pool.try_permit().expect("one is left"));
+        let mut last = lend(&pool);
+        last.leave();
+        assert_eq!(ended.load(SeqCst), 1, "nobody used it");
+        assert!(!beside.is_open() && beside.take().expect("it is not closed").is_none());
+        let mut opened = pool.lend(Connection(Arc::clone(&ended)), opening);
+        opened.set_clean(true);
+        last.set_clean(true);
+        drop((used, opened, last));
+        assert_eq!(ended.load(SeqCst), 4, "none came back");
+        drop(lend(&pool));
+        assert!(pool.is_open(), "that one leads to the next server");
     }
 }

@@ -103,7 +103,12 @@ impl<D: Driver> OneTransaction<D> {
         let mut all = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { self.driver.begin() };
         let skipped = all.len();
         all.append(&mut statements);
-        let mut results = self.used.run(&all).await?;
+        let sent = self.used.run(&all).await;
+        if sent.as_ref().is_err_and(|failure| failure.unusable) {
+            self.used.leave();
+            self.driver.leave();
+        }
+        let mut results = sent?;
         results.drain(..skipped);
         Ok(results)
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use fencepost_core::Client;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::Proxy;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, number, start, try_connect};
+use crate::{Psql, SOON, await_blocked, await_open, connect, number, registry, start, try_connect};
 
 /// The setting of a user or a database is that of a session from its beginning, so a session stays without writes after it was taken back.
 #[tokio::test]
@@ -142,6 +143,89 @@ async fn the_connection_for_messages_leaves_a_server_that_accepts_no_writes() {
     for client in [holder, next, waiter] {
         client.close().await;
     }
+}
+
+/// Counts the connections of the user `app`.
+const CONNECTIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'";
+
+/// Starts two servers, which have the same tables and the user `app`. Returns a URL that names both.
+async fn start_two() -> ([Postgres; 2], String) {
+    let servers = [start().await.0, start().await.0];
+    for server in &servers {
+        let user = "CREATE ROLE app LOGIN; \
+            GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO app";
+        server.run(user).expect("made");
+    }
+    let [one, two] = servers.each_ref().map(Postgres::address);
+    // The second one is asked if the first one is silent for a quarter of this time.
+    (servers, format!("postgres://app@{one},{two}/postgres?mode=table&connect_timeout=20s&timeout=20s"))
+}
+
+/// Locks rows of a server, so that the statements of claims wait.
+async fn lock_rows(server: &Postgres) -> Psql {
+    let mut rows = Psql::start(server);
+    rows.send("BEGIN; SELECT name FROM fencepost_lock FOR UPDATE;");
+    await_open(server).await;
+    rows
+}
+
+/// Its transaction began before, so it may write. Statements that only read would find the former primary on it for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_in_use_leaves_a_server_that_accepts_no_writes() {
+    needs!(POSTGRES);
+    let (servers, url) = start_two().await;
+    let client = connect(&url).await;
+    let mutex = client.mutex("slow").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let mut rows = lock_rows(&servers[0]).await;
+    let trying = tokio::spawn(async move { mutex.try_lock().await });
+    await_blocked(&servers[0], 1).await;
+    let held = client.mutex("held").expect("a good name");
+    let held = held.lock().ttl(Duration::from_secs(6)).await.expect("it is free");
+    demote(&servers[0]).await;
+    // The renewal finds that the server accepts no writes, and the next server has no row of the session.
+    tokio::time::timeout(SOON, held.lost()).await.expect("it is told");
+    rows.send("COMMIT;");
+    rows.end();
+    let granted = trying.await.expect("no panic").expect("its transaction began before");
+    eventually(SOON, "no connection leads there", || async { number(&servers[0], CONNECTIONS) == 0 }).await;
+    drop((held, granted));
+    client.close().await;
+}
+
+/// The other connections lead there, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_leaves_a_server_that_accepts_no_writes() {
+    needs!(POSTGRES);
+    let (servers, url) = start_two().await;
+    // No renewal finds it meanwhile.
+    let ttl = Duration::from_secs(3600);
+    let client = Client::builder().attempt_timeout(SOON).ttl(ttl).connect(&registry(), &url).await;
+    let client = client.expect("it answers");
+    let lock = |name: &str| client.mutex(name).expect("a good name");
+    for name in ["one", "two"] {
+        lock(name).lock().await.expect("it is free").release().await.expect("it was held");
+    }
+    let mut rows = lock_rows(&servers[0]).await;
+    let trying = ["one", "two"].map(|name| {
+        let mutex = lock(name);
+        tokio::spawn(async move { mutex.lock().await })
+    });
+    await_blocked(&servers[0], 2).await;
+    rows.send("COMMIT;");
+    rows.end();
+    for trying in trying {
+        let guard = trying.await.expect("no panic").expect("it is free");
+        guard.release().await.expect("it was held");
+    }
+    demote(&servers[0]).await;
+    let shared = client.rwlock("shared").expect("a good name");
+    // A shared lock is granted in a transaction.
+    let guard = tokio::time::timeout(SOON, async { shared.read().await }).await.expect("it is granted");
+    eventually(SOON, "no connection leads there", || async { number(&servers[0], CONNECTIONS) == 0 }).await;
+    // The row of its session is at the first server alone, as no replication would leave it.
+    drop(guard.expect("the second server grants it"));
+    client.close().await;
 }
 
 /// PostgreSQL 17 ends the session of a transaction that lasts for longer than `transaction_timeout`. A trigger gives the same error on each

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Moment, Runtime, SingleFlight};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_locks::connection::Connection;
 use crate::connection_locks::server::Server;
 use crate::failure::Failure;
-use crate::pool::{Kept, Lent, Pool};
+use crate::pool::{Kept, Lent, Permit, Pool};
 
 /// How many connections hold locks at most: one for each length of a lease, which is the connection's idle timeout.
 const MAX_HOLDING: usize = 4;
@@ -127,21 +126,17 @@ impl<S: Server> LockConnections<S> {
     }
 
     /// Returns the right to a connection on which a claim can wait, if there is one.
-    pub(super) fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_permit(&self) -> Option<Permit> {
         self.alone.try_permit()
     }
 
     /// Returns the right to a connection on which a claim can wait, first come, first served.
-    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(super) async fn permit(&self) -> Result<Permit, Failure> {
         self.alone.permit().await
     }
 
     /// Returns a connection on which a claim can wait. Runs on the client's own thread.
-    pub(super) async fn alone(
-        &self,
-        permit: OwnedSemaphorePermit,
-        ttl: Duration,
-    ) -> Result<Alone<S>, Failure> {
+    pub(super) async fn alone(&self, permit: Permit, ttl: Duration) -> Result<Alone<S>, Failure> {
         if let Some(connection) = self.alone.take()? {
             let alone = self.alone.lend(connection, permit);
             alone.connection().set_idle(ttl).await?;

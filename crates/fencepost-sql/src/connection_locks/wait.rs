@@ -8,7 +8,6 @@ use std::time::Duration;
 use fencepost_core::{Claim, Moment, Token, jitter};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::connection_locks::attempt::{FreshGrant, try_lock};
 use crate::connection_locks::connection::Connection;
@@ -17,6 +16,7 @@ use crate::connection_locks::turns::WAIT_IDLE;
 use crate::connection_locks::waiting::{Waiting, WaitingTask};
 use crate::connection_locks::{ConnectionLocks, Server, Session};
 use crate::failure::Failure;
+use crate::pool::Permit;
 
 type Keys<S> = <<S as Server>::Session as Session>::Keys;
 
@@ -149,7 +149,7 @@ async fn try_until_permitted<S: Server>(
     locks: &Arc<ConnectionLocks<S>>,
     claim: &Claim,
     keys: &Keys<S>,
-) -> Option<Result<Either<OwnedSemaphorePermit, FreshGrant<S>>, Failure>> {
+) -> Option<Result<Either<Permit, FreshGrant<S>>, Failure>> {
     let clock = claim.runtime.clock();
     let mut permit = pin!(locks.connections.permit());
     loop {
