@@ -85,7 +85,7 @@ impl Driver for PostgresDriver {
 
     /// Waiters would not hear the messages of the next server. They look again, and the next one that waits opens the connection anew.
     fn leave(&self) {
-        self.listener.close();
+        self.listener.leave();
     }
 
     fn close(&self) {

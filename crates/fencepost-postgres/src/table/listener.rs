@@ -47,6 +47,8 @@ pub(crate) struct Listener {
 struct State {
     connection: Option<Plain<PlainClient>>,
     opened: u64,
+    /// How often the server was left.
+    left: u64,
     /// The last try has not shown that messages arrive. The next one is then.
     retry: Option<Moment>,
 }
@@ -73,22 +75,34 @@ impl Listener {
         proofs: &Proofs,
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
-        let opened = self.try_open(claims, proofs, table).await;
-        let pause = match opened {
-            Ok(true) => None,
-            Ok(false) => Some(RETRY),
-            Err(_) => Some(RETRY_FAILED),
-        };
-        self.state.lock().retry = pause.map(|pause| self.connector.runtime.clock().now() + pause);
-        opened
+        loop {
+            let left = self.state.lock().left;
+            let opened = self.try_open(claims, proofs, &table).await;
+            let pause = match opened {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(RETRY),
+                Err(_) => Some(RETRY_FAILED),
+            };
+            let mut state = self.state.lock();
+            if state.left != left {
+                // The connection leads to a server that was left meanwhile.
+                continue;
+            }
+            state.retry = pause.map(|pause| self.connector.runtime.clock().now() + pause);
+            return opened.map(|connection| {
+                state.connection = connection;
+                state.connection.is_some()
+            });
+        }
     }
 
+    /// Returns a connection on which messages arrive.
     async fn try_open(
         &self,
         claims: &Connections<Connector>,
         proofs: &Proofs,
-        table: Weak<LeaseTable>,
-    ) -> Result<bool, Failure> {
+        table: &Weak<LeaseTable>,
+    ) -> Result<Option<Plain<PlainClient>>, Failure> {
         let connector = &self.connector;
         let channel = client_name(&connector.runtime);
         let connection = Plain::open(&**connector).await?;
@@ -112,15 +126,22 @@ impl Listener {
         let arrived = arrived.wait_for(|arrived| *arrived == number);
         let proven =
             clock.within(clock.now() + PROOF_TIMEOUT, arrived).await.is_some_and(|arrived| arrived.is_ok());
-        if proven {
-            connection.task.end().then(move || {
-                if let Some(table) = table.upgrade() {
-                    table.wake_all();
-                }
-            });
-            self.state.lock().connection = Some(connection);
+        if !proven {
+            return Ok(None);
         }
-        Ok(proven)
+        let table = Weak::clone(table);
+        connection.task.end().then(move || {
+            if let Some(table) = table.upgrade() {
+                table.wake_all();
+            }
+        });
+        Ok(Some(connection))
+    }
+
+    /// Closes the connection, and one that is being opened, because the server must not be used any more.
+    pub(crate) fn leave(&self) {
+        self.state.lock().left += 1;
+        self.close();
     }
 
     pub(crate) fn close(&self) {

@@ -228,6 +228,34 @@ async fn a_transaction_leaves_a_server_that_accepts_no_writes() {
     client.close().await;
 }
 
+/// The connection for messages is opened when the server is left. Waiters would hear nothing of the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_for_messages_that_is_being_opened_leaves_as_well() {
+    needs!(POSTGRES);
+    let (servers, url) = start_two().await;
+    // One connection is for claims.
+    let client = connect(&format!("{url}&connections=3")).await;
+    let mutex = client.mutex("slow").expect("a good name");
+    mutex.lock().await.expect("it is free").release().await.expect("it was held");
+    let held = client.mutex("held").expect("a good name");
+    let held = held.lock().ttl(Duration::from_secs(6)).await.expect("it is free");
+    let mut rows = lock_rows(&servers[0]).await;
+    let trying = tokio::spawn(async move { mutex.try_lock().await });
+    await_blocked(&servers[0], 1).await;
+    // A client that has held for a second listens. The proof that messages arrive waits for the connection for claims.
+    let listens = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app' AND query LIKE 'LISTEN %'";
+    eventually(SOON, "it begins to listen", || async { number(&servers[0], listens) == 1 }).await;
+    demote(&servers[0]).await;
+    tokio::time::timeout(SOON, held.lost()).await.expect("it is told");
+    rows.send("COMMIT;");
+    rows.end();
+    let granted = trying.await.expect("no panic").expect("its transaction began before");
+    eventually(SOON, "it listens at the second server", || async { number(&servers[1], listens) == 1 }).await;
+    assert_eq!(number(&servers[0], listens), 0);
+    drop((held, granted));
+    client.close().await;
+}
+
 /// PostgreSQL 17 ends the session of a transaction that lasts for longer than `transaction_timeout`. A trigger gives the same error on each
 /// version.
 #[tokio::test]
