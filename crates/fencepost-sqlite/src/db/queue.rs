@@ -17,10 +17,10 @@ use fencepost_core::backend::admission::Held;
 use rusqlite::Connection;
 
 use crate::db::idle;
-use crate::db::rows::{self, NewRow, Row, columns};
+use crate::db::rows::{self, NO_LEASE, NewRow, Row, columns};
 use crate::error::Failure;
 use crate::process::heartbeat_file::ClientKey;
-use crate::process::liveness::{Liveness, LivenessCheck, Repair, WAITING_TTL};
+use crate::process::liveness::{Liveness, LivenessCheck, Repair};
 
 /// The numbers between two waiters: rows of claims that pass the second one.
 const GAP: i64 = 1 << 16;
@@ -104,9 +104,8 @@ fn answer(
         }
         // A waiter that was granted beside a later claim is a holder from now on. Asked again, a fixed lease ends later for others too.
         let until = own.until.max(end_of(request));
-        // Another claim with this id may go by a longer lease. A grant that its claim has not learned of has a waiter's length, which does
-        // not count.
-        let ttl = if own.ttl == WAITING_TTL { request.ttl } else { request.ttl.max(own.ttl) };
+        // Another claim with this id may go by a longer lease.
+        let ttl = request.ttl.max(own.ttl);
         if (own.ttl, own.is_pinned(), own.until) != (ttl, request.pinned, until) {
             let asked = grant_of(request, own, own.token, until, liveness.now.wall);
             rows::grant(db, request.resource, &rows::Grant { ttl, ..asked })?;
@@ -142,7 +141,7 @@ fn answer(
     };
     for row in &admitted {
         // Nobody works under the grant before its claim asks, so the row lives as a waiter's until then.
-        let (token, ttl, since) = (next_token(), WAITING_TTL, liveness.now.wall);
+        let (token, ttl, since) = (next_token(), NO_LEASE, liveness.now.wall);
         let grant = rows::Grant { seq: row.seq, token, ttl, until: None, pinned: false, since };
         rows::grant(db, request.resource, &grant)?;
     }

@@ -19,6 +19,9 @@ const FIXED: i64 = 4;
 /// A reader that waits to be the only holder. Its mode is the exclusive one meanwhile.
 const UPGRADING: i64 = 8;
 
+/// The length of the lease of a grant that its claim has not learned of.
+pub(crate) const NO_LEASE: u64 = 0;
+
 /// A claim's row, as far as admission needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
@@ -38,6 +41,11 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn holds(&self) -> bool {
         self.token != 0
+    }
+
+    /// Returns whether it holds, and its claim has learned of that.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.holds() && self.ttl != NO_LEASE
     }
 
     pub(crate) fn is_pinned(&self) -> bool {

@@ -23,7 +23,7 @@ CREATE TABLE line (
     id       BLOB,               -- the claim's id, a secret
     mode     INTEGER,            -- 0 exclusive, 1 shared, else permits: n * 2^32 + of
     process  BLOB,               -- names a side file; NULL: a detached lease
-    ttl      INTEGER,            -- length of the lease in nanoseconds
+    ttl      INTEGER,            -- length of the lease in nanoseconds; 0 if the claim has not learned of its grant
     flags    INTEGER,            -- 1 pinned, 2 evicted, 4 fixed lease
     since    INTEGER,            -- wall clock, microseconds: when it was granted, or began to wait
     holder   TEXT,               -- the claim's record: who, and why

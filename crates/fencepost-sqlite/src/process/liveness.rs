@@ -75,7 +75,7 @@ impl<'a> LivenessCheck<'a> {
     pub(crate) fn check(&mut self, row: &Row) -> io::Result<Liveness> {
         let now = self.now.boot;
         let Some(process) = row.process else { return Ok(self.check_detached(row)) };
-        let ttl = if row.holds() { row.ttl } else { WAITING_TTL };
+        let ttl = if row.has_lease() { row.ttl } else { WAITING_TTL };
         let is_there = row.missing.map(|_| Repair::Missing(None));
         let standing = match self.state_of(process)? {
             ProcessState::Unlocked => Liveness::Dead,

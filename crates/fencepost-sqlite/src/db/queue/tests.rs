@@ -57,7 +57,7 @@ fn asking_again_finds_the_own_grant() {
 fn asking_again_does_not_shorten_the_lease_of_a_holder() {
     let test = TestDb::new();
     let request = test.request(1, X);
-    for (asked, length) in [(30, 30), (5, 30), (60, 60)] {
+    for (asked, length) in [(3, 3), (1, 3), (30, 30), (5, 30), (60, 60)] {
         granted(&attempt_at(&test, 0, &Request { ttl: asked * SECOND, ..request }));
         let row = test.now(|db, _| Ok(rows::find(db, "r", &[1; 16])?)).expect("it holds");
         assert_eq!(row.ttl, length * SECOND, "{asked} s were asked for");
