@@ -106,9 +106,10 @@ fn answer(
         let until = own.until.max(end_of(request));
         // Another claim with this id may go by a longer lease.
         let ttl = request.ttl.max(own.ttl);
-        if (own.ttl, own.is_pinned(), own.until) != (ttl, request.pinned, until) {
-            let asked = grant_of(request, own, own.token, until, liveness.now.wall);
-            rows::grant(db, request.resource, &rows::Grant { ttl, ..asked })?;
+        let asked = rows::Grant { ttl, ..grant_of(request, own, own.token, until, liveness.now.wall) };
+        let is = (own.ttl, own.is_pinned(), own.is_fixed(), own.until);
+        if is != (ttl, asked.pinned, asked.fixed, until) {
+            rows::grant(db, request.resource, &asked)?;
         }
         return Ok((Outcome::Granted { seq: own.seq, token: own.token }, Vec::new()));
     }
@@ -142,7 +143,8 @@ fn answer(
     for row in &admitted {
         // Nobody works under the grant before its claim asks, so the row lives as a waiter's until then.
         let (token, ttl, since) = (next_token(), NO_LEASE, liveness.now.wall);
-        let grant = rows::Grant { seq: row.seq, token, ttl, until: None, pinned: false, since };
+        let (pinned, fixed) = (false, row.is_fixed());
+        let grant = rows::Grant { seq: row.seq, token, ttl, until: None, pinned, fixed, since };
         rows::grant(db, request.resource, &grant)?;
     }
     let token = next_token();
@@ -183,7 +185,9 @@ impl Row {
 }
 
 fn grant_of(request: &Request<'_>, own: &Row, token: u64, until: Option<u64>, since: u64) -> rows::Grant {
-    rows::Grant { seq: own.seq, token, ttl: request.ttl, until, pinned: request.pinned, since }
+    // If another claim with this id is renewed, others must not go by the end in the row, because the renewal leaves that as it is.
+    let fixed = request.fixed && own.is_fixed();
+    rows::Grant { seq: own.seq, token, ttl: request.ttl, until, pinned: request.pinned, fixed, since }
 }
 
 fn end_of(request: &Request<'_>) -> Option<u64> {

@@ -194,21 +194,22 @@ pub(crate) struct Grant {
     pub(crate) ttl: u64,
     pub(crate) until: Option<u64>,
     pub(crate) pinned: bool,
+    pub(crate) fixed: bool,
     pub(crate) since: u64,
 }
 
 /// Makes a waiting row a holding one, or changes the lease of one that holds.
 pub(crate) fn grant(db: &Connection, resource: &str, grant: &Grant) -> rusqlite::Result<()> {
-    let sql = "UPDATE line SET token = ?3, ttl = ?4, until = ?5, flags = (flags & ~1) | ?6, since = ?7, missing = NULL \
+    let sql = "UPDATE line SET token = ?3, ttl = ?4, until = ?5, flags = (flags & ~5) | ?6, since = ?7, missing = NULL \
                WHERE resource = ?1 AND seq = ?2";
-    let Grant { seq, token, ttl, until, pinned, since } = *grant;
+    let Grant { seq, token, ttl, until, pinned, fixed, since } = *grant;
     db.prepare_cached(sql)?.execute(params![
         resource,
         seq,
         integer(token),
         integer(ttl),
         until.map(integer),
-        i64::from(pinned) * PINNED,
+        i64::from(pinned) * PINNED + i64::from(fixed) * FIXED,
         integer(since)
     ])?;
     Ok(())

@@ -64,6 +64,19 @@ fn asking_again_does_not_shorten_the_lease_of_a_holder() {
     }
 }
 
+/// Two claims may have one id. One that is renewed has its end in the side file, so others must not go by the end in the row.
+#[test]
+fn a_row_has_a_fixed_end_only_if_all_its_claims_have_one() {
+    for fixed in [[true, false], [false, true]] {
+        let test = TestDb::new();
+        for fixed in fixed {
+            granted(&attempt_at(&test, 0, &Request { fixed, ..test.request(1, X) }));
+        }
+        let row = test.now(|db, _| Ok(rows::find(db, "r", &[1; 16])?)).expect("it holds");
+        assert!(!row.is_fixed());
+    }
+}
+
 #[test]
 fn asking_again_finds_the_own_place_in_the_queue() {
     let test = TestDb::new();
