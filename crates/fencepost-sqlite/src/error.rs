@@ -8,6 +8,8 @@ use std::time::Duration;
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::{ErrorCode, ffi};
 
+use crate::checks::lock_owner;
+use crate::db::files::{self, Files};
 use crate::process;
 
 /// A failure within the engine, before it is known what was being done.
@@ -181,13 +183,14 @@ fn near_the_limit(database: &Path) -> bool {
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size")?.split_whitespace().next());
     // "unlimited" is no number.
     let limit = limit.and_then(|limit| limit.parse::<u64>().ok());
-    limit.is_some_and(|limit| crate::db::files::largest(database).saturating_add(NEAR) > limit)
+    limit.is_some_and(|limit| files::largest(database).saturating_add(NEAR) > limit)
 }
 
 /// Somebody has kept the write lock for too long. Names the process if the kernel does.
-pub(crate) fn blocked(path: &Path, waited: Duration) -> Error {
-    let who = crate::checks::lock_owner::find(path)
-        .map_or_else(|| "by another process".to_owned(), |owner| format!("by {owner}"));
+pub(crate) fn blocked(path: &Path, opened: Files, waited: Duration) -> Error {
+    // By the file that was opened, because the path may name another one by now.
+    let owner = opened.index().and_then(lock_owner::find);
+    let who = owner.map_or_else(|| "by another process".to_owned(), |owner| format!("by {owner}"));
     let message = format!(
         "{} has been locked {who} for {:.1} s in the middle of a write; let that process go on, or end it",
         path.display(),
@@ -201,6 +204,20 @@ mod tests {
     use fencepost_core::Effect;
 
     use super::*;
+
+    /// The path may name another file by now, whose writer holds up nobody here.
+    #[test]
+    fn the_process_that_writes_to_a_replaced_database_is_named() {
+        let test = crate::testing::TestDb::new();
+        let writer = rusqlite::Connection::open(test.database.path()).unwrap();
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let path = test.database.path();
+        let shm = path.with_extension("db-shm");
+        std::fs::rename(&shm, shm.with_extension("away")).unwrap();
+        std::fs::write(&shm, "").unwrap();
+        let error = blocked(path, test.database.files(), Duration::from_secs(10)).to_string();
+        assert!(error.contains(&format!("by process {}", std::process::id())), "{error}");
+    }
 
     /// A claim tries again then.
     #[test]

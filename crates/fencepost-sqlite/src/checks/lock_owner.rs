@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use nix::sys::stat::{major, minor};
 
@@ -31,14 +29,12 @@ impl fmt::Display for LockOwner {
 /// Byte of the `-shm` file that SQLite's write lock in WAL mode stands for (`WAL_WRITE_LOCK`, "WAL-mode File Format" 2.3.1).
 const WRITE_BYTE: &str = "120";
 
-/// Looks the lock up in `/proc/locks`. Opening the file to request with `F_GETLK` would drop our own locks on it at the close.
-pub(crate) fn find(database: &Path) -> Option<LockOwner> {
-    let mut shm = database.as_os_str().to_owned();
-    shm.push("-shm");
-    let shm = fs::metadata(shm).ok()?;
-    let device = format!("{:02x}:{:02x}", major(shm.dev()), minor(shm.dev()));
+/// Looks the lock up in `/proc/locks`, by device and inode of the `-shm` file. Opening the file to request with `F_GETLK` would drop our own
+/// locks on it at the close.
+pub(crate) fn find((device, inode): (u64, u64)) -> Option<LockOwner> {
+    let device = format!("{:02x}:{:02x}", major(device), minor(device));
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = write_lock_pid(&locks, &device, &shm.ino().to_string())?;
+    let pid = write_lock_pid(&locks, &device, &inode.to_string())?;
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let stopped = status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"));
@@ -46,25 +42,34 @@ pub(crate) fn find(database: &Path) -> Option<LockOwner> {
 }
 
 /// Returns the pid of the process with the write lock of that file. A file of another device can have the same inode. Its lock is taken
-/// for that of the file only if both devices are anonymous and no lock has this device, because Btrfs and overlayfs show `stat` another
-/// anonymous device than `/proc/locks`.
+/// for that of the file only if both devices are anonymous and no lock of the file has this device, because Btrfs and overlayfs show `stat`
+/// another anonymous device than `/proc/locks`. Each connection has a read lock on the file as long as it is open, so elsewhere a lock of
+/// the file has this device.
 fn write_lock_pid(locks: &str, device: &str, inode: &str) -> Option<u32> {
-    let owners = locks.lines().filter_map(write_lock).filter(|(file, _)| file.1 == inode);
-    let owners: Vec<_> = owners.map(|(file, pid)| (file.0, pid)).collect();
-    let same_device = owners.iter().find(|(found, _)| *found == device);
+    let locks = locks.lines().filter_map(lock).filter(|lock| lock.file.1 == inode);
+    let (same_device, others): (Vec<_>, Vec<_>) = locks.partition(|lock| lock.file.0 == device);
     let is_anonymous = |device: &str| device.starts_with("00:");
-    let other_device = owners.iter().find(|(found, _)| is_anonymous(found) && is_anonymous(device));
-    same_device.or(other_device).map(|(_, pid)| *pid)
+    let found = if same_device.is_empty() && is_anonymous(device) { others } else { same_device };
+    let mut found = found.into_iter().filter(|lock| lock.file.0 == device || is_anonymous(lock.file.0));
+    found.find_map(|lock| lock.writer)
 }
 
-/// `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`: device, inode and pid, if it is a write lock of SQLite.
-fn write_lock(line: &str) -> Option<((&str, &str), u32)> {
+/// A line of `/proc/locks`.
+struct Lock<'a> {
+    /// Device and inode.
+    file: (&'a str, &'a str),
+    /// The process, if it is a write lock of SQLite.
+    writer: Option<u32>,
+}
+
+/// Reads a line such as `1: POSIX  ADVISORY  WRITE 1234 fe:00:5678 120 120`.
+fn lock(line: &str) -> Option<Lock<'_>> {
     let fields: Vec<&str> = line.split_whitespace().collect();
-    let [_, "POSIX", _, "WRITE", pid, file, from, to] = fields[..] else { return None };
+    let [_, "POSIX", _, kind, pid, file, from, to] = fields[..] else { return None };
     let covers =
         from.parse::<u64>().ok()? <= 120 && to.parse::<u64>().is_ok_and(|to| to >= 120) || from == WRITE_BYTE;
-    let pid = pid.parse().ok().filter(|pid| *pid != 0)?;
-    covers.then_some((file.rsplit_once(':')?, pid))
+    let writer = pid.parse().ok().filter(|pid| *pid != 0 && kind == "WRITE" && covers);
+    Some(Lock { file: file.rsplit_once(':')?, writer })
 }
 
 #[cfg(test)]
@@ -94,5 +99,12 @@ mod tests {
         assert_eq!(write_lock_pid(anonymous, "00:31", "5678"), Some(1), "Btrfs");
         assert_eq!(write_lock_pid(&format!("{other}\n{anonymous}"), "00:31", "5678"), Some(1));
         assert_eq!(write_lock_pid(anonymous, "fe:00", "5678"), None);
+        let own = "2: POSIX  ADVISORY  READ  2 00:31:5678 128 128";
+        let both = format!("{anonymous}\n{own}");
+        assert_eq!(
+            write_lock_pid(&both, "00:31", "5678"),
+            None,
+            "tmpfs, whose locks show the device of stat"
+        );
     }
 }

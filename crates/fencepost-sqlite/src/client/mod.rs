@@ -237,7 +237,7 @@ impl Client {
                 let waited = clock.now().since(start);
                 // A clock that is stopped ends each pause at once.
                 if waited >= timeout || clock.is_stopped() {
-                    return Err(error::blocked(client.path(), waited));
+                    return Err(error::blocked(client.path(), client.database.files(), waited));
                 }
             }
         })

@@ -37,6 +37,11 @@ impl Files {
         Ok(Files(files))
     }
 
+    /// Returns device and inode of the log's index, by whose locks SQLite admits one writer.
+    pub(crate) fn index(self) -> Option<(u64, u64)> {
+        self.0[2]
+    }
+
     /// Returns whether all three are there.
     pub(crate) fn are_there(self) -> bool {
         self.0.iter().all(Option::is_some)
