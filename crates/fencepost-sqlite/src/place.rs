@@ -40,6 +40,8 @@ pub(crate) struct SqlitePlace {
     client: Arc<Client>,
     session: Arc<SqliteSession>,
     waiter: Arc<TrackedClaim>,
+    /// The claim takes up a detached lease, whose row names no process.
+    attaches: bool,
     /// The row's number, once known.
     seq: Option<i64>,
     /// Looks still to be taken at a process that has just closed its side file.
@@ -52,12 +54,12 @@ impl SqlitePlace {
         client: Arc<Client>,
         session: Arc<SqliteSession>,
         claim: Arc<Claim>,
-        attached: bool,
+        attaches: bool,
     ) -> SqlitePlace {
-        let tracked = TrackedClaim::new(claim, attached);
-        // A claim that attaches owns nothing yet, and must not replace a live grant with its id: see `attach`.
-        let waiter = if attached { Arc::new(tracked) } else { client.waiters.insert(tracked) };
-        SqlitePlace { client, session, waiter, seq: None, rechecks: 0, native: None }
+        let tracked = TrackedClaim::new(claim);
+        // A claim that attaches must not replace a live grant with its id.
+        let waiter = if attaches { Arc::new(tracked) } else { client.waiters.insert(tracked) };
+        SqlitePlace { client, session, waiter, attaches, seq: None, rechecks: 0, native: None }
     }
 
     fn id(&self) -> [u8; 16] {
@@ -76,7 +78,7 @@ impl SqlitePlace {
 
     fn ask_once(&mut self) -> Result<Attempt, Failure> {
         self.waiter.clear_woken();
-        if self.waiter.attached { self.attach() } else { self.join() }
+        if self.attaches { self.attach() } else { self.join() }
     }
 
     fn join(&mut self) -> Result<Attempt, Failure> {
@@ -122,8 +124,8 @@ impl SqlitePlace {
                 if self.seq.replace(seq).is_some() {
                     client.watch.forget(&client.runtime, request.id);
                 }
-                // The lease in the row is at least this long.
-                claim.note.store(ttl, Ordering::SeqCst);
+                // The lease in the row is at least this long. The end of a fixed one is in the row, so each extension changes the row.
+                claim.note.store(if claim.renewed { ttl } else { 0 }, Ordering::SeqCst);
                 if client.pinned {
                     // A mark that came after the last renewal has ended this grant for others. Its row is there.
                     let over = client.check_over(client.heartbeat()?);
@@ -195,16 +197,27 @@ impl SqlitePlace {
             .database
             .write(|db| lease::extend(db, &self.client.liveness(now), claim.want(), &id, ttl))?;
         let Some(token) = token else { return Ok(Attempt::Gone) };
-        let claim = Arc::clone(claim);
-        // An extension is not renewed, and a guard of this client may renew the lease.
+        // An extension is not renewed, and knows the lease no longer than this.
         if claim.renewed {
-            self.waiter = self.client.waiters.insert(TrackedClaim::new(Arc::clone(&claim), true));
+            self.client.attached.insert(claim);
         }
         claim.validity.confirm(self.client.runtime.clock(), moment(now.boot), ttl);
         Ok(Attempt::Granted(Token::new(token)))
     }
 
     fn remove(&mut self) -> Result<Removed, Failure> {
+        // Before the removal, because a later claim may have the id and a grant of its own then.
+        let sharing = self.client.sharing(&self.waiter.claim);
+        let removed = self.remove_row()?;
+        if removed == Removed::Released {
+            for other in sharing {
+                other.validity.end_with(Loss::Deleted, "this client has released its lease");
+            }
+        }
+        Ok(removed)
+    }
+
+    fn remove_row(&mut self) -> Result<Removed, Failure> {
         let client = &self.client;
         if client.database.is_given_up() {
             return Ok(Removed::Nothing);
@@ -280,7 +293,7 @@ impl Place for SqlitePlace {
 
     fn abandon(&mut self, _asking: bool) {
         // A detached grant ends by the time in its row. If the row names a process, it is that of a live grant.
-        if self.waiter.attached {
+        if self.attaches {
             return;
         }
         let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(&self.waiter.claim));
@@ -296,7 +309,11 @@ impl Place for SqlitePlace {
 
 impl Drop for SqlitePlace {
     fn drop(&mut self) {
-        self.client.waiters.remove(&self.waiter);
+        if self.attaches {
+            self.client.attached.remove(&self.waiter.claim);
+        } else {
+            self.client.waiters.remove(&self.waiter);
+        }
         if self.seq.is_some() {
             self.client.watch.forget(&self.client.runtime, self.id());
         }

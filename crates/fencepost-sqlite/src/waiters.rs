@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, ClaimId, Loss, Waiter, Waiters};
 
 type Id = [u8; 16];
@@ -10,8 +11,6 @@ type Id = [u8; 16];
 /// A claim from its entry's start to its end.
 pub(crate) struct TrackedClaim {
     pub(crate) claim: Arc<Claim>,
-    /// A detached lease: its row names no process.
-    pub(crate) attached: bool,
     waiter: Waiter<State>,
 }
 
@@ -34,8 +33,8 @@ impl AsRef<Claim> for TrackedClaim {
 }
 
 impl TrackedClaim {
-    pub(crate) fn new(claim: Arc<Claim>, attached: bool) -> TrackedClaim {
-        TrackedClaim { claim, attached, waiter: Waiter::default() }
+    pub(crate) fn new(claim: Arc<Claim>) -> TrackedClaim {
+        TrackedClaim { claim, waiter: Waiter::default() }
     }
 
     pub(crate) fn id(&self) -> Id {
@@ -81,6 +80,32 @@ impl TrackedClaim {
 
     pub(crate) fn poll_woken(&self, cx: &Context<'_>) -> Poll<()> {
         self.waiter.poll(cx, |state| std::mem::take(&mut state.woken))
+    }
+}
+
+/// Claims that may share an id with others of the client. They are few.
+#[derive(Default)]
+pub(crate) struct SharedIds(Mutex<Vec<Arc<Claim>>>);
+
+impl SharedIds {
+    pub(crate) fn insert(&self, claim: &Arc<Claim>) {
+        let mut claims = self.0.lock();
+        if !claims.iter().any(|known| Arc::ptr_eq(known, claim)) {
+            claims.push(Arc::clone(claim));
+        }
+    }
+
+    pub(crate) fn remove(&self, claim: &Arc<Claim>) {
+        self.0.lock().retain(|known| !Arc::ptr_eq(known, claim));
+    }
+
+    /// Returns the claims with this id.
+    pub(crate) fn with_id(&self, id: ClaimId) -> Vec<Arc<Claim>> {
+        self.0.lock().iter().filter(|claim| claim.id == id).cloned().collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Claim>> {
+        self.0.lock().clone()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Error, ErrorKind, Loss, Moment, Reply, Result, Runtime, Waiters};
+use fencepost_core::{Backoff, Claim, Error, ErrorKind, Loss, Moment, Reply, Result, Runtime, Waiters};
 
 use crate::config::Config;
 use crate::db::Database;
@@ -23,7 +23,7 @@ use crate::process::heartbeat_file::{BootId, ClientKey, HeartbeatFile};
 use crate::process::inotify::CloseWatch;
 use crate::process::liveness::{LivenessCheck, Now};
 use crate::process::notify_fifo::{self, Notice};
-use crate::waiters::{self, TrackedClaim};
+use crate::waiters::{self, SharedIds, TrackedClaim};
 
 /// How long a write lock is waited for before it is an error.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,7 +36,10 @@ pub(crate) struct Client {
     pub(crate) pinned: bool,
     pub(crate) key: ClientKey,
     pub(crate) runtime: Runtime,
+    /// The claims whose rows name this client.
     pub(crate) waiters: Arc<Waiters<TrackedClaim>>,
+    /// The claims of guards that are attached to detached leases.
+    pub(crate) attached: SharedIds,
     pub(crate) watch: Arc<CloseWatch>,
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
@@ -59,6 +62,7 @@ impl Client {
             key: ClientKey::fresh()?,
             runtime: runtime.clone(),
             waiters,
+            attached: SharedIds::default(),
             heartbeat: OnceLock::new(),
             forgotten_removals: AtomicU64::new(0),
             making: Mutex::new(()),
@@ -146,7 +150,21 @@ impl Client {
                 waiter.wake();
             }
         }
+        for claim in self.attached.all() {
+            held = true;
+            claim.validity.end_with(Loss::Deleted, why);
+        }
         held
+    }
+
+    /// Returns the other claims of this client that hold by the row of `claim`, because they have its id.
+    pub(crate) fn sharing(&self, claim: &Arc<Claim>) -> Vec<Arc<Claim>> {
+        let waiter = self.waiters.get(claim.id).map(|waiter| Arc::clone(&waiter.claim));
+        let mut others = self.attached.with_id(claim.id);
+        others.extend(waiter);
+        others.retain(|other| !Arc::ptr_eq(other, claim) && other.want().name == claim.want().name);
+        others.retain(|other| other.validity.is_confirmed() && !other.is_leaving());
+        others
     }
 
     /// The own side file, with the bell beside it; both are made by the first call.

@@ -41,12 +41,11 @@ impl SqliteSession {
             self.check_rows(due)?;
         }
         let mut others = Vec::new();
-        for claim in due {
-            let Some(waiter) = client.waiters.get(claim.id) else { continue };
+        for claim in due.iter().filter(|claim| !claim.is_leaving()) {
             let ttl = claim.ttl();
             if !claim.validity.is_confirmed() {
                 claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
-            } else if waiter.attached || !claim.renewed || nanos(ttl) > claim.note.load(Ordering::SeqCst) {
+            } else if nanos(ttl) > claim.note.load(Ordering::SeqCst) {
                 others.push(claim);
             } else {
                 // The row says at least `ttl`; a lease that became shorter may stay longer there.
@@ -67,8 +66,7 @@ impl SqliteSession {
                     continue;
                 }
                 let id = claim.id.as_u128().to_be_bytes();
-                let Some(waiter) = client.waiters.get(claim.id) else { continue };
-                if rows::find(db, waiter.name(), &id)?.is_none() && !claim.is_leaving() {
+                if rows::find(db, claim.want().name.as_str(), &id)?.is_none() && !claim.is_leaving() {
                     claim.validity.end_with(
                         Loss::Deleted,
                         "its row is gone: it was evicted or deleted, or the database was overwritten",
@@ -137,7 +135,9 @@ impl SqliteSession {
         for (claim, kept) in claims.iter().zip(kept) {
             match kept {
                 lease::Renewed::For { ttl, in_row } => {
-                    claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
+                    if !in_row {
+                        claim.note.fetch_max(nanos(ttl), Ordering::SeqCst);
+                    }
                     claim.confirm(moment(if in_row { now.boot } else { renewed_at }), ttl);
                 }
                 lease::Renewed::Lost(why) => claim.validity.end(why),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::Database;
 use fencepost_core::{
-    Attempt, Backend, BackendUrl, Claim, ClaimId, HolderInfo, How, Mode, Name, Reply, Result, Runtime, Want,
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Entry, HolderInfo, How, Loss, Mode, Name, Removed, Reply,
+    Result, Runtime, Want,
 };
 use fencepost_testkit::sim::Executor;
 
@@ -44,14 +45,29 @@ impl Stage {
         Arc::new(Claim::new(ClaimId::from_u128(id), want, TTL, holder, self.runtime.clone()))
     }
 
-    fn hold(&self, id: u128, name: &str) -> fencepost_core::Entry {
-        let mut entry = Arc::clone(&self.engine).entry(self.claim(id, name), How::Enter);
-        assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))), "{name} is free");
+    fn hold(&self, id: u128, name: &str) -> Entry {
+        self.granted(self.claim(id, name), How::Enter)
+    }
+
+    fn granted(&self, claim: Arc<Claim>, how: How) -> Entry {
+        let mut entry = Arc::clone(&self.engine).entry(claim, how);
+        assert!(matches!(now(entry.attempt()), Ok(Attempt::Granted(_))), "it is free, or its own");
         entry
     }
 
+    /// Takes up the detached lease with this id.
+    fn attach(&self, id: u128) -> Entry {
+        self.granted(self.claim(id, NAME), How::Attach)
+    }
+
+    /// Releases the grant whose claim has this id, as a program does that knows its lease.
+    fn release_lease(&self, id: u128) {
+        let mut entry = Arc::clone(&self.engine).entry(self.claim(id, NAME), How::Attach);
+        assert_eq!(now(entry.release()).unwrap(), Removed::Released);
+    }
+
     /// Lets the time pass, and renews `claim` meanwhile, so that the client's side file is that of a living one.
-    fn pass(&mut self, time: Duration, entry: &fencepost_core::Entry) -> Result<()> {
+    fn pass(&mut self, time: Duration, entry: &Entry) -> Result<()> {
         let end = self.time.clock().now() + time;
         while self.time.clock().now() < end {
             self.time.run(end.min(self.time.clock().now() + TTL / 6), || false);
@@ -172,4 +188,47 @@ fn a_grant_that_is_to_stay_outlasts_the_close_of_its_client() {
     stage.time.clock().stop();
     stage.time.run(stage.time.clock().now(), || false);
     assert_eq!(database.claims(), 1, "its lease lasts");
+}
+
+/// Two guards of one client have the same lease.
+#[test]
+fn an_attached_grant_is_renewed_after_another_guard_of_its_lease_has_detached_it() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    now(stage.hold(1, NAME).detach()).unwrap();
+    let (first, mut second) = (stage.attach(1), stage.attach(1));
+    stage.pass(2 * TTL, &first).unwrap();
+    assert!(first.claim().is_valid(), "its guard renews it");
+    now(second.detach()).unwrap();
+    drop(second);
+    stage.pass(2 * TTL, &first).unwrap();
+    assert!(first.claim().is_valid(), "its guard renews it");
+}
+
+#[test]
+fn a_guard_is_told_at_once_that_another_guard_of_its_lease_has_released_it() {
+    for first_releases in [true, false] {
+        let database = Database::new();
+        let stage = Stage::new(&database);
+        now(stage.hold(1, NAME).detach()).unwrap();
+        let (first, second) = (stage.attach(1), stage.attach(1));
+        let (mut released, told) = if first_releases { (first, second) } else { (second, first) };
+        assert_eq!(now(released.release()).unwrap(), Removed::Released);
+        assert_eq!(told.claim().validity.ended(), Some(Loss::Deleted));
+        assert_eq!(released.claim().validity.ended(), None, "its own release is no loss");
+    }
+}
+
+#[test]
+fn a_guard_is_told_at_once_that_its_client_has_released_its_lease() {
+    let database = Database::new();
+    let stage = Stage::new(&database);
+    let held = stage.hold(1, NAME);
+    stage.release_lease(1);
+    assert_eq!(held.claim().validity.ended(), Some(Loss::Deleted));
+    now(stage.hold(2, NAME).detach()).unwrap();
+    let attached = stage.attach(2);
+    stage.release_lease(2);
+    assert_eq!(attached.claim().validity.ended(), Some(Loss::Deleted));
+    assert!(stage.is_free(3));
 }
