@@ -69,6 +69,7 @@ pub use client::need::Need;
 pub use client::registry::{Open, Registry, Schema};
 pub use client::secret::Secret;
 pub use client::url::BackendUrl;
+pub use entry::abandoned::{AbandonedClaim, remove_abandoned};
 pub use entry::cleanup::cleanup_deadline;
 pub use entry::place::{Conversion, How, Leave, Left, Place, Request};
 pub use entry::{Entry, Found};

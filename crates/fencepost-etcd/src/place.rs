@@ -155,7 +155,7 @@ impl Place for EtcdPlace {
         }
         // The cleanup that core gave up continues here: other claims may renew a shared lease without end, and the key with it.
         if !self.attaches && state.is_number_used() {
-            self.claim.runtime.spawn(clean_up(Arc::clone(&self.client), Arc::clone(state)));
+            clean_up(&self.client, Arc::clone(state));
         }
     }
 

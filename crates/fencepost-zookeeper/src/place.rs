@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Backoff, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
-    Session as Renewing, Token,
+    AbandonedClaim, Attempt, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
+    Session as Renewing, Token, remove_abandoned,
 };
 
 use crate::Guarded;
@@ -22,9 +22,6 @@ use crate::recipe::layout::{LEASES, LOCKS};
 use crate::session::{Session, extend};
 use crate::watch::queue::Position;
 
-/// The first pause before a cleanup that failed is tried again, and the longest.
-const RETRY: Duration = Duration::from_millis(500);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// A claim in a followed queue asks again after this time, even if no event woke it. That costs no request.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// A claim whose node the followed queue does not have asks again after this time. The event is on its way, or the node was deleted
@@ -307,7 +304,7 @@ impl Place for ZooPlace {
         let left = leases.into_iter().chain([self.waiter.nodes.take()]).filter(|nodes| !nodes.is_blank());
         let left: Vec<OwnNodes> = left.collect();
         if !left.is_empty() {
-            self.claim.runtime.spawn(clean_up(session, left));
+            remove_abandoned(&self.claim.runtime, AbandonedNodes { session, left });
         }
     }
 
@@ -317,18 +314,22 @@ impl Place for ZooPlace {
     }
 }
 
-/// Deletes nodes until that is confirmed or their session has ended.
-async fn clean_up(session: Arc<Session>, mut left: Vec<OwnNodes>) {
-    // A server that refuses the deletion goes on refusing it, so the pauses grow.
-    let mut pauses = Backoff::new(RETRY, LONGEST_RETRY);
-    while !session.is_over() {
-        let mut failed = false;
-        for nodes in &mut left {
-            failed |= nodes.remove(&session).await.is_err();
+/// Nodes that stay until their session ends.
+struct AbandonedNodes {
+    session: Arc<Session>,
+    left: Vec<OwnNodes>,
+}
+
+impl AbandonedClaim for AbandonedNodes {
+    fn has_ended(&self) -> bool {
+        self.session.is_over()
+    }
+
+    async fn remove(&mut self) -> Result<()> {
+        let mut removed = Ok(());
+        for nodes in &mut self.left {
+            removed = nodes.remove(&self.session).await.map(drop).and(removed);
         }
-        if !failed {
-            return;
-        }
-        session.sleep(pauses.pause()).await;
+        removed
     }
 }

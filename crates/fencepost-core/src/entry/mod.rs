@@ -9,6 +9,7 @@
 //!   decides whether a request that found nothing reports "released" because an earlier one took effect, or "lost": see
 //!   [`LeaveRequests::removed`]. A claim that nothing was confirmed for counts as valid.
 
+pub(crate) mod abandoned;
 pub(crate) mod cleanup;
 mod leave_requests;
 pub(crate) mod local_turn;

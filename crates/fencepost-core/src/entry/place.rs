@@ -63,7 +63,8 @@ pub trait Place: Send {
     }
 
     /// Core asks no more for this claim, which may still be at the engine: its cleanup was given up, refused or cut short, or its entry was
-    /// told to stay. `asking`: a request for the grant was sent and had no reply. An engine whose leases end by themselves need not write it.
+    /// told to stay. `asking`: a request for the grant was sent and had no reply. An engine whose leases end by themselves need not write it. One
+    /// where other claims can keep this one alive [removes](crate::remove_abandoned) it in the background.
     fn abandon(&mut self, _asking: bool) {}
 
     /// Returns why the last request had no answer within its time, if that is known.

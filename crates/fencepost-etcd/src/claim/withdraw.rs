@@ -8,10 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fencepost_core::{ClaimId, ClaimRecord, Found, Left, Loss, State};
+use fencepost_core::{
+    AbandonedClaim, ClaimId, ClaimRecord, Found, Left, Loss, Result, State, remove_abandoned,
+};
 
 use crate::claim::state::{ClaimState, Phase};
-use crate::client::{EtcdClient, PAUSE, TRIES};
+use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
@@ -123,20 +125,28 @@ async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) 
     Err(Failed::contested())
 }
 
-/// Deletes the claim's key until that succeeds, or until all leases have expired that the key may have. A key that is detached stays.
-pub(crate) async fn clean_up(client: Arc<EtcdClient>, state: Arc<ClaimState>) {
-    let clock = client.runtime.clock();
-    let is_over = || {
-        let leases = [state.first_lease().cloned(), state.lease()];
-        leases.into_iter().flatten().all(|lease| lease.is_over(clock.now()))
-    };
-    // Closing the client ends its leases.
-    while !client.cluster.is_closed() && !is_over() {
-        if withdraw_unless_detached(&client, &state).await.is_ok() {
-            return;
-        }
-        clock.sleep_until(clock.now() + PAUSE).await;
+/// A key that stays until all leases have expired that it may have. If it is detached, it stays longer.
+struct AbandonedKey {
+    client: Arc<EtcdClient>,
+    state: Arc<ClaimState>,
+}
+
+impl AbandonedClaim for AbandonedKey {
+    fn has_ended(&self) -> bool {
+        let leases = [self.state.first_lease().cloned(), self.state.lease()];
+        let is_over = || leases.into_iter().flatten().all(|lease| lease.is_over(self.client.now()));
+        // Closing the client ends its leases.
+        self.client.cluster.is_closed() || is_over()
     }
+
+    async fn remove(&mut self) -> Result<()> {
+        Ok(withdraw_unless_detached(&self.client, &self.state).await?)
+    }
+}
+
+/// Deletes the claim's key in the background.
+pub(crate) fn clean_up(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
+    remove_abandoned(&client.runtime, AbandonedKey { client: Arc::clone(client), state });
 }
 
 /// Deletes the keys of claims that are lost although their lease goes on: it may be longer than they asked for, because it has whole
@@ -146,7 +156,7 @@ pub(crate) fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
         let lost = || state.claim.validity.state(client.now()) == State::Lost(Loss::Expired);
         if matches!(state.phase(), Phase::Holding(_)) && lost() {
             state.set_phase(Phase::Gone);
-            client.runtime.spawn(clean_up(Arc::clone(client), state));
+            clean_up(client, state);
         }
     }
 }
