@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use fencepost_core::{
     Attempt, Claim, Conversion, Error, Found, Leave, Left, Loss, Moment, Place, Removed, Request, Result,
-    Session, Token,
+    Session, Token, remove_abandoned,
 };
 
+use crate::client::background::AbandonedRow;
 use crate::client::session::SqliteSession;
-use crate::client::{BUSY_TIMEOUT, Client, background, moment};
+use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
 use crate::db::queue::{self, Outcome};
 use crate::db::rows;
@@ -296,8 +297,8 @@ impl Place for SqlitePlace {
         if self.attaches {
             return;
         }
-        let (client, claim) = (Arc::downgrade(&self.client), Arc::clone(&self.waiter.claim));
-        self.client.runtime.spawn(background::remove_abandoned(client, claim));
+        let row = AbandonedRow::new(&self.client, &self.waiter.claim);
+        remove_abandoned(&self.client.runtime, row);
     }
 
     fn native(&mut self) -> Option<&mut (dyn Any + Send)> {

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use fencepost_core::{Backoff, Claim, CleaningTimes, Waiters, margin};
+use fencepost_core::{
+    AbandonedClaim, Claim, CleaningTimes, Error, ErrorKind, Moment, Result, Waiters, margin,
+};
 use tokio::net::unix::pipe::Receiver;
 
 use crate::client::Client;
@@ -150,30 +152,35 @@ fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes the row of a claim for which core asks no more, once its lease has ended.
-///
-/// The row names this client, whose other claims renew the side file. So without this the lock would stay locked although nobody
-/// holds it. A grant that was detached names no client, and ends by the time in its row.
-pub(crate) async fn remove_abandoned(client: Weak<Client>, claim: Arc<Claim>) {
-    let clock = claim.runtime.clock().clone();
-    // Until then the grant may be meant to stay: its holder has told others of it.
-    let end = claim.validity.until() + margin(claim.ttl());
-    clock.sleep_until(end).await;
-    // The timers of a client that has stopped end at once, although the lease may last.
-    if clock.now() < end {
-        return;
+/// The row of a claim for which core asks no more. It names this client, whose other claims renew the side file. So without a removal the
+/// lock would stay locked although nobody holds it. A grant that was detached names no client, and ends by the time in its row.
+pub(crate) struct AbandonedRow {
+    client: Weak<Client>,
+    claim: Arc<Claim>,
+    stays_until: Moment,
+}
+
+impl AbandonedRow {
+    pub(crate) fn new(client: &Arc<Client>, claim: &Arc<Claim>) -> AbandonedRow {
+        client.abandoned.insert(claim);
+        let stays_until = claim.validity.until() + margin(claim.ttl());
+        AbandonedRow { client: Arc::downgrade(client), claim: Arc::clone(claim), stays_until }
     }
-    let mut pauses = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
-    while let Some(client) = client.upgrade().filter(|client| !client.database.is_given_up()) {
-        match remove_own_row(&client, &claim) {
-            Ok(()) => return,
-            Err(error) => tracing::debug!(?error, "the row of a claim that was given up stays for now"),
-        }
-        drop(client);
-        pauses.sleep(&clock).await;
-        if clock.is_stopped() {
-            return;
-        }
+}
+
+impl AbandonedClaim for AbandonedRow {
+    fn stays_until(&self) -> Moment {
+        self.stays_until
+    }
+
+    fn has_ended(&self) -> bool {
+        self.client.upgrade().is_none_or(|client| client.database.is_given_up())
+    }
+
+    async fn remove(&mut self) -> Result<()> {
+        let Some(client) = self.client.upgrade() else { return Ok(()) };
+        client.abandoned.remove(&self.claim);
+        remove_own_row(&client, &self.claim).map_err(|failure| failure.at(client.path()))
     }
 }
 
@@ -183,6 +190,12 @@ fn remove_own_row(client: &Client, claim: &Arc<Claim>) -> Result<(), Failure> {
     let to_wake = client.database.write(|db| {
         // Another claim with its id may have taken the row over. One that comes during this transaction asks after it.
         if client.waiters.get(claim.id).is_some_and(|other| !Arc::ptr_eq(&other.claim, claim)) {
+            // It may also leave without having asked.
+            let message = "a later claim with its id may hold by its row";
+            return Err(Error::new(ErrorKind::Unreachable, message).into());
+        }
+        if !client.abandoned.with_id(claim.id).is_empty() {
+            // The row stays for the longest of their leases.
             return Ok(Vec::new());
         }
         match rows::find(db, name, &id)?.filter(|row| row.process == Some(client.key)) {

@@ -40,6 +40,8 @@ pub(crate) struct Client {
     pub(crate) waiters: Arc<Waiters<TrackedClaim>>,
     /// The claims of guards that are attached to detached leases.
     pub(crate) attached: SharedIds,
+    /// The claims for which core asks no more, while their rows are meant to stay.
+    pub(crate) abandoned: SharedIds,
     pub(crate) watch: Arc<CloseWatch>,
     /// Made by the first claim: who only looks leaves no trace.
     heartbeat: OnceLock<HeartbeatFile>,
@@ -63,6 +65,7 @@ impl Client {
             runtime: runtime.clone(),
             waiters,
             attached: SharedIds::default(),
+            abandoned: SharedIds::default(),
             heartbeat: OnceLock::new(),
             forgotten_removals: AtomicU64::new(0),
             making: Mutex::new(()),

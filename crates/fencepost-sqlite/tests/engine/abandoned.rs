@@ -232,3 +232,36 @@ fn a_guard_is_told_at_once_that_its_client_has_released_its_lease() {
     assert_eq!(attached.claim().validity.ended(), Some(Loss::Deleted));
     assert!(stage.is_free(3));
 }
+
+/// The holder has told others of the lease, as of that of the claim before.
+#[test]
+fn a_grant_that_is_to_stay_outlasts_an_earlier_claim_with_its_id() {
+    for (first, second) in [(TTL, MINUTE), (MINUTE, TTL)] {
+        let database = Database::new();
+        let mut stage = Stage::new(&database);
+        let other = stage.hold(2, "other");
+        for ttl in [first, second] {
+            let claim = stage.claim(1, NAME);
+            claim.set_ttl(ttl);
+            stage.granted(claim, How::Enter).forget();
+        }
+        stage.pass(MINUTE / 2, &other).unwrap();
+        assert!(!stage.is_free(3), "the longer lease lasts");
+        stage.pass(MINUTE, &other).unwrap();
+        assert!(stage.is_free(4), "both leases have ended");
+    }
+}
+
+/// The later claim was made, and asked for nothing.
+#[test]
+fn a_grant_that_is_to_stay_ends_with_its_lease_although_a_claim_with_its_id_comes_and_goes() {
+    let database = Database::new();
+    let mut stage = Stage::new(&database);
+    let other = stage.hold(2, "other");
+    stage.hold(1, NAME).forget();
+    let later = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Enter);
+    stage.pass(2 * TTL, &other).unwrap();
+    drop(later);
+    stage.pass(TTL, &other).unwrap();
+    assert!(stage.is_free(3), "its lease has ended");
+}
