@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use fencepost_core::{Error, ErrorKind, Loss, Result};
 use zookeeper_client as zk;
 
-use crate::claim::held::{HeldGrant, HeldGrants};
+use crate::claim::held::{HeldGrant, HeldGrants, with_notice};
 use crate::error::{ENGINE, failure};
 
 /// Writes to the same ZooKeeper, in one transaction with a check: the grant's node is there and was not evicted.
@@ -70,16 +70,16 @@ impl Guarded {
         let (path, writes) = (self.path().to_owned(), writes.to_vec());
         let done = session.request(move |driver| async move { Ok(commit(&driver, &path, &writes).await) });
         let sent = session.clock().now();
-        match session.within(done).await? {
+        let Some(grants) = self.grants.upgrade() else { return Err(self.lost(Loss::SessionEnded)) };
+        let mut notice = grants.read_notice(&self.held);
+        match session.within(with_notice(done, &mut notice)).await? {
             Ok(Ok(())) => {
                 session.confirm(sent);
                 Ok(())
             }
             Ok(Err(zk::CheckWriteError::CheckFailed { source })) => {
                 let marked = source == zk::Error::BadVersion;
-                if let Some(grants) = self.grants.upgrade() {
-                    grants.end(&self.held, (!marked).then_some(self.path())).await;
-                }
+                grants.end(&self.held, (!marked).then_some(self.path()), notice).await;
                 // The server decides: the guard and its views are lost as well, also if the holder has begun to release.
                 let why = if marked { Loss::Evicted } else { Loss::Deleted };
                 claim.validity.end(why);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::Moment;
 use zookeeper_client as zk;
 
-use crate::claim::held::{HeldGrant, HeldGrants};
+use crate::claim::held::{HeldGrant, HeldGrants, with_notice};
 use crate::session::Request;
 
 /// The age at which a grant's nodes are watched: shorter grants cost no request.
@@ -44,14 +44,18 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
     // Only an eviction writes into the node, and it does so before it deletes the node. So a far holder need not ask why the node is gone.
     let mut marked = false;
     while !session.is_over() && claim.validity.ended().is_none() {
+        let Some(mut notice) = grants.upgrade().map(|grants| grants.read_notice(&held)) else { return };
         let at = path.clone();
         let request: Request<_> =
             session.request(move |driver| async move { driver.check_and_watch_stat(&at).await });
-        let gone = match session.within(request).await {
+        let gone = match session.within(with_notice(request, &mut notice)).await {
             Ok(Ok((None, _))) => true,
             Ok(Ok((Some(stat), watcher))) => {
                 let event = watcher.changed().await.event_type;
                 marked |= stat.version > 0 || event == zk::EventType::NodeDataChanged;
+                // The node was there when the notice was read.
+                let Some(grants) = grants.upgrade() else { return };
+                notice = grants.read_notice(&held);
                 event == zk::EventType::NodeDeleted
             }
             _ => {
@@ -61,7 +65,7 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
         };
         if gone {
             if let Some(grants) = grants.upgrade() {
-                grants.end(&held, (!marked).then_some(path.as_str())).await;
+                grants.end(&held, (!marked).then_some(path.as_str()), notice).await;
             }
             return;
         }

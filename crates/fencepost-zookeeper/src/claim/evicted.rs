@@ -134,9 +134,11 @@ async fn check(grants: &HeldGrants, session: &Session, held: &[HeldGrant]) -> bo
         for (held, answer) in some.iter().zip(answers) {
             match answer {
                 Ok((data, _)) if ClaimRecord::read(&data).is_ok_and(|record| record.evicted) => {
-                    lost.push(grants.end(held, None));
+                    lost.push(grants.end(held, None, grants.read_notice(held)));
                 }
-                Err(zk::Error::NoNode) => lost.push(grants.end(held, Some(held.path()))),
+                Err(zk::Error::NoNode) => {
+                    lost.push(grants.end(held, Some(held.path()), grants.read_notice(held)));
+                }
                 Ok(_) | Err(zk::Error::NoAuth) => {}
                 Err(_) => all = false,
             }

@@ -1,21 +1,23 @@
 //! The grants of a client, and the end of leases that are shorter than their session.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
 use fencepost_core::{Claim, Clock, DueKey, DueQueue, HolderInfo, Loss, Moment, Token};
-use futures_util::future::join_all;
+use futures_util::future::{MaybeDone, join_all, maybe_done};
 use zookeeper_client as zk;
 
 use crate::claim::deleted::{due, watch};
-use crate::session::Session;
+use crate::session::{Request, Session};
 
 /// The pause before a deletion that failed is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-/// The time limit of the search for the reason. The next claim may hold by then, so the holder is told within 100 ms, even without it.
+/// The time limit of the reading of the notice. The next claim may hold by then, so the holder is told within 100 ms, even without it.
 const REASON_TIMEOUT: Duration = Duration::from_millis(50);
 /// The most notices that are remembered of grants that are not known yet.
 const MAX_NOTICES: usize = 1_024;
@@ -125,12 +127,17 @@ impl HeldGrants {
     }
 
     /// Ends a grant whose node is marked, or whose node `gone` is deleted and was not seen marked. An eviction makes its notice before it deletes
-    /// the node, so a holder that learns of the deletion first still finds the notice, unless it is too far away. A reason that is read later is
+    /// the node, so a holder that learns of the deletion first still finds the notice. It is too far away for that only if it was told of the
+    /// deletion without a request, because a [request](with_notice) has the reading of the notice behind it. A reason that is read later is
     /// added to an eviction.
-    pub(crate) async fn end(&self, held: &HeldGrant, gone: Option<&str>) {
+    pub(crate) async fn end(&self, held: &HeldGrant, gone: Option<&str>, mut notice: NoticeReading) {
         let reason = match self.reason(held.token) {
             Some(reason) => Some(reason),
-            None => self.read_reason(held).await,
+            None => {
+                let clock = held.session.clock();
+                clock.within(clock.now() + REASON_TIMEOUT, &mut notice).await;
+                Pin::new(&mut notice).take_output().flatten()
+            }
         };
         // The deletion is no loss if the holder has released the grant, or begins to.
         if !self.has(&held.claim) {
@@ -143,11 +150,17 @@ impl HeldGrants {
         }
     }
 
-    /// Reads the notice to a grant. `None`: there is none, or it cannot be read in time.
-    async fn read_reason(&self, held: &HeldGrant) -> Option<String> {
-        let (session, clock) = (&held.session, held.session.clock());
-        let read = read_notice(session, self.notice(session.id, held.token));
-        clock.within(clock.now() + REASON_TIMEOUT, read).await?.ok()
+    /// Reads the notice to a grant, from the first poll on.
+    pub(crate) fn read_notice(&self, held: &HeldGrant) -> NoticeReading {
+        let (session, path) = (Arc::clone(&held.session), self.notice(held.session.id, held.token));
+        maybe_done(Box::pin(async move {
+            match read_notice(&session, path).await {
+                Ok(reason) => Some(reason),
+                // The client that made it may hide the reason.
+                Err(zk::Error::NoAuth) => Some(String::new()),
+                Err(_) => None,
+            }
+        }))
     }
 
     /// Returns the path of the notice to a grant.
@@ -196,6 +209,26 @@ impl HeldGrants {
         }
         (old, over)
     }
+}
+
+/// The reading of the notice to a grant. `None`: there is none, or it cannot be read.
+pub(crate) type NoticeReading = MaybeDone<Pin<Box<dyn Future<Output = Option<String>> + Send>>>;
+
+/// Waits for the answer to a request that may find that the node of a grant is gone, and sends the reading of its notice behind that request.
+/// The server handles both in this order, so the reading finds the notice of an eviction that has deleted the node, and its answer comes at the
+/// same time.
+pub(crate) async fn with_notice<T>(
+    mut request: Request<T>,
+    notice: &mut NoticeReading,
+) -> Result<T, zk::Error> {
+    poll_fn(|cx| {
+        let answer = request.as_mut().poll(cx);
+        if answer.is_pending() {
+            let _ = Pin::new(&mut *notice).poll(cx);
+        }
+        answer
+    })
+    .await
 }
 
 /// Reads what a notice says. Every client may make notices, of up to 1 MB, so a text is cut to the length of a reason.

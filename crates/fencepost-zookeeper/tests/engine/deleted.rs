@@ -91,6 +91,25 @@ async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_delet
     near.close().await;
 }
 
+/// It asks for the watch while the notice is on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_far_holder_that_is_evicted_before_its_node_is_watched_is_told_of_that_and_not_of_a_deletion() {
+    needs!(ZOOKEEPER);
+    let mut server = Proxied::start(&Config::new()).expect("a server starts");
+    let far = client(&format!("{}/held?session=30s", server.url())).await;
+    let near = client(&format!("{}/held?session=30s", server.direct_url())).await;
+    let guard = far.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+    server.delay(Duration::from_millis(700)).expect("the network can be slow");
+    let how = Eviction::new(true).because("moved");
+    let (evicted, loss) = tokio::join!(near.evict("lock", guard.token(), &how), timeout(SOON, guard.lost()));
+    evicted.expect("it holds");
+    assert_eq!(loss.expect("the holder is told"), Loss::Evicted);
+    server.mend().expect("the network can be mended");
+    drop(guard);
+    far.close().await;
+    near.close().await;
+}
+
 /// Nobody has written into its node, so the holder looks for a notice, and its answer would take longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_far_holder_whose_node_was_deleted_is_told_before_it_knows_whether_it_was_evicted() {
