@@ -251,24 +251,29 @@ async fn with_record(
         }
     };
     // It ends by itself, also if no request waits for it any more or it is withdrawn: half of it would leave a record of a grant that
-    // nobody can take up.
-    let handed_over = hand_over(service.clone(), caller, wanted.clone(), attempt);
-    let handed_over = tokio::spawn(handed_over.in_current_span());
-    handed_over
+    // nobody can take up. The end of the service waits for it, because the requests that wait were answered when the end began: their
+    // connections are closed before the grant is in the audit log.
+    let open = service.streams.connection();
+    let (service, wanted) = (service.clone(), wanted.clone());
+    let handing_over = async move {
+        let _open = open;
+        hand_over(&service, &caller, &wanted, attempt).await
+    };
+    tokio::spawn(handing_over.in_current_span())
         .await
         .unwrap_or_else(|_| Err(Problem::unavailable("closing", "this copy of the service ends")))
 }
 
 /// Hands the grant over to those who know its key. `None`: the record was lost, and nothing is left of the grant.
 async fn hand_over(
-    service: Service,
-    caller: Caller,
-    wanted: Wanted,
+    service: &Service,
+    caller: &Caller,
+    wanted: &Wanted,
     attempt: Attempt,
 ) -> Answer<Option<Grant>> {
     // In this order: each copy finds the grant by the record, also if this one is killed here.
     match attempt.grant(wanted.ttl).await? {
-        Some(guard) => detached(&service, &caller, &wanted, guard).await.map(Some),
+        Some(guard) => detached(service, caller, wanted, guard).await.map(Some),
         None => Ok(None),
     }
 }

@@ -22,7 +22,7 @@ const ANSWERS: Duration = Duration::from_secs(2);
 pub struct Streams {
     /// Says that the service ends. Each stream that holds a lock has a receiver.
     holds: watch::Sender<bool>,
-    /// Says that the streams have ended. Each connection has receivers, and each eviction has one.
+    /// Says that the streams have ended. Each connection has receivers, and each eviction and each grant that is handed over has one.
     connections: watch::Sender<bool>,
 }
 
@@ -50,7 +50,7 @@ impl Streams {
         self.holds.subscribe()
     }
 
-    /// Counts a connection, or an eviction under way. The end waits until it is dropped.
+    /// Counts a connection, or an eviction or a grant that is handed over. The end waits until it is dropped.
     pub(crate) fn connection(&self) -> watch::Receiver<bool> {
         self.connections.subscribe()
     }

@@ -231,6 +231,8 @@ struct Silent {
     is_away: Arc<AtomicBool>,
     /// In place of that the first such record is lost, when the engine is told to answer.
     loses: Arc<AtomicBool>,
+    /// In place of that such a record is written when the engine is told to answer.
+    delays: Arc<AtomicBool>,
     /// Such a record is being written.
     writes: Arc<Notify>,
     /// Tells the engine to answer an eviction, or such a record.
@@ -241,14 +243,15 @@ struct SilentRecords {
     records: Arc<dyn RecordStore>,
     is_away: Arc<AtomicBool>,
     loses: Arc<AtomicBool>,
+    delays: Arc<AtomicBool>,
     writes: Arc<Notify>,
     answers: Arc<Notify>,
 }
 
 impl Silent {
     fn new(engine: Arc<dyn Backend>) -> Silent {
-        let (is_away, loses) = (Arc::default(), Arc::default());
-        Silent { engine, is_away, loses, writes: Arc::default(), answers: Arc::default() }
+        let (is_away, loses, delays) = (Arc::default(), Arc::default(), Arc::default());
+        Silent { engine, is_away, loses, delays, writes: Arc::default(), answers: Arc::default() }
     }
 }
 
@@ -287,7 +290,8 @@ impl Operator for Silent {
         let records = self.engine.operator().records(runtime)?;
         let (is_away, loses) = (Arc::clone(&self.is_away), Arc::clone(&self.loses));
         let (writes, answers) = (Arc::clone(&self.writes), Arc::clone(&self.answers));
-        Some(Arc::new(SilentRecords { records, is_away, loses, writes, answers }))
+        let delays = Arc::clone(&self.delays);
+        Some(Arc::new(SilentRecords { records, is_away, loses, delays, writes, answers }))
     }
 }
 
@@ -310,11 +314,13 @@ impl RecordStore for SilentRecords {
         version: u64,
     ) -> Reply<'a, Result<Option<u64>>> {
         if record.is_some_and(|record| record.text.contains("\"granted\":true")) {
-            if self.loses.load(SeqCst) {
+            let loses = self.loses.load(SeqCst);
+            if loses || self.delays.load(SeqCst) {
                 return Reply::coming(async move {
                     self.writes.notify_one();
                     self.answers.notified().await;
-                    self.records.write(kind, name, None, version).await.map(|_| None)
+                    let written = self.records.write(kind, name, record.filter(|_| !loses), version).await?;
+                    Ok(written.filter(|_| !loses))
                 });
             }
             self.is_away.store(true, SeqCst);
@@ -374,6 +380,31 @@ async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
     end.await;
     audit.flush().await;
     assert!(lines.text().contains("\"evicted\""), "{}", lines.text());
+}
+
+/// Its request was answered when the end began. The grant is found by its key at another copy, so it has to be in the audit log.
+#[tokio::test]
+async fn the_end_of_the_service_waits_for_a_grant_whose_record_is_being_written() {
+    let (silent, lines) = (Silent::new(Memory::new()), Lines::default());
+    silent.delays.store(true, SeqCst);
+    let (writes, answers) = (Arc::clone(&silent.writes), Arc::clone(&silent.answers));
+    let audit = Audit::to(lines.clone());
+    let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
+    let options = Options { audit: audit.clone(), ..Options::default() };
+    let router = fencepost_server::router(locks, &options).unwrap();
+    let mut request = post("/v1/acquire", &json!({ "name": "a", "wait": "30s" }));
+    request.headers_mut().insert("idempotency-key", KEY.parse().unwrap());
+    let asked = tokio::spawn(async move { answer(&router, request).await });
+    tokio::time::timeout(SOON, writes.notified()).await.expect("it is granted");
+    let end = tokio::spawn(async move { options.streams.end().await });
+    let (status, problem) = tokio::time::timeout(SOON, asked).await.expect("it is answered").unwrap();
+    assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("closing")), "{problem}");
+    pause().await;
+    assert!(!end.is_finished(), "the end does not wait for the grant");
+    answers.notify_one();
+    tokio::time::timeout(SOON, end).await.expect("it ends").unwrap();
+    audit.flush().await;
+    assert!(lines.text().contains("\"granted\""), "{}", lines.text());
 }
 
 /// A request that is granted the lock, whose record is then lost, while another waits behind it.
