@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, ClaimId, Moment, Name, Result, Waiters, margin};
+use fencepost_core::{Claim, ClaimId, Moment, Name, Result, margin};
 use tokio::sync::Semaphore;
 
 use crate::conn::{Object, Store, Version};
@@ -28,7 +28,6 @@ pub(crate) struct ObjectClient {
     pub(crate) keys: Keys,
     /// The longest pause of a waiter between two looks.
     pub(crate) poll: Duration,
-    pub(crate) claims: Waiters<ClaimState>,
     watched: Mutex<HashMap<Name, Watched>>,
     /// A permit for each renewal that is sent at the same time.
     pub(crate) renewals: Semaphore,
@@ -61,12 +60,6 @@ pub(crate) struct Known {
     pub(crate) version: Version,
     /// Until when others keep off. A renewal must not shorten that, because another program that knows the lease may rely on it.
     pub(crate) until: Moment,
-}
-
-impl AsRef<Claim> for ClaimState {
-    fn as_ref(&self) -> &Claim {
-        &self.claim
-    }
 }
 
 impl ClaimState {
@@ -121,7 +114,6 @@ impl ObjectClient {
             store,
             keys,
             poll,
-            claims: Waiters::default(),
             watched: Mutex::default(),
             renewals: Semaphore::new(RENEWALS),
         })

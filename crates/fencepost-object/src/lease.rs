@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Loss, Reply, Result, Session};
-use futures_util::future::join_all;
+use fencepost_core::{Claim, Loss, Reply, Result, Session};
 
 use crate::client::{ClaimState, Known, ObjectClient, TRIES};
 use crate::error::contended;
@@ -82,24 +81,17 @@ fn end(state: &ClaimState, lock: &LockObject) {
 /// of all other leases of the session.
 pub(crate) struct ObjectSession {
     pub(crate) client: Arc<ObjectClient>,
-    pub(crate) claim: ClaimId,
+    pub(crate) state: Arc<ClaimState>,
 }
 
 impl Session for ObjectSession {
     fn id(&self) -> u64 {
-        // Half of the random bits tell the claims of a client apart. If they ever did not, one round would renew both.
-        self.claim.as_u128() as u64
+        std::ptr::from_ref(self).addr() as u64
     }
 
-    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        let client = Arc::clone(&self.client);
-        let state_of =
-            |claim: &Arc<Claim>| client.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim));
-        let states: Vec<_> = due.iter().filter_map(state_of).collect();
-        Reply::coming(self.client.store.run(async move {
-            let renewed = join_all(states.iter().map(|state| client.renew_one(state))).await;
-            renewed.into_iter().collect()
-        }))
+    fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let (client, state) = (Arc::clone(&self.client), Arc::clone(&self.state));
+        Reply::coming(self.client.store.run(async move { client.renew_one(&state).await }))
     }
 }
 

@@ -49,7 +49,7 @@ impl ObjectPlace {
         let backoff = Backoff::new(FIRST_PAUSE.min(client.poll), client.poll).jittered(seed);
         let progress = Progress { backoff, token: None, uncertain: false, shown_until: None };
         let request = Arc::new(Requesting {
-            state: client.claims.insert(ClaimState::new(claim)),
+            state: Arc::new(ClaimState::new(claim)),
             attaches: how == How::Attach,
             progress: Mutex::new(progress),
         });
@@ -269,13 +269,8 @@ impl Place for ObjectPlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         // A claim that waits has nothing at the store that a grant depends on.
-        let session = || ObjectSession { client: Arc::clone(&self.client), claim: self.request.claim().id };
+        let (client, state) = (&self.client, &self.request.state);
+        let session = || ObjectSession { client: Arc::clone(client), state: Arc::clone(state) };
         holds.then(|| Arc::new(session()) as Arc<dyn Session>)
-    }
-}
-
-impl Drop for ObjectPlace {
-    fn drop(&mut self) {
-        self.client.claims.remove(&self.request.state);
     }
 }

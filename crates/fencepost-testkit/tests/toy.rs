@@ -69,6 +69,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     shared,
     stop_and_continue,
     what_is_attached_heeds_its_secret,
+    a_guard_whose_lease_is_extended_stays_renewed,
     a_detachment_shortens_no_lease,
     a_claim_that_waits_cannot_be_taken_up,
     who_waits_hears_of_an_outage,

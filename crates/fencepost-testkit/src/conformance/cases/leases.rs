@@ -241,6 +241,22 @@ pub(super) async fn a_claim_that_waits_cannot_be_taken_up(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
+/// Only the claim of the guard is renewed, because an extension ends with its answer.
+pub(super) async fn a_guard_whose_lease_is_extended_stays_renewed(stage: Stage) {
+    let client = stage.client().await;
+    let ttl = at_least(client.capabilities(), Duration::from_secs(2));
+    let mutex = client.mutex("lock").expect("a good name");
+    let lease = mutex.lock().ttl(ttl).await.expect("it is free").detach().await.expect("it is held");
+    let guard = client.attach(&lease).await.expect("it is held");
+    client.extend(&lease, ttl).await.expect("it is held");
+    // Later than the extension alone could make the guard believe.
+    let extended = guard.valid_until() + ttl;
+    stage.eventually("it is renewed", async || guard.valid_until() > extended).await;
+    stage.assert_held(&guard).await;
+    guard.release().await.expect("it was held");
+    stage.assert_free("lock").await;
+}
+
 /// Somebody else was told of a longer lease, so the one that detaches the grant late leaves it that long.
 pub(super) async fn a_detachment_shortens_no_lease(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
