@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, DetachedLease, Moment, Result, Token, Waiters, margin};
+use fencepost_core::{Claim, DetachedLease, Moment, Result, Token, margin};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -19,7 +19,6 @@ pub(crate) const UNDER_WAY: usize = 256;
 
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
-    pub(crate) claims: Waiters<ClaimState>,
     /// A permit for each renewal that begins at the same time.
     pub(crate) renewals: Semaphore,
     /// A permit for each renewal that is under way.
@@ -30,12 +29,6 @@ pub(crate) struct HttpClient {
 pub(crate) struct ClaimState {
     pub(crate) claim: Arc<Claim>,
     lease: Mutex<Option<String>>,
-}
-
-impl AsRef<Claim> for ClaimState {
-    fn as_ref(&self) -> &Claim {
-        &self.claim
-    }
 }
 
 impl ClaimState {
@@ -79,7 +72,7 @@ fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
 impl HttpClient {
     pub(crate) fn new(connections: Arc<Connections>) -> HttpClient {
         let (renewals, under_way) = (Semaphore::new(RENEWALS), Semaphore::new(UNDER_WAY));
-        HttpClient { connections, claims: Waiters::default(), renewals, under_way }
+        HttpClient { connections, renewals, under_way }
     }
 
     /// Sends a request and returns the answer.

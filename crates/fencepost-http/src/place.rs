@@ -37,7 +37,7 @@ impl HttpPlace {
     pub(crate) fn new(client: &Arc<HttpClient>, claim: Arc<Claim>) -> HttpPlace {
         HttpPlace {
             client: Arc::clone(client),
-            state: client.claims.insert(ClaimState::new(claim)),
+            state: Arc::new(ClaimState::new(claim)),
             call: None,
             answer: None,
             queued: false,
@@ -175,14 +175,8 @@ impl Place for HttpPlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         // The request that is under way keeps a position in the queue.
-        let session = || HttpSession { client: Arc::clone(&self.client), claim: self.claim().id };
+        let session = || HttpSession { client: Arc::clone(&self.client), state: Arc::clone(&self.state) };
         holds.then(|| Arc::new(session()) as Arc<dyn Session>)
-    }
-}
-
-impl Drop for HttpPlace {
-    fn drop(&mut self) {
-        self.client.claims.remove(&self.state);
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Loss, Reply, Result, Session};
-use futures_util::future::join_all;
+use fencepost_core::{Claim, Loss, Reply, Result, Session};
 use serde_json::json;
 
 use crate::client::{ClaimState, HttpClient};
@@ -59,27 +58,22 @@ impl HttpClient {
 /// of all other leases of the session.
 pub(crate) struct HttpSession {
     pub(crate) client: Arc<HttpClient>,
-    pub(crate) claim: ClaimId,
+    pub(crate) state: Arc<ClaimState>,
 }
 
 impl Session for HttpSession {
     fn id(&self) -> u64 {
-        // Half of the random bits tell the claims of a client apart. If they ever did not, one round would renew both.
-        self.claim.as_u128() as u64
+        std::ptr::from_ref(self).addr() as u64
     }
 
-    fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        let states = due.iter().filter_map(|claim| {
-            self.client.claims.get(claim.id).filter(|state| Arc::ptr_eq(&state.claim, claim))
-        });
-        let renewals: Vec<_> = states.map(|state| async move { self.client.extend(&state).await }).collect();
-        Reply::coming(async { join_all(renewals).await.into_iter().collect() })
+    fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        Reply::coming(self.client.extend(&self.state))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::{BackendUrl, DetachedLease, HolderInfo, Mode, Name, Want, testing};
+    use fencepost_core::{BackendUrl, ClaimId, DetachedLease, HolderInfo, Mode, Name, Want, testing};
     use futures_util::future::join_all;
     use tokio::net::TcpListener;
 
