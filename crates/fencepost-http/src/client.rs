@@ -23,6 +23,8 @@ pub(crate) struct HttpClient {
     pub(crate) renewals: Semaphore,
     /// A permit for each renewal that is under way.
     pub(crate) under_way: Semaphore,
+    /// When the last renewal was answered, and how long that took.
+    pub(crate) answered: Mutex<Option<(Moment, Duration)>>,
 }
 
 /// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
@@ -72,7 +74,7 @@ fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
 impl HttpClient {
     pub(crate) fn new(connections: Arc<Connections>) -> HttpClient {
         let (renewals, under_way) = (Semaphore::new(RENEWALS), Semaphore::new(UNDER_WAY));
-        HttpClient { connections, renewals, under_way }
+        HttpClient { connections, renewals, under_way, answered: Mutex::default() }
     }
 
     /// Sends a request and returns the answer.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Client, Error, Registry};
+use fencepost_core::{Client, Error, Registry, testing};
 use fencepost_server::{NewToken, Options, Tokens};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
@@ -184,6 +184,26 @@ async fn a_renewal_without_an_answer_is_sent_again_before_the_lease_ends() {
     .await;
     assert_eq!(balancer.lost.load(SeqCst), 1);
     guard.release().await.unwrap();
+}
+
+/// A proxy sends each second request to a copy that has stopped. The other copy has answered a renewal a moment ago.
+#[tokio::test]
+async fn a_renewal_without_an_answer_is_sent_again_soon_if_others_have_one() {
+    let (locks, clock, _engine) = testing::client();
+    let builder = Client::builder().runtime(locks.runtime().clone());
+    let service = Service::in_front_of(locks);
+    let (balancer, url) = Balancer::start(service.address(), "/extend", 0).await;
+    balancer.leaves_open.store(true, SeqCst);
+    let locks = builder.connect(&registry(), &url).await.unwrap();
+    let ttl = Duration::from_secs(60);
+    let mut guard = locks.mutex("a").unwrap().lock().ttl(ttl).await.unwrap();
+    guard.extend(ttl).await.unwrap();
+    balancer.times.store(1, SeqCst);
+    let extended = tokio::spawn(async move { guard.extend(ttl).await.map(|()| guard) });
+    eventually(SOON, "it has no answer", || async { balancer.lost.load(SeqCst) == 1 }).await;
+    clock.advance(Duration::from_millis(500)).await;
+    let extended = tokio::time::timeout(SOON, extended).await.expect("another request is sent").unwrap();
+    extended.unwrap().release().await.unwrap();
 }
 
 /// A copy of the service has stopped, and swallows more renewals than are sent at the same time.
