@@ -140,18 +140,13 @@ async fn next_answer(requests: &mut VecDeque<Sent<'_>>) -> (Moment, Result<Answe
     .await
 }
 
-/// The session of one claim. A round of core ends with the last answer of its session, so a request that hangs would hold up the next round
-/// of all other leases of the session.
+/// The session of one claim.
 pub(crate) struct HttpSession {
     pub(crate) client: Arc<HttpClient>,
     pub(crate) state: Arc<ClaimState>,
 }
 
 impl Session for HttpSession {
-    fn id(&self) -> u64 {
-        std::ptr::from_ref(self).addr() as u64
-    }
-
     fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(self.client.extend(&self.state))
     }

@@ -77,18 +77,13 @@ fn end(state: &ClaimState, lock: &LockObject) {
     }
 }
 
-/// The session of one claim. A round of core ends with the last answer of its session, so a request that hangs would hold up the next round
-/// of all other leases of the session.
+/// The session of one claim.
 pub(crate) struct ObjectSession {
     pub(crate) client: Arc<ObjectClient>,
     pub(crate) state: Arc<ClaimState>,
 }
 
 impl Session for ObjectSession {
-    fn id(&self) -> u64 {
-        std::ptr::from_ref(self).addr() as u64
-    }
-
     fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         let (client, state) = (Arc::clone(&self.client), Arc::clone(&self.state));
         Reply::coming(self.client.store.run(async move { client.renew_one(&state).await }))

@@ -69,10 +69,6 @@ struct LocalSession {
 }
 
 impl Session for LocalSession {
-    fn id(&self) -> u64 {
-        std::ptr::from_ref(self).addr() as u64
-    }
-
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             let Some(first) = due.first() else { return Ok(()) };

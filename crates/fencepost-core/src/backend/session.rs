@@ -19,7 +19,13 @@ pub struct Renewal {
 pub trait Session: Send + Sync {
     /// Returns the id of the unit. Sessions of one id are one unit: their claims are renewed by one round, through one of them. Two units
     /// that core renews for one client never share an id.
-    fn id(&self) -> u64;
+    ///
+    /// The default is the address of the session, so that each session is a unit of its own. An engine that renews each claim by a
+    /// request of its own has a session for each claim, because a round ends with its last answer: a request that hangs would hold up
+    /// the next round of all other claims of the session.
+    fn id(&self) -> u64 {
+        std::ptr::from_ref(self).cast::<()>().addr() as u64
+    }
 
     /// Renews the claims in one round. Each answer goes to the claim's validity as it arrives: confirmed, waiting, or ended. A
     /// renewal never creates: a claim that the engine no longer knows ends as lost. A claim that is not

@@ -72,10 +72,6 @@ impl Backend for Toy {
 impl Operator for Toy {}
 
 impl Session for Toy {
-    fn id(&self) -> u64 {
-        std::ptr::from_ref(self).addr() as u64
-    }
-
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         for claim in due {
             // Both are read once and before the request is sent, because the user may change the length meanwhile.
