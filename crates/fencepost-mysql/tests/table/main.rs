@@ -180,6 +180,9 @@ async fn a_poll_is_one_statement() {
     let theirs = two.mutex("lock").expect("a good name");
     let waiting = tokio::spawn(async move { theirs.lock().await });
     await_waiting(&server, 1).await;
+    // Its row is visible before the last statement of its transaction, and it polls after that.
+    let begin = sent(&server).0;
+    eventually(SOON, "it polls", || async { sent(&server).0 > begin }).await;
     let before = sent(&server);
     eventually(SOON, "it has polled", || async { sent(&server).0 >= before.0 + 5 }).await;
     assert_eq!(sent(&server).1, before.1, "a poll needs no transaction");
