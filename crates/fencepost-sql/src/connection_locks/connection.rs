@@ -315,6 +315,8 @@ impl<S: Server> Connection<S> {
         ttl: Duration,
     ) -> Result<Token, Failure> {
         let idle = S::idle_for(ttl);
+        // It replaces a ping, because it finds as well whether the server still accepts writes.
+        self.state.lock().pinged = self.now();
         let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
         self.note_idle(idle);
         Ok(token)
