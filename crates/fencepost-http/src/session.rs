@@ -23,7 +23,10 @@ const PERMIT: Duration = Duration::from_millis(250);
 /// For how long an answer says that a copy of the service answers, and how soon.
 const RECENT: Duration = Duration::from_secs(10);
 /// A renewal that waits for this many times as long as the last one took was most likely sent to a copy that is stopped.
-const SLOWER: u32 = 10;
+const SLOWER: u32 = 3;
+/// The longest pause before a renewal is sent again, unless the service answers slowly. The pauses grow up to it, so that a lock for which
+/// the engine is slow has few requests at the same time.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl HttpClient {
     /// Extends the lease of a claim.
@@ -93,10 +96,8 @@ impl HttpClient {
                 return answered;
             }
             permit = None;
-            // Each time later than before, so that a lock which is slow at the engine has few requests at the same time.
-            let is_silent = silence
-                .is_some_and(|silence| clock.now() >= last + silence.max(PERMIT).max(last.since(first)));
-            if is_silent {
+            let grown = last.since(first).clamp(PERMIT, PAUSE);
+            if silence.is_some_and(|silence| clock.now() >= last + silence.max(grown)) {
                 let under_way = match self.under_way.try_acquire() {
                     Ok(under_way) => Some(under_way),
                     // The oldest one makes room.
