@@ -99,10 +99,12 @@ async fn delete(
 async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left> {
     let Phase::Holding(revision) = state.phase() else { return Ok(Found::Missing.into()) };
     state.detaching.store(true, Release);
-    let ttl = state.claim.ttl();
-    let lease = client.leases.dedicated(ttl).await?;
-    let moved = eviction::move_key(&client, &state, revision, (&lease, ttl), Purpose::Detach).await?;
-    let found = if matches!(moved, Moved::Done | Moved::Detached) { Found::There } else { Found::Missing };
+    // Another program that has the text of the lease may have extended it.
+    let known = state.lease().filter(|_| state.claim.is_lease_given());
+    let left = known.map(|known| (known.sent() + known.ttl).since(client.now())).unwrap_or_default();
+    let lease = client.leases.dedicated(state.claim.ttl().max(left)).await?;
+    let moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
+    let found = if matches!(moved, Moved::Done | Moved::Outlived) { Found::There } else { Found::Missing };
     Ok(found.into())
 }
 

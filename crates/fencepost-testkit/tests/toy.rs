@@ -72,5 +72,6 @@ fencepost_testkit::conformance!(Toys, excused: [
     a_guard_whose_lease_is_extended_stays_renewed,
     a_detachment_shortens_no_lease,
     a_claim_that_waits_cannot_be_taken_up,
+    a_reader_that_waits_cannot_be_taken_up,
     who_waits_hears_of_an_outage,
 ]);

@@ -245,11 +245,12 @@ impl Guard {
         let token = self.token();
         let Guard { mut owned, .. } = self;
         owned.client.renewer.forget(&owned.claim);
+        // Whatever the outcome, this process holds it no more. Its lease may end before the last one that was confirmed.
+        owned.claim.validity.give_back();
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };
         let detached = entry.detach().await.map_err(|error| error.of(owned.claim.want().name.clone()));
         if detached.is_ok() || mark && detached.as_ref().is_err_and(|error| error.effect() != Effect::None) {
             owned.slot().take().into_iter().for_each(Entry::forget);
-            owned.claim.validity.give_back();
             owned.tell_released("detach");
         }
         detached?;

@@ -10,19 +10,14 @@ use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
-use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
 /// Takes over the key of a detached claim. Returns its create revision; `None`: the claim is gone.
 pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Option<i64>, Failed> {
-    let mut attachment = Attachment { client: &client, state: &state, unused: None, ended: None };
+    let mut attachment = Attachment { client: &client, state: &state, ended: None };
     // Other programs that know the secret write the key too, with each renewal for example.
     for _ in 0..TRIES {
         if let AttemptOutcome::Done(revision) = attachment.attempt().await? {
-            // If this future is dropped before this, the unused lease expires.
-            if let Some(lease) = attachment.unused {
-                client.leases.revoke_unused(lease.id);
-            }
             return Ok(revision);
         }
     }
@@ -32,8 +27,6 @@ pub(crate) async fn attach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> R
 struct Attachment<'a> {
     client: &'a Arc<EtcdClient>,
     state: &'a Arc<ClaimState>,
-    /// A new lease that the key did not move to.
-    unused: Option<Arc<Lease>>,
     /// The key's lease that had ended when the key was last read.
     ended: Option<i64>,
 }
@@ -50,24 +43,24 @@ impl Attachment<'_> {
         let (client, state) = (self.client, self.state);
         let claim = &state.claim;
         let (_, kvs) = client.queue(&state.queue).await?;
-        let (mut later, mut held) = (None, Held::default());
+        let (mut later, mut held, mut all_hold) = (None, Held::default(), true);
         let found = kvs.into_iter().find_map(|kv| {
             let read = keys::mode(&kv).and_then(|mode| Ok((mode, ClaimRecord::read(&kv.value)?)));
             let (mode, record) = read.map_err(|error| later = Some(error)).ok()?;
             // A claim that waits has a lease as well, and nothing to take over. Behind a record of a later format nobody can tell who holds.
-            let holds = held.admit(mode) && later.is_none();
+            all_hold &= later.is_none() && held.admit(mode);
             let same = record.id == Some(claim.id) && record.mode == Some(claim.want().mode);
-            (same && holds && !record.evicted).then_some((kv, record))
+            (same && all_hold && !record.evicted).then_some((kv, record))
         });
         let Some((kv, mut record)) = found.filter(|(kv, _)| self.ended != Some(kv.lease)) else {
             // A record of a later format may be this claim's.
             return later.map_or(Ok(AttemptOutcome::Done(None)), |later| Err(later.into()));
         };
         let ttl = claim.ttl();
-        // An extension never shortens the lease. Neither does a program that takes over the key of a holder that may be alive, because that one
-        // counts on its lease until its next renewal.
+        // No program shortens the lease: a holder that may be alive counts on it until its next renewal, and a program that has extended it counts
+        // on that.
         let mut length = ttl;
-        if (!claim.renewed || !record.detached) && kv.lease != 0 {
+        if kv.lease != 0 {
             let sent = client.now();
             let left = match client.cluster.keep_alive(kv.lease, sent + client.config.timeout).await {
                 Ok(reply) => reply.ttl,
@@ -80,7 +73,7 @@ impl Attachment<'_> {
                 return Ok(AttemptOutcome::Changed);
             }
             if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
-                if record.detached {
+                if record.detached && !claim.renewed {
                     claim.confirm(sent, ttl);
                     return Ok(AttemptOutcome::Done(Some(kv.create_revision)));
                 }
@@ -90,10 +83,8 @@ impl Attachment<'_> {
         }
         let was_detached = std::mem::replace(&mut record.detached, !claim.renewed);
         let value = record.to_bytes();
-        let lease = match self.unused.take().filter(|unused| unused.ttl >= length) {
-            Some(lease) => lease,
-            None => client.leases.dedicated(length).await?,
-        };
+        // A new one for each attempt, because the key's lease may have been renewed since the last one was made.
+        let lease = client.leases.dedicated(length).await?;
         let put = PutRequest::leased(kv.key.clone(), value.clone(), lease.id);
         let txn = TxnRequest {
             compare: vec![Compare::written(&kv.key, kv.mod_revision)],
@@ -108,7 +99,7 @@ impl Attachment<'_> {
             // An earlier attempt took effect, and its reply was lost.
             Some(now) => now.mod_revision,
             None => {
-                self.unused = Some(lease);
+                client.leases.revoke_unused(lease.id);
                 return Ok(AttemptOutcome::Changed);
             }
         };

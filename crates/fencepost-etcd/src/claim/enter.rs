@@ -13,8 +13,7 @@ use std::time::Duration;
 use fencepost_core::backend::admission::Held;
 use fencepost_core::{ClaimRecord, LaterFormat, Mode};
 
-use crate::claim::eviction;
-use crate::claim::lease_change::{Moved, Purpose};
+use crate::claim::confirm::confirm;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
@@ -209,8 +208,7 @@ impl Request<'_> {
     }
 }
 
-/// Confirms the grant of a claim at the front of the queue, and moves a fixed lease's key to a dedicated lease. Returns whether the claim
-/// holds the lock.
+/// Confirms the grant of a claim at the front of the queue. Returns whether the claim holds the lock.
 pub(crate) async fn hold(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
@@ -218,22 +216,18 @@ pub(crate) async fn hold(
 ) -> Result<bool, Failed> {
     let claim = &state.claim;
     let Some(lease) = state.lease() else { return Ok(false) };
-    let held = if claim.renewed {
-        // A claim may be granted long after its last renewal.
-        if lease.until().since(client.now()) < lease.ttl / 2
-            && let Err(failure) = client.leases.renew(&lease).await
-            && !failure.is_lease_not_found()
-        {
-            return Err(failure);
-        }
-        !lease.is_over(client.now()) && claim.confirm(lease.sent(), claim.ttl().min(lease.ttl))
-    } else {
-        let ttl = claim.ttl();
-        let own = client.leases.dedicated(ttl).await?;
-        let moved = eviction::move_key(client, state, revision, (&own, ttl), Purpose::Extend).await?;
-        moved == Moved::Done && claim.validity.ended().is_none()
-    };
-    if !held {
+    // A claim may be granted long after its last renewal.
+    if claim.renewed
+        && lease.until().since(client.now()) < lease.ttl / 2
+        && let Err(failure) = client.leases.renew(&lease).await
+        && !failure.is_lease_not_found()
+    {
+        return Err(failure);
+    }
+    if !lease.is_over(client.now()) {
+        confirm(client, state, revision).await?;
+    }
+    if !claim.validity.is_confirmed() || !claim.is_valid() {
         state.lose(claim.runtime.session_loss());
         return Ok(false);
     }

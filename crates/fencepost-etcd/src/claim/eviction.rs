@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use fencepost_core::{Loss, SingleFlight};
 
@@ -51,7 +50,7 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
         let moved = async {
             let lease = client.leases.dedicated(until.since(clock.now())).await?;
-            lease_change::move_key(client, state, revision, (&lease, lease.ttl), Purpose::Evict).await
+            lease_change::move_key(client, state, revision, &lease, Purpose::Evict).await
         };
         if moved.await.is_ok() {
             return;
@@ -60,8 +59,8 @@ async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease
     }
 }
 
-/// Moves the claim's key to this lease, unless the key is gone or the claim is evicted, because the claim has ended then. Confirms the claim
-/// for `ttl` if the key was moved. Returns the outcome.
+/// Writes the claim's key with this lease, as [`lease_change::move_key`] says, and ends a claim whose key is gone or that is evicted. Revokes the
+/// lease if it was made for this and the key does not have it. Returns the outcome.
 ///
 /// # Cancel safety
 /// Dropped, the change goes on, because the next change waits for it.
@@ -69,20 +68,20 @@ pub(crate) async fn move_key(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
     revision: i64,
-    (lease, ttl): (&Arc<Lease>, Duration),
+    lease: &Arc<Lease>,
     purpose: Purpose,
 ) -> Result<Moved, Failed> {
     let (client, state, lease) = (Arc::clone(client), Arc::clone(state), Arc::clone(lease));
     let runtime = client.runtime.clone();
     let change = async move {
-        let moved = lease_change::move_key(&client, &state, revision, (&lease, ttl), purpose).await?;
+        let moved = lease_change::move_key(&client, &state, revision, &lease, purpose).await?;
         match moved {
             Moved::Gone => state.lose(Loss::Deleted),
             // The note may come later, or its watch may be broken.
             Moved::Evicted => evicted(&client, Arc::clone(&state)),
-            Moved::Done | Moved::Detached | Moved::Superseded | Moved::Outlived(_) => {}
+            Moved::Done | Moved::Ended | Moved::Superseded | Moved::Outlived => {}
         }
-        if moved != Moved::Done && lease.dedicated {
+        if moved != Moved::Done && purpose != Purpose::Keep && lease.dedicated {
             client.leases.revoke_unused(lease.id);
         }
         Ok(moved)

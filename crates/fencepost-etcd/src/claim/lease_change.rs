@@ -1,4 +1,4 @@
-//! Moving a claim's key to another lease.
+//! Changes of the lease of a claim's key.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use fencepost_core::{ClaimRecord, Loss};
 
-use crate::claim::state::ClaimState;
+use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
 use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
 
-/// Why a key is moved to another lease.
+/// Why a key is written with a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Its claim keeps the lock under the lease that it has.
     Keep,
-    /// Its claim keeps the lock for longer.
+    /// Its claim keeps the lock for longer, or under a lease of its own.
     Extend,
     /// Its grant is to belong to no process.
     Detach,
@@ -26,70 +26,64 @@ pub(crate) enum Purpose {
     Evict,
 }
 
-/// The outcome of moving a key to another lease.
+/// The outcome of such a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
+    /// The key has the lease.
     Done,
     /// The key is gone.
     Gone,
     /// An operator has evicted the claim. The claim has noted who, and why, but may not be told yet.
     Evicted,
-    /// The grant is being detached, or a program that knows the claim's id has detached it already, perhaps for longer.
-    Detached,
-    /// The claim was to keep its lease, and another change has given it a longer one.
+    /// The claim keeps the lock no more: it is being detached, or it was lost.
+    Ended,
+    /// By another change the claim has another lease now, which lasts for at least as long as the given one.
     Superseded,
-    /// Another program that knows the claim's secret has moved the key to a lease that lasts for up to this time yet, which is longer than the
-    /// given one. The key stays there, because that program may count on it.
-    Outlived(Duration),
+    /// Another program that has the text of the claim's lease has moved the key to a lease that lasts longer than the given one. The key stays
+    /// there, because that program may count on it. A claim that keeps the lock counts on that lease for now.
+    Outlived,
 }
 
-/// Moves the claim's key to this lease, and confirms the claim for `ttl` then. The write requires that nobody has written the key since it was
-/// read, so that a late request does not move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the record
-/// tells that, because the note is deleted once the holder was told.
+/// Writes the claim's key with this lease, and confirms a claim that keeps the lock. The write requires that nobody has written the key since it
+/// was read, so that a late request does not move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the
+/// record tells that, because the note is deleted once the holder was told.
 ///
-/// The changes of one claim come one after the other: of two at once, either could undo the other, and the claim would count on a lease that
-/// its key no longer has. The caller drives this to its end, because others wait for it; its requests have time limits.
+/// No write moves the key to a lease that ends before the time for which somebody may count on the key: this claim, because it is confirmed, or
+/// another program, because it has moved the key. For that reason the writes of one claim come one after the other. The caller drives this to its
+/// end, because others wait for it. Its requests have time limits.
 pub(crate) async fn move_key(
     client: &EtcdClient,
     state: &ClaimState,
     revision: i64,
-    (lease, ttl): (&Arc<Lease>, Duration),
+    lease: &Arc<Lease>,
     purpose: Purpose,
 ) -> Result<Moved, Failed> {
     let (Some(key), Some(id)) = (state.key(), state.key_id()) else { return Ok(Moved::Gone) };
     let _only = state.lease_changes.lock().await;
+    let claim = &state.claim;
     let note = keys::eviction(&client.config.prefix, id, revision);
     let mut record = ClaimRecord::read(&state.value())?;
     record.detached |= purpose == Purpose::Detach;
-    let mut written = state.moved_at().max(revision);
-    let keeps = matches!(purpose, Purpose::Keep | Purpose::Extend);
+    let (known, mut written) = (state.lease(), state.moved_at().max(revision));
     // After `written` is read, because that may be the eviction's own write.
-    if purpose != Purpose::Evict && state.claim.validity.ended() == Some(Loss::Evicted) {
+    if purpose != Purpose::Evict && claim.validity.ended() == Some(Loss::Evicted) {
         return Ok(Moved::Evicted);
     }
-    if keeps && state.detaching.load(Acquire) {
-        return Ok(Moved::Detached);
+    let keeps = matches!(purpose, Purpose::Keep | Purpose::Extend);
+    if keeps && (state.detaching.load(Acquire) || state.phase() == Phase::Gone || !claim.is_valid()) {
+        return Ok(Moved::Ended);
     }
-    let known = state.lease();
-    if purpose == Purpose::Keep && known.as_ref().is_some_and(|known| known.id != lease.id) {
-        return Ok(Moved::Superseded);
-    }
-    // An extension whose caller was dropped may have been for longer. The key stays on that lease, because a claim never loses time by an extension.
-    // The shared lease under which a claim has waited is none for a fixed grant, because other claims renew it.
-    if purpose == Purpose::Extend
-        && state.is_lease_certain()
-        && known
-            .is_some_and(|known| (state.claim.renewed || known.dedicated) && known.until() >= lease.until())
-    {
-        state.claim.confirm(lease.sent(), ttl);
-        if lease.dedicated {
-            client.leases.revoke_unused(lease.id);
+    if let Some(known) = known.as_ref().filter(|known| keeps && known.id != lease.id) {
+        // The shared lease under which a claim has waited is none for a fixed grant, because other claims renew it.
+        let is_its_own = claim.renewed || known.dedicated;
+        if purpose == Purpose::Keep || is_its_own && known.until() >= lease.until() {
+            return Ok(Moved::Superseded);
         }
-        return Ok(Moved::Done);
     }
     for _ in 0..TRIES {
         // Until a reply tells the lease; the client's tasks may end before that.
         state.lease_uncertain.store(true, Relaxed);
+        let sent = lease.sent();
         let put = PutRequest::leased(key.to_vec(), record.to_bytes(), lease.id);
         let txn = TxnRequest {
             compare: vec![Compare::created(key, revision), Compare::written(key, written)],
@@ -108,15 +102,20 @@ pub(crate) async fn move_key(
                     state.note_eviction(revision, &by.unwrap_or_default());
                     return Ok(Moved::Evicted);
                 }
-                if found.detached && purpose == Purpose::Detach && kv.lease != lease.id {
-                    return Ok(Moved::Detached);
-                }
-                if keeps && kv.lease != lease.id && !client.leases.has(kv.lease) {
+                let is_foreign = claim.is_lease_given()
+                    && kv.lease != lease.id
+                    && known.as_ref().is_none_or(|known| known.id != kv.lease);
+                if is_foreign && purpose != Purpose::Evict {
+                    let asked = client.now();
                     let left = client.leases.time_to_live(kv.lease).await?;
                     let left = Duration::from_secs(left.try_into().unwrap_or_default());
-                    if left > (lease.sent() + lease.ttl).since(client.now()) {
-                        // The server tells whole seconds.
-                        return Ok(Moved::Outlived(left + Duration::from_secs(1)));
+                    // The server tells whole seconds, and forgets the rest.
+                    let most = client.now() + left + Duration::from_secs(1);
+                    if most > lease.sent() + lease.ttl {
+                        if keeps {
+                            claim.confirm(asked, claim.ttl().min(left));
+                        }
+                        return Ok(Moved::Outlived);
                     }
                 }
                 (written, record.evicted) = (kv.mod_revision, found.evicted);
@@ -127,7 +126,7 @@ pub(crate) async fn move_key(
             client.leases.revoke_unused(before.id);
         }
         if purpose != Purpose::Evict {
-            state.claim.confirm(lease.sent(), ttl);
+            claim.confirm(sent, claim.ttl().min(lease.ttl));
         }
         return Ok(Moved::Done);
     }
@@ -172,19 +171,27 @@ mod tests {
             let state = client.state(1).unwrap();
             let (revision, lease) = (state.phase().revision().unwrap(), state.lease().unwrap());
             let longer = client.leases.dedicated(long).await.unwrap();
+            state.claim.set_ttl(long);
             // The first attempt of both finds this write, so that their next ones compete.
             let key = state.key().unwrap().to_vec();
             let again = PutRequest::leased(key.clone(), state.value(), lease.id);
             let again = TxnRequest { success: vec![Op::Put(again).into()], ..TxnRequest::default() };
             client.cluster.call(again, None).await.unwrap();
-            let extend = move_key(client, &state, revision, (&longer, long), Purpose::Extend);
-            let keep = move_key(client, &state, revision, (&lease, short), Purpose::Keep);
+            let extend = move_key(client, &state, revision, &longer, Purpose::Extend);
+            let keep = move_key(client, &state, revision, &lease, Purpose::Keep);
             let (extended, kept) = tokio::join!(extend, keep);
             assert_eq!(extended.unwrap(), Moved::Done);
             let found = client.cluster.call(RangeRequest::one(key), None).await.unwrap();
             assert_eq!(found.kvs[0].lease, longer.id, "{number}: the renewal was {kept:?}");
             assert_eq!(kept.unwrap(), Moved::Superseded);
             assert!(guard.remaining() > short, "{number}: the guard counts on {:?}", guard.remaining());
+            // A later extension for less time, and one whose lease may have been moved by another program.
+            let less = client.leases.dedicated(2 * short).await.unwrap();
+            for _ in 0..2 {
+                let extended = move_key(client, &state, revision, &less, Purpose::Extend).await.unwrap();
+                assert_eq!(extended, Moved::Superseded);
+                state.claim.give_lease();
+            }
             guard.release().await.unwrap();
         }
         locks.close().await;

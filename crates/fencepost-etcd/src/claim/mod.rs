@@ -1,6 +1,7 @@
 //! A claim of this client: its state, and the requests that create, move and delete its key.
 
 pub(crate) mod attach;
+pub(crate) mod confirm;
 pub(crate) mod enter;
 pub(crate) mod eviction;
 pub(crate) mod lease_change;

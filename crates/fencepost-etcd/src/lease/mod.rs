@@ -20,7 +20,7 @@ pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
 pub(crate) struct Lease {
     pub(crate) id: i64,
     pub(crate) ttl: Duration,
-    /// It belongs to one claim, and is renewed only when the claim's user extends it.
+    /// It belongs to one claim. If that has a fixed lease, it is renewed only when the claim's user extends it.
     pub(crate) dedicated: bool,
     term: Mutex<Term>,
     renewal: SingleFlight<Result<(), Failed>>,
@@ -134,12 +134,17 @@ impl Leases {
     /// As [`shared`](Leases::shared), and the lease lasts for `ttl` from now at least.
     pub(crate) async fn shared_from_now(&self, ttl: Duration) -> Result<Arc<Lease>, Failed> {
         let now = self.now();
-        let lease = self.shared(ttl).await?;
-        // A renewal that is under way may have begun earlier.
-        while lease.sent() < now {
-            self.renew(&lease).await?;
+        loop {
+            let lease = self.shared(ttl).await?;
+            if lease.sent() >= now {
+                return Ok(lease);
+            }
+            // The renewal may be one that was under way already. If the lease is gone, there will be another one.
+            match self.renew(&lease).await {
+                Err(failure) if !failure.is_lease_not_found() => return Err(failure),
+                _ => {}
+            }
         }
-        Ok(lease)
     }
 
     /// Creates a lease for one claim.

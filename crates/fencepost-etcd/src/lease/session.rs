@@ -1,23 +1,23 @@
 //! Renewal of claims: one request for each lease.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use fencepost_core::{Claim, Reply, Result, Session};
 use futures_util::{StreamExt, stream};
 
-use crate::claim::eviction;
-use crate::claim::lease_change::{Moved, Purpose};
+use crate::claim::confirm::{confirm, renew};
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::end_expired;
-use crate::client::{EtcdClient, TRIES};
+use crate::client::EtcdClient;
 use crate::error::Failed;
 use crate::lease::Lease;
 
 /// How many claims of one round have a request under way. Each claim whose lease was given out has one.
 const AT_ONCE: usize = 64;
 
-/// Renews the claims of one lease.
+/// Renews claims that had one lease when they were granted or began to wait. Some may have another lease by now.
 pub(crate) struct EtcdSession {
     /// The entry of each claim keeps the client alive.
     pub(crate) client: Weak<EtcdClient>,
@@ -27,97 +27,76 @@ pub(crate) struct EtcdSession {
 impl EtcdSession {
     async fn renew(&self, due: &[Arc<Claim>]) -> Result<()> {
         let Some(client) = self.client.upgrade() else { return Ok(()) };
-        let lease = &self.lease;
-        // Several claims that are due one after the other need one renewal. A single one may be a user's extension, which needs all its time.
-        let now = client.now();
-        let fresh = due.len() > 1 && lease.sent() + lease.ttl / 6 > now && !lease.is_over(now);
-        if !fresh && !renew(&client, lease).await? {
-            return Ok(());
-        }
-        end_expired(&client, lease);
-        // The number may belong to another claim by now.
-        let state = |claim: &Arc<Claim>| {
-            client.state(claim.note.load(Relaxed)).filter(|state| Arc::ptr_eq(&state.claim, claim))
-        };
-        // A claim that fails does not prevent the confirmation of the others.
-        let confirmations = due.iter().filter_map(state).map(|state| self.confirm(&client, state));
-        let confirmed = stream::iter(confirmations).buffer_unordered(AT_ONCE);
-        confirmed.fold(Ok(()), async |all, one| all.and(one)).await
-    }
-
-    async fn confirm(&self, client: &Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<()> {
-        let claim = &state.claim;
-        // The key of a claim that was evicted during this round has another lease soon.
-        if claim.validity.ended().is_some() {
-            return Ok(());
-        }
-        match state.phase() {
-            Phase::Holding(revision) => self.confirm_holder(client, &state, revision).await?,
-            Phase::Gone | Phase::New => {}
-            Phase::Queued(_) | Phase::Granted(_) => {
-                claim.validity.waiting(self.lease.sent(), claim.ttl().min(self.lease.ttl));
+        let mut by_lease: BTreeMap<i64, (Arc<Lease>, Vec<Arc<ClaimState>>)> = BTreeMap::new();
+        for claim in due {
+            // The number may belong to another claim by now.
+            let state =
+                client.state(claim.note.load(Relaxed)).filter(|state| Arc::ptr_eq(&state.claim, claim));
+            let Some((lease, state)) = state.and_then(|state| Some((state.lease()?, state))) else {
+                continue;
+            };
+            // It has waited under the shared lease of this session. A fixed lease is renewed only by its user.
+            if !claim.renewed && lease.dedicated && !self.lease.dedicated {
+                continue;
             }
+            by_lease.entry(lease.id).or_insert_with(|| (lease, Vec::new())).1.push(state);
         }
-        Ok(())
-    }
-
-    /// Confirms a claim that holds the lock. If the claim asks for a longer lease than it has, its key moves to one.
-    async fn confirm_holder(
-        &self,
-        client: &Arc<EtcdClient>,
-        state: &Arc<ClaimState>,
-        revision: i64,
-    ) -> Result<(), Failed> {
-        let claim = &state.claim;
-        let ttl = claim.ttl();
-        let (mut lease, mut least) = (Arc::clone(&self.lease), ttl);
-        for _ in 0..TRIES {
-            let Some(own) = state.lease() else { return Ok(()) };
-            if own.id != lease.id {
-                // A claim waits under a shared lease. This round was under way when the claim was granted with a fixed one, which is renewed only
-                // by its user.
-                if !claim.renewed && !self.lease.dedicated {
-                    return Ok(());
-                }
-                // Another request has changed the claim's lease.
-                lease = own;
-                if !renew(client, &lease).await? {
-                    return Ok(());
-                }
-            }
-            let extends = least > lease.ttl;
-            if extends {
-                lease = if claim.renewed {
-                    client.leases.shared_from_now(least).await?
-                } else {
-                    client.leases.dedicated(least).await?
-                };
-            } else if state.is_lease_certain() {
-                claim.confirm(lease.sent(), ttl);
-                return Ok(());
-            }
-            let purpose = if extends { Purpose::Extend } else { Purpose::Keep };
-            match eviction::move_key(client, state, revision, (&lease, ttl), purpose).await? {
-                Moved::Done | Moved::Gone | Moved::Evicted | Moved::Detached => return Ok(()),
-                Moved::Superseded => {}
-                Moved::Outlived(left) => least = left,
-            }
-        }
-        Err(Failed::contested())
+        // A single claim may be a user's extension, which needs all its time.
+        let is_single = due.len() == 1;
+        let renewals =
+            by_lease.into_values().map(|(lease, states)| renew_all(&client, lease, states, is_single));
+        let renewed = stream::iter(renewals).buffer_unordered(AT_ONCE);
+        // A lease or a claim that fails does not prevent the confirmation of the others.
+        Ok(renewed.fold(Ok(()), async |all, one| all.and(one)).await?)
     }
 }
 
-/// Renews the lease. Returns whether its claims may go on; otherwise they were told.
-async fn renew(client: &EtcdClient, lease: &Arc<Lease>) -> Result<bool, Failed> {
-    let Err(failure) = client.leases.renew(lease).await else { return Ok(true) };
-    if failure.is_lease_not_found() {
-        client.lose(lease, lease.has_time(client.now()));
-        return Ok(false);
+/// Renews a lease, and confirms these claims, which have it.
+async fn renew_all(
+    client: &Arc<EtcdClient>,
+    lease: Arc<Lease>,
+    states: Vec<Arc<ClaimState>>,
+    is_single: bool,
+) -> Result<(), Failed> {
+    let now = client.now();
+    // Several claims that are due one after the other need one renewal.
+    let is_fresh = !is_single && lease.sent() + lease.ttl / 6 > now && !lease.is_over(now);
+    if !is_fresh && !renew(client, &lease).await? {
+        return Ok(());
     }
-    if lease.is_over(client.now()) {
-        client.lose(lease, false);
+    // That renewal may have been under way already.
+    if is_single && lease.sent() < now && !renew(client, &lease).await? {
+        return Ok(());
     }
-    Err(failure)
+    end_expired(client, &lease);
+    // A claim whose requests take long does not hold up the next renewal of the others. A change of its lease goes on.
+    let until = if is_single { lease.until() } else { now + lease.ttl / 3 };
+    let confirmations = states.into_iter().map(|state| {
+        let (client, lease) = (Arc::clone(client), Arc::clone(&lease));
+        async move {
+            let confirmation = confirm_one(&client, &state, &lease);
+            let confirmed = client.runtime.clock().within(until, confirmation).await;
+            confirmed.unwrap_or_else(|| Err(Failed::contested()))
+        }
+    });
+    let confirmed = stream::iter(confirmations).buffer_unordered(AT_ONCE);
+    confirmed.fold(Ok(()), async |all, one| all.and(one)).await
+}
+
+async fn confirm_one(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, lease: &Lease) -> Result<(), Failed> {
+    let claim = &state.claim;
+    // The key of a claim that was evicted during this round has another lease soon.
+    if claim.validity.ended().is_some() {
+        return Ok(());
+    }
+    match state.phase() {
+        Phase::Holding(revision) => confirm(client, state, revision).await?,
+        Phase::Gone | Phase::New => {}
+        Phase::Queued(_) | Phase::Granted(_) => {
+            claim.validity.waiting(lease.sent(), claim.ttl().min(lease.ttl));
+        }
+    }
+    Ok(())
 }
 
 impl Session for EtcdSession {

@@ -119,6 +119,7 @@ async fn a_grant_that_is_detached_stays_when_its_claim_is_let_go() {
         let mut entry = engine.enter_named(&name, id, SOON);
         assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
         let id = ClaimId::from_u128(id);
+        entry.renewal().unwrap().claim.give_lease();
         let lease = DetachedLease::of(id, Name::new(&name).unwrap(), Mode::Exclusive, ttl);
         let lease = others.extend(&lease, ttl).await.unwrap();
         let left = others.inspect(&name).await.unwrap().holders().next().unwrap().expires_in.unwrap();
@@ -147,6 +148,7 @@ async fn a_detachment_shortens_no_lease_that_somebody_else_has_extended() {
     let others = connect(&format!("etcd://{}", etcd.address())).await;
     let mut entry = engine.enter(7, SHORT);
     assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+    entry.renewal().unwrap().claim.give_lease();
     let name = Name::new("stock").unwrap();
     let lease = DetachedLease::of(ClaimId::from_u128(7), name, Mode::Exclusive, 20 * SOON);
     let lease = others.extend(&lease, 20 * SOON).await.unwrap();

@@ -4,7 +4,7 @@ use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
 use crate::kit::{SHORT, SOON, connect, eventually, in_line, registry, server, stand, users};
-use fencepost_core::{Client, Effect, Loss, margin};
+use fencepost_core::{ClaimId, Client, DetachedLease, Effect, Loss, Mode, margin};
 use fencepost_testkit::etcd::{Config, Look, Proxied};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::server::Proxy;
@@ -147,7 +147,8 @@ async fn an_extended_claim_has_all_of_its_time_and_counts_on_no_more() {
     locks.close().await;
 }
 
-/// A supervisor has the text of the lease, and its extension moves the key to a lease that nobody renews.
+/// A supervisor has the text of the lease, and its extension moves the key to a lease that nobody renews. The guard counts on that lease while it
+/// lasts for longer than its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_whose_lease_is_extended_elsewhere_keeps_its_lock_for_longer_than_that() {
     needs!(ETCD, ETCDCTL);
@@ -156,19 +157,67 @@ async fn a_guard_whose_lease_is_extended_elsewhere_keeps_its_lock_for_longer_tha
     for extending in [&far, &near] {
         let guard = near.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
         let lease = guard.to_lease().unwrap();
+        let renewed = async || {
+            let until = guard.valid_until();
+            eventually("the guard is renewed", async || guard.valid_until() > until).await;
+        };
+        extending.extend(&lease, 2 * SHORT).await.unwrap();
+        let extended = lease_of(&etcd.look(), "stock/");
+        eventually("the key is back", async || lease_of(&etcd.look(), "stock/") != extended).await;
+        guard.ensure_held().unwrap();
         extending.extend(&lease, SOON).await.unwrap();
         let extended = lease_of(&etcd.look(), "stock/");
-        let moved = async || lease_of(&etcd.look(), "stock/") != extended;
-        eventually("the key has a lease that is renewed", moved).await;
-        let hex = format!("{:x}", extended.parse::<i64>().unwrap());
-        etcd.look().run(&["lease", "revoke", &hex]);
-        guard.ensure_held().unwrap();
-        let info = near.inspect("stock").await.unwrap();
-        let left = info.holders().next().and_then(|holder| holder.expires_in);
-        assert!(left > Some(SHORT), "the extension was shortened: {left:?}");
+        for _ in 0..3 {
+            renewed().await;
+        }
+        assert_eq!(lease_of(&etcd.look(), "stock/"), extended, "the extension was shortened");
+        guard.release().await.unwrap();
+    }
+    near.close().await;
+    far.close().await;
+}
+
+/// The extension moves the key away from the guard's own lease and back, and the guard is renewed all the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attached_guard_outlives_an_extension_elsewhere() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let (near, far) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let lease = near.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap().detach().await.unwrap();
+    let guard = far.attach(&lease).await.unwrap();
+    near.extend(&lease, 2 * SHORT).await.unwrap();
+    let extended = lease_of(&etcd.look(), "stock/");
+    eventually("the key is back", async || lease_of(&etcd.look(), "stock/") != extended).await;
+    for _ in 0..4 {
         let until = guard.valid_until();
         eventually("the guard is renewed", async || guard.valid_until() > until).await;
-        guard.release().await.unwrap();
+    }
+    let lease = guard.detach().await.unwrap();
+    near.release(&lease).await.unwrap();
+    near.close().await;
+    far.close().await;
+}
+
+/// The program that takes up the lease has an old text of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_takes_up_a_lease_does_not_shorten_it() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let (near, far) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
+    let mutex = near.mutex("stock").unwrap();
+    for (number, extends) in [(1, false), (2, true)] {
+        let id = ClaimId::from_u128(number);
+        let guard = mutex.lock().claim_id(id).ttl(SOON).await.unwrap();
+        let old = DetachedLease::of(id, mutex.name().clone(), Mode::Exclusive, SHORT);
+        if extends {
+            far.extend(&old, SHORT).await.unwrap();
+        }
+        let attached = far.attach(&old).await.unwrap();
+        let info = near.inspect("stock").await.unwrap();
+        let left = info.holders().next().and_then(|holder| holder.expires_in);
+        assert!(left > Some(SOON / 2), "{left:?}");
+        attached.release().await.unwrap();
+        drop(guard);
     }
     near.close().await;
     far.close().await;

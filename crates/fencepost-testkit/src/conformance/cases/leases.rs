@@ -241,6 +241,28 @@ pub(super) async fn a_claim_that_waits_cannot_be_taken_up(stage: Stage) {
     stage.assert_free("lock").await;
 }
 
+/// The reader that waits behind a writer would fit beside the one that holds.
+pub(super) async fn a_reader_that_waits_cannot_be_taken_up(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let holding = lock(&one, "lock", Mode::Shared).await.expect("it is free");
+    let writer = stage.stand("lock", X).await;
+    let lock = two.rwlock("lock").expect("a good name");
+    let id = ClaimId::from_u128(0x5eed_0001_0000_0000 | u128::from(holding.token().get()));
+    let lease = DetachedLease::of(id, lock.name().clone(), fencepost_core::Mode::Shared, LONG);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = tokio::spawn(async move {
+        lock.read().claim_id(id).on_queued(move || _ = tell.send(())).wait(LONG).await
+    });
+    told.recv().await.expect("it waits");
+    assert!(one.attach(&lease).await.expect_err("it waits").is_lost());
+    assert!(one.extend(&lease, LONG).await.expect_err("it waits").is_lost());
+    holding.release().await.expect("it was held");
+    writer.granted().await.release().await.expect("it was held");
+    let granted = waiting.await.expect("waiting does not panic").expect("its turn comes");
+    granted.release().await.expect("it was held");
+    stage.assert_free("lock").await;
+}
+
 /// Only the claim of the guard is renewed, because an extension ends with its answer.
 pub(super) async fn a_guard_whose_lease_is_extended_stays_renewed(stage: Stage) {
     let client = stage.client().await;

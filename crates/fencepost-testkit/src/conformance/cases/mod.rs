@@ -91,6 +91,7 @@ cases! {
     leases::a_guard_whose_lease_is_extended_stays_renewed [Detach]
     leases::a_detachment_shortens_no_lease [Detach, Inspect]
     leases::a_claim_that_waits_cannot_be_taken_up [Detach]
+    leases::a_reader_that_waits_cannot_be_taken_up [Detach, Shared, Fair]
     secrets::a_lease_opens_no_other_claim [Detach]
     secrets::a_changed_lease_is_not_believed [Detach]
     loss::lost_when_renewals_fail []
