@@ -226,6 +226,7 @@ fencepost_testkit::conformance!(OnAzurite, excused: [
     a_permit_in_line_is_not_overtaken,
     a_small_claim_waits_behind_a_large_one,
     a_waiting_writer_is_not_overtaken,
+    a_reader_that_waits_cannot_be_taken_up,
     a_latch_opens_with_its_last_count,
     a_count_under_way_opens_nothing,
     members_enter_and_leave_together,

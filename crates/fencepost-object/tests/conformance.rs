@@ -70,7 +70,7 @@ fencepost_testkit::conformance!(InMemory, excused: [
     upgrades_on_a_bad_network,
     a_permit_in_line_is_not_overtaken,
     a_small_claim_waits_behind_a_large_one,
-    a_waiting_writer_is_not_overtaken,
+    a_waiting_writer_is_not_overtaken, a_reader_that_waits_cannot_be_taken_up,
     crash_frees,
     a_process_that_ends_frees,
     a_latch_opens_with_its_last_count,

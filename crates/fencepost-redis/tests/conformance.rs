@@ -267,7 +267,7 @@ mod redlock {
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_report_arrives_once, runs_that_share_or_end_unseen, the_last_run_is_kept, a_firing_runs_once,
             a_failed_firing_runs_again_where_that_is_asked_for, a_start_counts_from_when_it_asked,
-            first_come_first_served, a_waiting_writer_is_not_overtaken, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
+            first_come_first_served, a_waiting_writer_is_not_overtaken, a_reader_that_waits_cannot_be_taken_up, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
