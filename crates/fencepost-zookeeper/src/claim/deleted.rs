@@ -51,11 +51,13 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
         let gone = match session.within(with_notice(request, &mut notice)).await {
             Ok(Ok((None, _))) => true,
             Ok(Ok((Some(stat), watcher))) => {
+                // The node was there when the notice was read. Also, a request that is kept keeps the driver, which would keep a session alive
+                // that has ended here.
+                let Some(strong) = grants.upgrade() else { return };
+                notice = strong.read_notice(&held);
+                drop(strong);
                 let event = watcher.changed().await.event_type;
                 marked |= stat.version > 0 || event == zk::EventType::NodeDataChanged;
-                // The node was there when the notice was read.
-                let Some(grants) = grants.upgrade() else { return };
-                notice = grants.read_notice(&held);
                 event == zk::EventType::NodeDeleted
             }
             _ => {
