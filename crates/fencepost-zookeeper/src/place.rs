@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fencepost_core::{
-    AbandonedClaim, Attempt, Claim, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request, Result,
-    Session as Renewing, Token, remove_abandoned,
+    AbandonedClaim, Attempt, Claim, Clock, Effect, Error, Found, Leave, Left, Mode, Moment, Place, Request,
+    Result, Session as Renewing, Token, remove_abandoned,
 };
 
 use crate::Guarded;
@@ -323,6 +323,11 @@ struct AbandonedNodes {
 impl AbandonedClaim for AbandonedNodes {
     fn has_ended(&self) -> bool {
         self.session.is_over()
+    }
+
+    /// A request of the nodes may have no answer yet. It keeps the driver, which would keep a session alive that has ended here.
+    async fn pause(&mut self, _: &Clock, until: Moment) {
+        self.session.sleep_until(until).await;
     }
 
     async fn remove(&mut self) -> Result<()> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::runtime::Runtime;
-use crate::time::{Backoff, Moment};
+use crate::time::{Backoff, Clock, Moment};
 
 /// The first pause after a removal that failed, and the longest one. Somebody may wait for the claim's end.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -22,6 +22,11 @@ pub trait AbandonedClaim: Send + 'static {
 
     /// Returns whether the claim ends without a removal: its session or its leases have ended, or its client is closed.
     fn has_ended(&self) -> bool;
+
+    /// Waits until the next try. An engine whose parts of the claim must not outlast its end wakes at that end, too.
+    fn pause(&mut self, clock: &Clock, until: Moment) -> impl Future<Output = ()> + Send {
+        clock.sleep_until(until)
+    }
 
     /// Tries once to remove the claim. The request has a time limit of its own. `Ok`: nothing of the claim is left, or others rely on what is
     /// left.
@@ -42,7 +47,7 @@ async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
     let mut pauses = Backoff::new(PAUSE, LONGEST_PAUSE).jittered(runtime.client());
     let mut next = claim.stays_until();
     loop {
-        clock.sleep_until(next).await;
+        claim.pause(clock, next).await;
         // The pauses of a client that has stopped end at once, although the lease may last.
         if clock.is_stopped() || claim.has_ended() {
             return;

@@ -160,7 +160,8 @@ impl Session {
         self.sleep_until(self.clock().now() + pause).await;
     }
 
-    async fn sleep_until(&self, until: Moment) {
+    /// Sleeps until that time, or until the session ends.
+    pub(crate) async fn sleep_until(&self, until: Moment) {
         let mut watch = self.validity.watch(self.clock());
         let mut sleep = self.clock().sleep_until(until);
         poll_fn(|cx| {
