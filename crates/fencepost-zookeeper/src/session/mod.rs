@@ -269,8 +269,13 @@ pub(crate) async fn ask_quorum(driver: &zk::Client) -> Result<(), zk::Error> {
 ///
 /// ZooKeeper knows sessions only. A lease that is shorter than its session ends because this client deletes the node then.
 pub(crate) fn extend(claim: &Claim, sent: Moment, ttl: Duration) {
-    if claim.confirm(sent, ttl) {
-        claim.note.fetch_max((sent + ttl).as_nanos(), Ordering::Relaxed);
+    // First the end of the node, because another thread may delete the node after the confirmation. If that thread comes before both, the
+    // claim has expired by then and is not confirmed.
+    let end = (sent + ttl).as_nanos();
+    let before = claim.note.fetch_max(end, Ordering::SeqCst);
+    if !claim.confirm(sent, ttl) && before < end {
+        // If this fails, a later renewal has failed as well.
+        let _ = claim.note.compare_exchange(end, before, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
@@ -299,5 +304,56 @@ impl fencepost_core::Session for Session {
             }
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::{ClaimId, HolderInfo, Mode, Name, Spawner, Task, Want};
+
+    use super::*;
+
+    struct NoTasks;
+
+    impl Spawner for NoTasks {
+        fn spawn(&self, _: Task) {}
+    }
+
+    /// The client deletes the node at the end of the lease by another thread, which may run in the middle of a renewal.
+    #[test]
+    fn the_node_of_a_renewed_claim_stays_for_as_long_as_the_claim_is_valid() {
+        const RENEWALS: u64 = 100_000;
+        let (clock, ttl) = (Clock::manual(), Duration::from_secs(1_000));
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        let want = Want { name: Name::new("lock").expect("a good name"), mode: Mode::Exclusive };
+        let claim = Claim::new(ClaimId::from_u128(1), want, ttl, HolderInfo::labelled("test"), runtime);
+        let start = clock.now();
+        extend(&claim, start, ttl);
+        std::thread::scope(|scope| {
+            let renewals = scope.spawn(|| {
+                for number in 1..=RENEWALS {
+                    // Further than the margin between the two ends.
+                    extend(&claim, start + ttl * u32::try_from(number).expect("it is small"), ttl);
+                }
+            });
+            while !renewals.is_finished() {
+                let until = claim.validity.until();
+                let end = Moment::from_nanos(claim.note.load(Ordering::SeqCst));
+                assert!(until <= end, "valid until {until:?}, and the node is deleted at {end:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_renewal_of_a_lost_claim_keeps_its_node_no_longer() {
+        let (clock, ttl) = (Clock::manual(), Duration::from_secs(10));
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        let want = Want { name: Name::new("lock").expect("a good name"), mode: Mode::Exclusive };
+        let claim = Claim::new(ClaimId::from_u128(1), want, ttl, HolderInfo::labelled("test"), runtime);
+        let start = clock.now();
+        extend(&claim, start, ttl);
+        claim.validity.end(fencepost_core::Loss::Evicted);
+        extend(&claim, start + ttl / 2, ttl);
+        assert_eq!(claim.note.load(Ordering::SeqCst), (start + ttl).as_nanos());
     }
 }
