@@ -9,8 +9,8 @@ use crate::time::{Backoff, Clock, Moment};
 /// The first pause after a removal that failed, and the longest one. Somebody may wait for the claim's end.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a removal that was refused, because the engine probably refuses the next one as well.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// The longest pause after a removal that was refused, because an engine that has refused some probably refuses the next one as well.
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// What may be at the engine of a claim for which core asks no more: see [`Place::abandon`](crate::Place::abandon). For an engine where other
 /// claims can keep it alive for longer than its lease.
@@ -44,7 +44,7 @@ pub fn remove_abandoned(runtime: &Runtime, claim: impl AbandonedClaim) {
 
 async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
     let clock = runtime.clock();
-    let mut pauses = Backoff::new(PAUSE, LONGEST_PAUSE).jittered(runtime.client());
+    let mut pauses = Backoff::new(PAUSE, LONGEST_REFUSED_PAUSE).jittered(runtime.client());
     let mut next = claim.stays_until();
     loop {
         claim.pause(clock, next).await;
@@ -55,7 +55,8 @@ async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
         let Err(error) = claim.remove().await else { return };
         tracing::debug!(%error, "a claim that was given up is still at the engine");
         let refused = error.is_denied() && !error.is_transient();
-        next = clock.now() + if refused { REFUSED_PAUSE } else { pauses.pause() };
+        let longest = if refused { LONGEST_REFUSED_PAUSE } else { LONGEST_PAUSE };
+        next = clock.now() + pauses.pause().min(longest);
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
             (Clock::manual(), Arc::new(Engine { kind: Some(ErrorKind::Denied), ..Engine::default() }));
         let (before, after, ended) =
             tries(&clock, &engine, MINUTES, || engine.works.store(true, Ordering::Relaxed));
-        assert!((4..=5).contains(&before), "{before} tries in two minutes");
+        assert!((10..30).contains(&before), "{before} tries in two minutes");
         assert_eq!((after, ended), (1, true));
     }
 
