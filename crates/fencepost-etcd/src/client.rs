@@ -143,8 +143,18 @@ impl EtcdClient {
     /// Ends a lease that is gone or not reliable any more, and its claims. `revoked`: somebody ended it before its time.
     /// The detail names the lease with 16 digits, as `etcdctl lease list` does.
     pub(crate) fn lose(&self, lease: &Lease, revoked: bool) {
+        self.lose_those(lease, revoked, |_| true);
+    }
+
+    /// As [`lose`](EtcdClient::lose), but for holders whose keys may have another lease: their next confirmation finds out.
+    pub(crate) fn lose_certain(&self, lease: &Lease, revoked: bool) {
+        let holds = |state: &ClaimState| matches!(state.phase(), Phase::Holding(_) | Phase::Granted(_));
+        self.lose_those(lease, revoked, |state| !holds(state) || state.certainly_has(lease));
+    }
+
+    fn lose_those(&self, lease: &Lease, revoked: bool, which: impl Fn(&ClaimState) -> bool) {
         lease.end();
-        for state in self.claims_of(lease) {
+        for state in self.claims_of(lease).into_iter().filter(|state| which(state)) {
             if revoked {
                 state.lose_with(Loss::SessionEnded, format!("its lease {:016x} was revoked", lease.id));
             } else {

@@ -238,6 +238,11 @@ impl Failed {
         Failed::new(ErrorKind::Unreachable, message)
     }
 
+    /// The time for the requests of one claim is over. They go on.
+    pub(crate) fn unanswered() -> Failed {
+        Failed::new(ErrorKind::Unreachable, "etcd has not answered in time").unknown()
+    }
+
     /// The reply lacks a part.
     pub(crate) fn malformed() -> Failed {
         let message = "the reply lacks a part; remove the proxy before etcd, if there is one";

@@ -11,13 +11,13 @@ use crate::claim::attach::attach;
 use crate::claim::enter::{Outcome, enter, hold};
 use crate::claim::eviction;
 use crate::claim::lease_change::{Moved, Purpose};
+use crate::claim::session::EtcdSession;
 use crate::claim::state::{ClaimState, Phase};
 use crate::claim::withdraw::{clean_up, leave_queue, release_detached, withdraw};
-use crate::client::EtcdClient;
+use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::guarded::Held;
 use crate::keys;
-use crate::lease::session::EtcdSession;
 
 pub(crate) struct EtcdPlace {
     client: Arc<EtcdClient>,
@@ -99,12 +99,22 @@ async fn delete(
 async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left> {
     let Phase::Holding(revision) = state.phase() else { return Ok(Found::Missing.into()) };
     state.detaching.store(true, Release);
-    // Another program that has the text of the lease may have extended it.
+    // The claim may have been given a longer lease than it asked for, because another program counts on that.
     let known = state.lease().filter(|_| state.claim.is_lease_given());
     let left = known.map(|known| (known.sent() + known.ttl).since(client.now())).unwrap_or_default();
-    let lease = client.leases.dedicated(state.claim.ttl().max(left)).await?;
-    let moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
-    let found = if matches!(moved, Moved::Done | Moved::Outlived) { Found::There } else { Found::Missing };
+    let mut least = state.claim.ttl().max(left);
+    let mut moved = Moved::Superseded;
+    for _ in 0..TRIES {
+        let lease = client.leases.dedicated(least).await?;
+        moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
+        let Moved::Outlived(most) = moved else { break };
+        least = most.since(client.now());
+    }
+    let found = match moved {
+        Moved::Done => Found::There,
+        Moved::Outlived(_) => return Err(Failed::contested().into()),
+        Moved::Gone | Moved::Evicted | Moved::Ended | Moved::Superseded => Found::Missing,
+    };
     Ok(found.into())
 }
 

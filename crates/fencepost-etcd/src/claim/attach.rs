@@ -74,6 +74,16 @@ impl Attachment<'_> {
             }
             if left.unsigned_abs() >= ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) {
                 if record.detached && !claim.renewed {
+                    // The write makes a move of the key fail that does not know of this extension.
+                    let put = PutRequest::with_its_lease(kv.key.clone(), kv.value.clone());
+                    let txn = TxnRequest {
+                        compare: vec![Compare::written(&kv.key, kv.mod_revision)],
+                        success: vec![Op::Put(put).into()],
+                        failure: Vec::new(),
+                    };
+                    if !client.cluster.call(txn, None).await?.succeeded {
+                        return Ok(AttemptOutcome::Changed);
+                    }
                     claim.confirm(sent, ttl);
                     return Ok(AttemptOutcome::Done(Some(kv.create_revision)));
                 }

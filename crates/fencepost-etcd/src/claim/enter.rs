@@ -219,13 +219,13 @@ pub(crate) async fn hold(
     // A claim may be granted long after its last renewal.
     if claim.renewed
         && lease.until().since(client.now()) < lease.ttl / 2
-        && let Err(failure) = client.leases.renew(&lease).await
+        && let Err(failure) = client.leases.renew(&lease, claim.ttl()).await
         && !failure.is_lease_not_found()
     {
         return Err(failure);
     }
     if !lease.is_over(client.now()) {
-        confirm(client, state, revision).await?;
+        confirm(client, state, revision, &lease).await?;
     }
     if !claim.validity.is_confirmed() || !claim.is_valid() {
         state.lose(claim.runtime.session_loss());

@@ -1,7 +1,6 @@
 //! The eviction of a claim of this client by an operator.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use fencepost_core::{Loss, SingleFlight};
 
@@ -32,7 +31,7 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
         state.set_phase(Phase::Gone);
     }
     // Nobody renews a dedicated lease for a claim that has ended.
-    let renewed = |lease: &Arc<Lease>| !lease.dedicated || state.lease_uncertain.load(Relaxed);
+    let renewed = |lease: &Arc<Lease>| !lease.dedicated || state.is_lease_uncertain();
     let shared = state.lease().filter(|lease| holds && renewed(lease));
     let client = Arc::clone(client);
     client.runtime.clone().spawn(async move {
@@ -79,9 +78,11 @@ pub(crate) async fn move_key(
             Moved::Gone => state.lose(Loss::Deleted),
             // The note may come later, or its watch may be broken.
             Moved::Evicted => evicted(&client, Arc::clone(&state)),
-            Moved::Done | Moved::Ended | Moved::Superseded | Moved::Outlived => {}
+            Moved::Done | Moved::Ended | Moved::Superseded | Moved::Outlived(_) => {}
         }
-        if moved != Moved::Done && purpose != Purpose::Keep && lease.dedicated {
+        // The key of an evicted claim may have this lease by an attempt whose reply was lost.
+        let is_unused = matches!(moved, Moved::Gone | Moved::Ended | Moved::Superseded | Moved::Outlived(_));
+        if is_unused && purpose != Purpose::Keep && lease.dedicated {
             client.leases.revoke_unused(lease.id);
         }
         Ok(moved)

@@ -1,10 +1,10 @@
 //! Changes of the lease of a claim's key.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
-use fencepost_core::{ClaimRecord, Loss};
+use fencepost_core::{ClaimRecord, Loss, Moment};
 
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
 /// The outcome of such a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
-    /// The key has the lease.
+    /// The key has the lease, or one of another program that the claim counts on for now, because it lasts longer.
     Done,
     /// The key is gone.
     Gone,
@@ -40,17 +40,17 @@ pub(crate) enum Moved {
     /// By another change the claim has another lease now, which lasts for at least as long as the given one.
     Superseded,
     /// Another program that has the text of the claim's lease has moved the key to a lease that lasts longer than the given one. The key stays
-    /// there, because that program may count on it. A claim that keeps the lock counts on that lease for now.
-    Outlived,
+    /// there, because that program may count on it. A lease that lasts until this moment is long enough.
+    Outlived(Moment),
 }
 
 /// Writes the claim's key with this lease, and confirms a claim that keeps the lock. The write requires that nobody has written the key since it
 /// was read, so that a late request does not move it back. If the claim is evicted, the key is moved only for that purpose. The mark in the
 /// record tells that, because the note is deleted once the holder was told.
 ///
-/// No write moves the key to a lease that ends before the time for which somebody may count on the key: this claim, because it is confirmed, or
-/// another program, because it has moved the key. For that reason the writes of one claim come one after the other. The caller drives this to its
-/// end, because others wait for it. Its requests have time limits.
+/// No write moves the key to a lease that ends before the time for which somebody may count on the key. Whoever counts on a lease of the key has
+/// written the key after the lease was measured, so that the write of somebody who does not know of that fails, and measures as well. The writes of
+/// one claim come one after the other. The caller drives this to its end, because others wait for it. Its requests have time limits.
 pub(crate) async fn move_key(
     client: &EtcdClient,
     state: &ClaimState,
@@ -82,7 +82,7 @@ pub(crate) async fn move_key(
     }
     for _ in 0..TRIES {
         // Until a reply tells the lease; the client's tasks may end before that.
-        state.lease_uncertain.store(true, Relaxed);
+        state.try_lease(lease);
         let sent = lease.sent();
         let put = PutRequest::leased(key.to_vec(), record.to_bytes(), lease.id);
         let txn = TxnRequest {
@@ -91,44 +91,55 @@ pub(crate) async fn move_key(
             failure: vec![RequestOp::key(key), RequestOp::key(&note)],
         };
         let reply = client.cluster.call(txn, None).await?;
-        let at = match reply.key(0).filter(|kv| kv.create_revision == revision) {
-            _ if reply.succeeded => reply.revision(),
-            None => return Ok(Moved::Gone),
-            // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
-            Some(kv) => {
-                let found = ClaimRecord::read(&kv.value)?;
-                if found.evicted && purpose != Purpose::Evict {
-                    let by = reply.key(1).map(|note| String::from_utf8_lossy(&note.value));
-                    state.note_eviction(revision, &by.unwrap_or_default());
-                    return Ok(Moved::Evicted);
-                }
-                let is_foreign = claim.is_lease_given()
-                    && kv.lease != lease.id
-                    && known.as_ref().is_none_or(|known| known.id != kv.lease);
-                if is_foreign && purpose != Purpose::Evict {
-                    let asked = client.now();
-                    let left = client.leases.time_to_live(kv.lease).await?;
-                    let left = Duration::from_secs(left.try_into().unwrap_or_default());
-                    // The server tells whole seconds, and forgets the rest.
-                    let most = client.now() + left + Duration::from_secs(1);
-                    if most > lease.sent() + lease.ttl {
-                        if keeps {
-                            claim.confirm(asked, claim.ttl().min(left));
-                        }
-                        return Ok(Moved::Outlived);
-                    }
-                }
-                (written, record.evicted) = (kv.mod_revision, found.evicted);
-                continue;
+        if reply.succeeded {
+            let before = state.set_lease(Arc::clone(lease), reply.revision());
+            if let Some(before) = before.filter(|before| before.dedicated) {
+                client.leases.revoke_unused(before.id);
             }
+            if purpose != Purpose::Evict {
+                claim.confirm(sent, claim.ttl().min(lease.ttl));
+            }
+            return Ok(Moved::Done);
+        }
+        // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
+        let Some(kv) = reply.key(0).filter(|kv| kv.create_revision == revision) else {
+            return Ok(Moved::Gone);
         };
-        if let Some(before) = state.set_lease(Arc::clone(lease), at).filter(|before| before.dedicated) {
-            client.leases.revoke_unused(before.id);
+        let found = ClaimRecord::read(&kv.value)?;
+        if found.evicted && purpose != Purpose::Evict {
+            let by = reply.key(1).map(|note| String::from_utf8_lossy(&note.value));
+            state.note_eviction(revision, &by.unwrap_or_default());
+            return Ok(Moved::Evicted);
         }
-        if purpose != Purpose::Evict {
-            claim.confirm(sent, claim.ttl().min(lease.ttl));
+        (written, record.evicted) = (kv.mod_revision, found.evicted);
+        if purpose == Purpose::Evict || !claim.is_lease_given() || kv.lease == lease.id {
+            continue;
         }
-        return Ok(Moved::Done);
+        let asked = client.now();
+        let (left, term) = client.leases.time_left(kv.lease).await?;
+        // The server tells whole seconds, and forgets the rest.
+        let most = client.now() + left + Duration::from_secs(1);
+        if most <= lease.sent() + lease.ttl {
+            continue;
+        }
+        let is_enough = purpose == Purpose::Keep
+            || purpose == Purpose::Extend && asked + left >= lease.sent() + claim.ttl();
+        if !is_enough {
+            // Some time passes until there is a longer lease.
+            return Ok(Moved::Outlived(most + Duration::from_secs(1)));
+        }
+        let put = PutRequest::with_its_lease(key.to_vec(), kv.value.clone());
+        let txn = TxnRequest {
+            compare: vec![Compare::created(key, revision), Compare::written(key, written)],
+            success: vec![Op::Put(put).into()],
+            failure: Vec::new(),
+        };
+        let reply = client.cluster.call(txn, None).await?;
+        // A leader that was stopped tells what it knew before another one followed.
+        if reply.succeeded && reply.term() == term {
+            claim.confirm(asked, claim.ttl().min(left));
+            return Ok(Moved::Done);
+        }
     }
     Err(Failed::contested())
 }

@@ -6,5 +6,6 @@ pub(crate) mod enter;
 pub(crate) mod eviction;
 pub(crate) mod lease_change;
 pub(crate) mod records;
+pub(crate) mod session;
 pub(crate) mod state;
 pub(crate) mod withdraw;

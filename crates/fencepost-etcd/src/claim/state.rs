@@ -22,8 +22,6 @@ pub(crate) struct ClaimState {
     pub(crate) create_unanswered: AtomicBool,
     /// The key may exist, or a request that creates or deletes it may still arrive, so no other claim may use its number.
     pub(crate) key_used: AtomicBool,
-    /// A request that moves the key to another lease may have taken effect, or may do so yet.
-    pub(crate) lease_uncertain: AtomicBool,
     /// The key is being detached, or was. No request that keeps the lock moves it any more.
     pub(crate) detaching: AtomicBool,
     /// Held by the request that moves the key to another lease, because two of them could undo each other.
@@ -47,6 +45,8 @@ struct Inner {
     lease: Option<Arc<Lease>>,
     /// The revision at which the key moved to that lease; 0: at its creation.
     moved_at: i64,
+    /// Leases of requests to move the key that had no reply since then. They may have taken effect, or may do so yet.
+    tried: Vec<Arc<Lease>>,
     /// The create revision of the key that was evicted; 0: none. The note of an eviction may arrive before the reply to the creation.
     evicted: i64,
     /// The operator who evicted the claim, and the reason.
@@ -79,7 +79,14 @@ impl Phase {
 
 impl ClaimState {
     pub(crate) fn new(claim: Arc<Claim>, number: u64, queue: Vec<u8>) -> ClaimState {
-        let inner = Inner { phase: Phase::New, lease: None, moved_at: 0, evicted: 0, evicted_by: None };
+        let inner = Inner {
+            phase: Phase::New,
+            lease: None,
+            moved_at: 0,
+            tried: Vec::new(),
+            evicted: 0,
+            evicted_by: None,
+        };
         ClaimState {
             claim,
             number,
@@ -88,7 +95,6 @@ impl ClaimState {
             inner: Waiter::new(inner),
             create_unanswered: AtomicBool::new(false),
             key_used: AtomicBool::new(false),
-            lease_uncertain: AtomicBool::new(false),
             detaching: AtomicBool::new(false),
             lease_changes: Mutex::default(),
             key_watched: AtomicBool::new(false),
@@ -157,18 +163,43 @@ impl ClaimState {
         self.inner.with(|inner| inner.moved_at)
     }
 
-    /// Returns whether the key certainly has the lease that is noted here. Otherwise a request whose reply was lost, or a program that knows the
-    /// claim's secret, may have moved it.
-    pub(crate) fn is_lease_certain(&self) -> bool {
-        !self.lease_uncertain.load(Relaxed) && !self.claim.is_lease_given()
+    /// Returns whether the key certainly has this lease, which is the one that is noted here. Otherwise a request whose reply was lost, or a
+    /// program that has the text of the claim's lease, may have moved it.
+    pub(crate) fn certainly_has(&self, lease: &Lease) -> bool {
+        let is_certain = |inner: &mut Inner| {
+            inner.tried.is_empty() && inner.lease.as_ref().is_some_and(|own| own.id == lease.id)
+        };
+        !self.claim.is_lease_given() && self.inner.with(is_certain)
+    }
+
+    /// Returns whether a request to move the key had no reply.
+    pub(crate) fn is_lease_uncertain(&self) -> bool {
+        self.inner.with(|inner| !inner.tried.is_empty())
+    }
+
+    /// Notes that a request may move the key to this lease.
+    pub(crate) fn try_lease(&self, lease: &Arc<Lease>) {
+        self.inner.with(|inner| {
+            if inner.tried.iter().all(|tried| tried.id != lease.id) {
+                inner.tried.push(Arc::clone(lease));
+            }
+        });
+    }
+
+    /// Returns the leases that requests of this claim may have given the key.
+    pub(crate) fn own_leases(&self) -> Vec<Arc<Lease>> {
+        let first = self.first_lease().cloned();
+        let later =
+            self.inner.with(|inner| inner.lease.iter().chain(&inner.tried).cloned().collect::<Vec<_>>());
+        first.into_iter().chain(later).collect()
     }
 
     /// Notes that the key certainly has this lease since the revision `at`. Returns the lease before, if that was another one.
     pub(crate) fn set_lease(&self, lease: Arc<Lease>, at: i64) -> Option<Arc<Lease>> {
-        self.lease_uncertain.store(false, Relaxed);
         let id = lease.id;
         let before = self.inner.with(|inner| {
             inner.moved_at = at;
+            inner.tried = Vec::new();
             inner.lease.replace(lease)
         });
         before.filter(|before| before.id != id)

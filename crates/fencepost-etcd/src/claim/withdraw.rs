@@ -102,6 +102,8 @@ async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) 
         let written = match found {
             // A record of a later format was written by another program.
             Some(kv) if !ClaimRecord::read(&kv.value).is_ok_and(|record| is_own(&record)) => return Ok(()),
+            // Another program has taken the grant over.
+            Some(kv) if state.own_leases().iter().all(|own| own.id != kv.lease) => return Ok(()),
             Some(kv) => kv.mod_revision,
             None => 0,
         };
@@ -133,8 +135,7 @@ struct AbandonedKey {
 
 impl AbandonedClaim for AbandonedKey {
     fn has_ended(&self) -> bool {
-        let leases = [self.state.first_lease().cloned(), self.state.lease()];
-        let is_over = || leases.into_iter().flatten().all(|lease| lease.is_over(self.client.now()));
+        let is_over = || self.state.own_leases().iter().all(|lease| lease.is_over(self.client.now()));
         // Closing the client ends its leases.
         self.client.cluster.is_closed() || is_over()
     }

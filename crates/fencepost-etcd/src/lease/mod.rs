@@ -1,7 +1,5 @@
 //! Leases: all keys of a claim end with its lease.
 
-pub(crate) mod session;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,7 +109,7 @@ impl Leases {
                 return Ok(lease);
             }
             if left > Duration::ZERO {
-                match self.renew(&lease).await {
+                match self.renew(&lease, ttl).await {
                     Ok(()) => return Ok(lease),
                     Err(failure) if failure.is_lease_not_found() => {}
                     Err(failure) => return Err(failure),
@@ -140,7 +138,7 @@ impl Leases {
                 return Ok(lease);
             }
             // The renewal may be one that was under way already. If the lease is gone, there will be another one.
-            match self.renew(&lease).await {
+            match self.renew(&lease, ttl).await {
                 Err(failure) if !failure.is_lease_not_found() => return Err(failure),
                 _ => {}
             }
@@ -169,14 +167,18 @@ impl Leases {
         }
     }
 
-    /// Renews a lease, once for all concurrent callers.
-    pub(crate) async fn renew(&self, lease: &Arc<Lease>) -> Result<(), Failed> {
+    /// Renews a lease, once for all concurrent callers. The shortest of the claims for which it is renewed lasts for `ttl` from a renewal.
+    pub(crate) async fn renew(&self, lease: &Arc<Lease>, ttl: Duration) -> Result<(), Failed> {
         let (leases, own) = (self.clone(), Arc::clone(lease));
         let renewal = async move {
             let sent = leases.now();
-            // A reply in the last quarter leaves too little time.
-            let until = sent + own.until().since(sent) * 3 / 4;
-            let reply = leases.cluster.keep_alive(own.id, until).await?;
+            // A reply in the last quarter leaves too little time. A claim is renewed when a third of its time has passed.
+            let until = sent + own.until().since(sent).min(ttl * 2 / 3) * 3 / 4;
+            let reply = leases.cluster.keep_alive(own.id, until).await;
+            if reply.as_ref().is_err_and(Failed::is_lease_not_found) {
+                own.end();
+            }
+            let reply = reply?;
             // A lease that ended by the client's clock stays ended, whatever the server says.
             if reply.ttl <= 0 || own.is_over(leases.now()) {
                 own.end();
@@ -192,6 +194,13 @@ impl Leases {
     /// Returns how long a lease lasts, in seconds; negative: it does not exist.
     pub(crate) async fn time_to_live(&self, id: i64) -> Result<i64, Failed> {
         Ok(self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?.ttl)
+    }
+
+    /// Returns how long a lease lasts at least, zero if it does not exist, and the term of the leader that said so.
+    pub(crate) async fn time_left(&self, id: i64) -> Result<(Duration, u64), Failed> {
+        let reply = self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?;
+        let term = reply.header.as_ref().map_or(0, |header| header.term);
+        Ok((Duration::from_secs(reply.ttl.try_into().unwrap_or_default()), term))
     }
 
     /// Revokes a lease and with it its keys.

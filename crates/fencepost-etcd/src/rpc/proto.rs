@@ -118,6 +118,7 @@ messages! {
         #[prost(int64, tag = "1")] id: i64,
     }
     LeaseTimeToLiveReply {
+        #[prost(message, optional, tag = "1")] header: Option<Header>,
         #[prost(int64, tag = "3")] ttl: i64,
         #[prost(int64, tag = "4")] granted: i64,
     }
@@ -277,6 +278,11 @@ impl PutRequest {
     pub(crate) fn leased(key: Vec<u8>, value: Vec<u8>, lease: i64) -> PutRequest {
         PutRequest { key, value, lease, ignore_lease: false }
     }
+
+    /// Puts a key, which keeps the lease that it has.
+    pub(crate) fn with_its_lease(key: Vec<u8>, value: Vec<u8>) -> PutRequest {
+        PutRequest { key, value, lease: 0, ignore_lease: true }
+    }
 }
 
 impl DeleteRequest {
@@ -327,6 +333,11 @@ impl TxnReply {
     /// Returns the store's revision after the transaction.
     pub(crate) fn revision(&self) -> i64 {
         self.header.as_ref().map_or(0, |header| header.revision)
+    }
+
+    /// Returns the term of the leader when the transaction was made.
+    pub(crate) fn term(&self) -> u64 {
+        self.header.as_ref().map_or(0, |header| header.term)
     }
 
     /// Returns the keys that its `n`th part has read.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use fencepost_core::{Claim, Reply, Result, Session};
 use futures_util::{StreamExt, stream};
@@ -14,7 +15,8 @@ use crate::client::EtcdClient;
 use crate::error::Failed;
 use crate::lease::Lease;
 
-/// How many claims of one round have a request under way. Each claim whose lease was given out has one.
+/// How many leases of a round are renewed at a time, and for how many claims of a lease requests are under way: each claim whose lease was given
+/// out has one.
 const AT_ONCE: usize = 64;
 
 /// Renews claims that had one lease when they were granted or began to wait. Some may have another lease by now.
@@ -42,45 +44,56 @@ impl EtcdSession {
             by_lease.entry(lease.id).or_insert_with(|| (lease, Vec::new())).1.push(state);
         }
         // A single claim may be a user's extension, which needs all its time.
-        let is_single = due.len() == 1;
+        let shortest = due.iter().map(|claim| claim.ttl()).min().filter(|_| due.len() > 1);
         let renewals =
-            by_lease.into_values().map(|(lease, states)| renew_all(&client, lease, states, is_single));
+            by_lease.into_values().map(|(lease, states)| renew_all(&client, lease, states, shortest));
         let renewed = stream::iter(renewals).buffer_unordered(AT_ONCE);
         // A lease or a claim that fails does not prevent the confirmation of the others.
         Ok(renewed.fold(Ok(()), async |all, one| all.and(one)).await?)
     }
 }
 
-/// Renews a lease, and confirms these claims, which have it.
+/// Renews a lease, and confirms these claims, which have it. `shortest`: the shortest `ttl` of the round's claims, if there are several.
 async fn renew_all(
     client: &Arc<EtcdClient>,
     lease: Arc<Lease>,
     states: Vec<Arc<ClaimState>>,
-    is_single: bool,
+    shortest: Option<Duration>,
 ) -> Result<(), Failed> {
     let now = client.now();
-    // Several claims that are due one after the other need one renewal.
-    let is_fresh = !is_single && lease.sent() + lease.ttl / 6 > now && !lease.is_over(now);
-    if !is_fresh && !renew(client, &lease).await? {
-        return Ok(());
-    }
-    // That renewal may have been under way already.
-    if is_single && lease.sent() < now && !renew(client, &lease).await? {
-        return Ok(());
-    }
+    // A claim or a lease whose requests take long does not hold up the next renewal of the others. What is under way goes on.
+    let until = shortest.map_or(lease.until().max(now), |shortest| now + shortest / 3);
+    let renewed = client.runtime.clock().within(until, renew_lease(client, &lease, &states, shortest)).await;
+    renewed.unwrap_or_else(|| Err(Failed::unanswered()))?;
     end_expired(client, &lease);
-    // A claim whose requests take long does not hold up the next renewal of the others. A change of its lease goes on.
-    let until = if is_single { lease.until() } else { now + lease.ttl / 3 };
     let confirmations = states.into_iter().map(|state| {
         let (client, lease) = (Arc::clone(client), Arc::clone(&lease));
         async move {
             let confirmation = confirm_one(&client, &state, &lease);
             let confirmed = client.runtime.clock().within(until, confirmation).await;
-            confirmed.unwrap_or_else(|| Err(Failed::contested()))
+            confirmed.unwrap_or_else(|| Err(Failed::unanswered()))
         }
     });
     let confirmed = stream::iter(confirmations).buffer_unordered(AT_ONCE);
     confirmed.fold(Ok(()), async |all, one| all.and(one)).await
+}
+
+async fn renew_lease(
+    client: &EtcdClient,
+    lease: &Arc<Lease>,
+    states: &[Arc<ClaimState>],
+    shortest: Option<Duration>,
+) -> Result<(), Failed> {
+    let now = client.now();
+    let ttl = states.iter().map(|state| state.claim.ttl()).min().unwrap_or(lease.ttl).min(lease.ttl);
+    // Several claims that are due one after the other need one renewal.
+    let is_fresh = shortest.is_some() && lease.sent() + ttl / 6 > now && !lease.is_over(now);
+    // If the lease is gone, the claims are told that certainly have it. The others have another one, or get it.
+    if !is_fresh && renew(client, lease, ttl).await? && shortest.is_none() && lease.sent() < now {
+        // A user's extension counts from now on, and that renewal was under way already.
+        renew(client, lease, ttl).await?;
+    }
+    Ok(())
 }
 
 async fn confirm_one(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, lease: &Lease) -> Result<(), Failed> {
@@ -90,7 +103,7 @@ async fn confirm_one(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, lease: &
         return Ok(());
     }
     match state.phase() {
-        Phase::Holding(revision) => confirm(client, state, revision).await?,
+        Phase::Holding(revision) => confirm(client, state, revision, lease).await?,
         Phase::Gone | Phase::New => {}
         Phase::Queued(_) | Phase::Granted(_) => {
             claim.validity.waiting(lease.sent(), claim.ttl().min(lease.ttl));
