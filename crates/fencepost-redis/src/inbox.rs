@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use fencepost_core::{ClaimId, Loss, Token};
+use fencepost_core::{ClaimId, Token};
 
 use crate::claim::waiters::{Pushed, TrackedClaims};
 use crate::client::RedisClient;
@@ -49,8 +49,8 @@ impl Events for Messages {
                 }
                 [b'E', rest @ ..] if rest.len() >= 16 => {
                     let by = said(&rest[16..]);
-                    if let Some(tracked) = id(rest).and_then(|id| self.tracked.get(id)) {
-                        tracked.claim.validity.end_with(Loss::Evicted, String::from_utf8_lossy(by));
+                    if let Some(id) = id(rest) {
+                        self.tracked.evict(id, &String::from_utf8_lossy(by));
                     }
                     payload = &rest[16..];
                     if !by.is_empty() {
@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use fencepost_core::{Claim, HolderInfo, Mode, Name, Want};
+    use fencepost_core::{Claim, HolderInfo, Loss, Mode, Name, Want};
 
     use super::*;
     use crate::claim::waiters::{Collected, TrackedClaim};

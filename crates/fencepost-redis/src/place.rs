@@ -20,7 +20,7 @@ use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::error::ENGINE;
 use crate::script::answer::{Entered, ScriptReply, stays_out};
-use crate::script::queue::{BEAT, ENTER, LIVE, TAKE_UP};
+use crate::script::queue::{BEAT, ENTER, LIVE, NewOwner, TAKE_UP};
 use crate::script::vote::RAISE;
 use crate::script::vote::VOTE;
 
@@ -179,14 +179,14 @@ impl RedisPlace {
         self.now() + lease + spread(self.claim.id)
     }
 
-    /// Takes up the grant of a lease, or detaches this claim's own.
-    async fn take(&mut self, ours: bool) -> Result<Option<Token>> {
+    /// Takes up or extends the grant of a lease, or detaches this claim's own.
+    async fn take(&mut self, owner: NewOwner) -> Result<Option<Token>> {
         let (key, slot) = self.client.key(&self.claim.want().name);
         let ttl = self.claim.ttl();
         let call = Call::new(
             &TAKE_UP,
             slot,
-            self.client.setting.take_up(&key, self.claim.id, self.claim.mode(), ttl, ours),
+            self.client.setting.take_up(&key, self.claim.id, self.claim.mode(), ttl, owner),
         );
         let sent = self.now();
         let replicas = self.client.replicas(&self.claim);
@@ -206,9 +206,12 @@ impl RedisPlace {
     }
 
     async fn take_up(&mut self) -> Result<Attempt> {
-        let renewed = self.claim.renewed;
-        let Some(token) = self.take(renewed).await? else { return Ok(Attempt::Gone) };
-        self.tracked();
+        // An extension is not renewed. The grant may be that of a guard, which is told of its eviction also afterwards.
+        let owner = if self.claim.renewed { NewOwner::Client } else { NewOwner::Unchanged };
+        if self.claim.renewed {
+            self.client.tracked.attach(&self.claim);
+        }
+        let Some(token) = self.take(owner).await? else { return Ok(Attempt::Gone) };
         self.token = Some(token);
         Ok(Attempt::Granted(token))
     }
@@ -236,6 +239,9 @@ impl Drop for RedisPlace {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
             self.client.tracked.remove(tracked);
+        }
+        if self.attaches {
+            self.client.tracked.detach(&self.claim);
         }
     }
 }
@@ -268,7 +274,7 @@ impl Place for RedisPlace {
             _ if self.over => Request::ready(Ok(Found::Missing.into())),
             Leave::Withdraw | Leave::Release => Request::drops(self.depart(may_have_left)),
             Leave::Detach => Request::drops(async move {
-                let detached = self.take(false).await?.is_some();
+                let detached = self.take(NewOwner::Nobody).await?.is_some();
                 Ok(if detached { Found::There } else { Found::Missing }.into())
             }),
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use fencepost_core::{Claim, ClaimId, Error, Moment, Name, Token, Waiter, Waiters};
+use fencepost_core::{Claim, ClaimId, Error, Loss, Moment, Name, Token, Waiter, Waiters};
 
 use crate::claim::unanswered::UnansweredRequests;
 use crate::script::queue::OLDEST;
@@ -188,6 +188,8 @@ impl TrackedClaim {
 #[derive(Default)]
 pub(crate) struct TrackedClaims {
     all: Waiters<TrackedClaim>,
+    /// The claims of guards that are attached to detached leases. All guards of one lease have its id. They are few.
+    attached: Mutex<Vec<Arc<Claim>>>,
     queues: Mutex<HashMap<Name, Queue>>,
 }
 
@@ -218,6 +220,27 @@ impl TrackedClaims {
 
     pub(crate) fn get(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
         self.all.get(id)
+    }
+
+    /// Adds the claim of a guard that is attached to a lease, unless it was added before.
+    pub(crate) fn attach(&self, claim: &Arc<Claim>) {
+        let mut attached = self.attached.lock();
+        if !attached.iter().any(|known| Arc::ptr_eq(known, claim)) {
+            attached.push(Arc::clone(claim));
+        }
+    }
+
+    /// Removes the claim of a guard that was attached to a lease.
+    pub(crate) fn detach(&self, claim: &Arc<Claim>) {
+        self.attached.lock().retain(|known| !Arc::ptr_eq(known, claim));
+    }
+
+    /// Ends all claims with this id, because an operator has evicted their grant. `by` says who did that and why.
+    pub(crate) fn evict(&self, id: ClaimId, by: &str) {
+        let mut evicted: Vec<_> =
+            self.attached.lock().iter().filter(|claim| claim.id == id).cloned().collect();
+        evicted.extend(self.get(id).map(|tracked| Arc::clone(&tracked.claim)));
+        evicted.iter().for_each(|claim| claim.validity.end_with(Loss::Evicted, by));
     }
 
     /// Its entry is gone.

@@ -144,10 +144,14 @@ impl Setting {
     }
 
     /// See `take_up` in lua/queue.lua.
-    pub(crate) fn take_up(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, ours: bool) -> Cmd {
+    pub(crate) fn take_up(&self, key: &[u8], id: ClaimId, mode: Mode, ttl: Duration, owner: NewOwner) -> Cmd {
         TAKE_UP.command(&[key], |command| {
             command.arg(&id.as_u128().to_be_bytes());
-            command.arg(if ours { self.client.as_bytes() } else { NOBODY });
+            command.arg(match owner {
+                NewOwner::Client => self.client.as_bytes(),
+                NewOwner::Nobody => NOBODY,
+                NewOwner::Unchanged => b"",
+            });
             let (mode, n, of) = mode_numbers(mode);
             command.arg(micros(ttl)).arg(self.retention()).arg(mode).arg(n).arg(of);
         })
@@ -159,6 +163,15 @@ impl Setting {
             command.arg(token.get()).arg(flag(now)).arg(&self.inbox).arg(self.cluster()).arg(by).arg(cursor);
         })
     }
+}
+
+/// To whom a grant belongs after `take_up`. The messages about it are sent to that client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NewOwner {
+    /// The client that asks.
+    Client,
+    Nobody,
+    Unchanged,
 }
 
 /// How a claim is to hold a lock from now on.

@@ -1,10 +1,10 @@
 //! Tests the report of an eviction to its holder.
 
-use crate::kit::{SOON, connect, lock, within};
+use crate::kit::{LONG, SOON, connect, lock, within};
 use fencepost_core::{Eviction, Loss};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
-use fencepost_testkit::redis::{Config, Proxied};
+use fencepost_testkit::redis::{Config, Proxied, Redis};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,4 +23,23 @@ async fn a_holder_whose_message_is_lost_learns_who_evicted_it_and_why() {
     let error = guard.ensure_held().unwrap_err().to_string();
     let pid = format!("pid {}", std::process::id());
     assert!(error.contains("the host is replaced") && error.contains(&pid), "{error}");
+}
+
+/// The message about an eviction finds each guard of the lease, also after an extension by the lease's text.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_guard_of_a_lease_that_was_extended_is_told_of_an_eviction_at_once() {
+    needs!(REDIS);
+    let redis = Redis::start(&Config::new()).unwrap();
+    let (locks, operator) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
+    let lease = lock(&locks, "lock").await.detach().await.unwrap();
+    let guards = [locks.attach(&lease).await.unwrap(), locks.attach(&lease).await.unwrap()];
+    locks.extend(&lease, LONG).await.unwrap();
+    let how = Eviction::new(false).because("the host is replaced");
+    operator.evict("lock", guards[0].token(), &how).await.unwrap();
+    for guard in guards {
+        // Its next renewal comes later.
+        assert_eq!(within(SOON, guard.lost()).await, Loss::Evicted);
+        let error = guard.ensure_held().unwrap_err().to_string();
+        assert!(error.contains("the host is replaced"), "{error}");
+    }
 }

@@ -384,7 +384,7 @@ if request == 'convert' then
 end
 
 -- Takes up a grant by its id: extends its lease, and notes whose it is from now on. To detach a grant, give it to NOBODY.
--- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the client, or NOBODY; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
+-- KEYS[1] the lock. ARGV: 2 the claim's id; 3 the client, or NOBODY, or empty: it stays whose it is; 4 lease in µs; 5 retention in ms; 6 mode; 7 permits; 8 out of how
 -- many. Reply: HELD token, or GONE.
 if request == 'take_up' then
   local id, client, lease, mode, permits, of = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -392,6 +392,7 @@ if request == 'take_up' then
   local claim = read_claim(lock, id)
   if not holds(claim) or claim.mode ~= mode or is_marked(claim) then return 'GONE' end
   if mode == PERMITS and (claim.permits ~= permits or claim.of ~= of) then return 'GONE' end
+  if client == '' then client = claim.client end
   set_terms(claim, mode, permits, of, client)
   if mode == EXCLUSIVE then lock.owner = struct.pack(OWNER, id, client) end
   if claim.state == HANDED then claim.deadline = 0 end

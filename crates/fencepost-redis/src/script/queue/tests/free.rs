@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::history::{CLIENTS, LOCKS, advance, client_number, set_back, ttl};
+use super::history::{CLIENTS, LOCKS, advance, client_number, new_owner, set_back, ttl};
 use super::layout::{Fields, Id, Told};
 use super::model::{Act, Who};
 use super::stage::{Stage, client_name, name};
@@ -109,9 +109,9 @@ fn step(about: About) -> impl Strategy<Value = Step> {
     let renew = (id(), ttl(), any::<bool>()).prop_map(move |(id, ttl, waits)| {
         call(id, Act::Keep { client: who(id).client, waits, claims: vec![id], ttl })
     });
-    let take = (id(), any::<bool>(), ttl()).prop_map(move |(id, ours, ttl)| {
+    let take = (id(), new_owner(), ttl()).prop_map(move |(id, owner, ttl)| {
         let Who { client, mode, .. } = who(id);
-        call(id, Act::Take { id, mode, client, ours, ttl })
+        call(id, Act::Take { id, mode, client, owner, ttl })
     });
     let proposal = prop_oneof![
         Just(None),

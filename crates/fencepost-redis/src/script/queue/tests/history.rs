@@ -10,6 +10,7 @@ use proptest::strategy::Union;
 use super::Story;
 use super::play::play;
 use super::stage::Stage;
+use crate::script::queue::NewOwner;
 
 /// How many clients, locks and claims at a time there are.
 pub(super) const CLIENTS: usize = 3;
@@ -45,7 +46,7 @@ pub(super) enum Op {
     Take {
         slot: usize,
         client: usize,
-        ours: bool,
+        owner: NewOwner,
         ttl: u64,
     },
     Tend {
@@ -126,8 +127,8 @@ fn op(steps_back: bool, crowds: bool, modes: [u8; LOCKS]) -> impl Strategy<Value
     let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
     let keep_some = (client_number(), vec(slot(), 0..4), any::<bool>(), ttl())
         .prop_map(|(client, slots, waits, ttl)| Op::KeepSome { client, slots, waits, ttl });
-    let take = (slot(), client_number(), any::<bool>(), ttl())
-        .prop_map(|(slot, client, ours, ttl)| Op::Take { slot, client, ours, ttl });
+    let take = (slot(), client_number(), new_owner(), ttl())
+        .prop_map(|(slot, client, owner, ttl)| Op::Take { slot, client, owner, ttl });
     let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
     let mut ops = vec![
         (300, enter.boxed()),
@@ -159,6 +160,10 @@ pub(super) fn modes() -> impl Strategy<Value = [u8; LOCKS]> {
 
 pub(super) fn client_number() -> impl Strategy<Value = usize> {
     0..CLIENTS
+}
+
+pub(super) fn new_owner() -> impl Strategy<Value = NewOwner> {
+    select(&[NewOwner::Client, NewOwner::Nobody, NewOwner::Unchanged][..])
 }
 
 pub(super) fn lock() -> impl Strategy<Value = usize> {

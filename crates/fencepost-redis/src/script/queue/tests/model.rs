@@ -7,7 +7,7 @@ use fencepost_core::{Mode, Removed, Token};
 
 use super::layout::{Id, Record, Seen, State, Told};
 use crate::script::answer::{Entered, Standing};
-use crate::script::queue::{LIVE, NOBODY};
+use crate::script::queue::{LIVE, NOBODY, NewOwner};
 
 /// The time in µs for which a client counts as alive after its last request.
 pub(super) const ALIVE: u64 = LIVE.as_micros() as u64;
@@ -67,7 +67,7 @@ pub(super) enum Act {
         id: Id,
         mode: Mode,
         client: String,
-        ours: bool,
+        owner: NewOwner,
         ttl: u64,
     },
     Tend,
@@ -274,12 +274,16 @@ impl<'a> Model<'a> {
                 }
                 Answer::Renewed(claims.iter().map(|id| self.renewed(*id, *ttl, after)).collect())
             }
-            Act::Take { id, mode, client, ours, ttl } => {
+            Act::Take { id, mode, client, owner, ttl } => {
                 self.settle_as(after);
                 let its = self.held.get(id).is_some_and(|held| held.mode == *mode);
                 let taken = its && self.confirm(*id, *ttl);
                 if let Some(held) = self.held.get_mut(id).filter(|_| taken) {
-                    held.client = if *ours { client.clone() } else { String::from_utf8_lossy(NOBODY).into() };
+                    match owner {
+                        NewOwner::Client => held.client.clone_from(client),
+                        NewOwner::Nobody => held.client = String::from_utf8_lossy(NOBODY).into(),
+                        NewOwner::Unchanged => {}
+                    }
                 }
                 Answer::Taken(taken.then(|| after.claims.get(id).map_or(0, |at| at.token)))
             }

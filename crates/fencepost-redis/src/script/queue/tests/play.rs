@@ -8,6 +8,7 @@ use super::history::{History, LOCKS, New, Op, SLOTS};
 use super::layout::{Id, Seen};
 use super::model::{Act, Who, World, judge};
 use super::stage::{After, Stage, client_name};
+use crate::script::queue::NewOwner;
 
 /// More than a history sets its clock back in all.
 const LONG: u64 = 1_000_000_000_000;
@@ -76,12 +77,16 @@ impl Play<'_> {
                 });
                 self.call(acts.collect(), *sender)
             }
-            Op::Take { slot, client: sender, ours, ttl } => {
+            Op::Take { slot, client: sender, owner, ttl } => {
                 let Some((lock, who)) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
-                let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
+                let mode = if *owner != NewOwner::Client && *sender == 0 {
+                    Mode::Permits { n: 7, of: 7 }
+                } else {
+                    who.mode
+                };
                 let act =
-                    Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
+                    Act::Take { id: who.id, mode, client: client_name(*sender), owner: *owner, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Tend { lock } => self.call(vec![(*lock, Act::Tend)], 0),

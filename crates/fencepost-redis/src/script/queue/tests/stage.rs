@@ -315,8 +315,8 @@ fn command(setting: &Setting, acts: &[(usize, Act)], run: Option<&str>, runtime:
         Act::Freed => setting.freed(&key(*lock)),
         Act::Leave { id, tombstone } => setting.leave(&key(*lock), ClaimId::from_u128(*id), *tombstone),
         Act::Keep { .. } => setting.renew(&to_renew(setting, acts)),
-        Act::Take { id, mode, ours, ttl, .. } => {
-            setting.take_up(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *ours)
+        Act::Take { id, mode, owner, ttl, .. } => {
+            setting.take_up(&key(*lock), ClaimId::from_u128(*id), *mode, Duration::from_micros(*ttl), *owner)
         }
         Act::Tend => setting.go_on(&key(*lock)),
         Act::Evict { token, now } => setting.evict(&key(*lock), Token::new(*token), *now, "by somebody", 0),

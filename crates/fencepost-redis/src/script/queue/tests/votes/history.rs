@@ -7,9 +7,12 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 
 use super::super::Story;
-use super::super::history::{LOCKS, New, advance, client_number, lock, modes, new, set_back, slot, ttl};
+use super::super::history::{
+    LOCKS, New, advance, client_number, lock, modes, new, new_owner, set_back, slot, ttl,
+};
 use super::super::stage::Stage;
 use super::play::play;
+use crate::script::queue::NewOwner;
 
 /// One step. It makes sense after any other, so that steps may be left out.
 #[derive(Clone, Debug)]
@@ -39,7 +42,7 @@ pub(super) enum Op {
     Take {
         slot: usize,
         client: usize,
-        ours: bool,
+        owner: NewOwner,
         ttl: u64,
     },
     Evict {
@@ -119,8 +122,8 @@ fn op(steps_back: bool, restarts: bool, modes: [u8; LOCKS]) -> impl Strategy<Val
     let raise =
         (slot(), -300..1_700_i64, weighted(0.3)).prop_map(|(slot, by, again)| Op::Raise { slot, by, again });
     let keep = (client_number(), ttl()).prop_map(|(client, ttl)| Op::Keep { client, ttl });
-    let take = (slot(), client_number(), any::<bool>(), ttl())
-        .prop_map(|(slot, client, ours, ttl)| Op::Take { slot, client, ours, ttl });
+    let take = (slot(), client_number(), new_owner(), ttl())
+        .prop_map(|(slot, client, owner, ttl)| Op::Take { slot, client, owner, ttl });
     let evict = (slot(), any::<bool>()).prop_map(|(slot, now)| Op::Evict { slot, now });
     let mut ops = vec![
         (430, vote.boxed()),

@@ -12,6 +12,7 @@ use super::super::stage::{After, Stage, client_name, name};
 use super::history::{History, Op, Wish};
 use super::node::{Around, Node};
 use crate::script::answer::Entered;
+use crate::script::queue::NewOwner;
 use crate::script::vote::named;
 
 /// More than a history sets its clock back in all.
@@ -95,12 +96,16 @@ impl Play<'_> {
                 });
                 self.call(acts.collect(), *sender)
             }
-            Op::Take { slot, client: sender, ours, ttl } => {
+            Op::Take { slot, client: sender, owner, ttl } => {
                 let Some(Voter { lock, who, .. }) = self.slots[*slot].clone() else { return Ok(()) };
                 // Now and then the caller is wrong about the mode.
-                let mode = if !*ours && *sender == 0 { Mode::Permits { n: 7, of: 7 } } else { who.mode };
+                let mode = if *owner != NewOwner::Client && *sender == 0 {
+                    Mode::Permits { n: 7, of: 7 }
+                } else {
+                    who.mode
+                };
                 let act =
-                    Act::Take { id: who.id, mode, client: client_name(*sender), ours: *ours, ttl: *ttl };
+                    Act::Take { id: who.id, mode, client: client_name(*sender), owner: *owner, ttl: *ttl };
                 self.call(vec![(lock, act)], *sender)
             }
             Op::Evict { slot, now } => {
