@@ -16,6 +16,11 @@ pub(crate) const RENEWALS: usize = 32;
 /// How many renewals are under way at the same time, also after they have given back their permit to begin. Each may have a connection, and
 /// many processes may open no more than 1,024 files.
 pub(crate) const UNDER_WAY: usize = 256;
+/// How many of these have a second request at the same time. They take no room from renewals that begin.
+pub(crate) const SENT_AGAIN: usize = 128;
+
+/// How long a renewal takes, before the first one was answered.
+const ASSUMED: Duration = Duration::from_millis(250);
 
 pub(crate) struct HttpClient {
     pub(crate) connections: Arc<Connections>,
@@ -23,8 +28,10 @@ pub(crate) struct HttpClient {
     pub(crate) renewals: Semaphore,
     /// A permit for each renewal that is under way.
     pub(crate) under_way: Semaphore,
-    /// When the last renewal was answered, and how long that took.
-    pub(crate) answered: Mutex<Option<(Moment, Duration)>>,
+    /// A permit for each renewal that has a second request.
+    pub(crate) sent_again: Semaphore,
+    /// When the last renewal was answered, and how long that took. Before the first answer it is an assumption.
+    pub(crate) answered: Mutex<(Moment, Duration)>,
 }
 
 /// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
@@ -74,7 +81,8 @@ fn read(body: &Value) -> Option<(DetachedLease, Duration)> {
 impl HttpClient {
     pub(crate) fn new(connections: Arc<Connections>) -> HttpClient {
         let (renewals, under_way) = (Semaphore::new(RENEWALS), Semaphore::new(UNDER_WAY));
-        HttpClient { connections, renewals, under_way, answered: Mutex::default() }
+        let (sent_again, answered) = (Semaphore::new(SENT_AGAIN), Mutex::new((Moment::ZERO, ASSUMED)));
+        HttpClient { connections, renewals, under_way, sent_again, answered }
     }
 
     /// Sends a request and returns the answer.

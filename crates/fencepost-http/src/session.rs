@@ -1,6 +1,5 @@
 //! Renewal of claims: one request for each lease.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,13 +19,10 @@ const LEAST: Duration = Duration::from_millis(500);
 /// How long a renewal without an answer keeps its permit to begin. Half of all requests may have none, because one of two copies of the
 /// service is stopped. If these kept their permits until their time limit, the leases behind them would not be renewed in time.
 const PERMIT: Duration = Duration::from_millis(250);
-/// For how long an answer says that a copy of the service answers, and how soon.
-const RECENT: Duration = Duration::from_secs(10);
+/// The least pause before a renewal without an answer is sent again.
+const PAUSE: Duration = Duration::from_millis(250);
 /// A renewal that waits for this many times as long as the last one took was most likely sent to a copy that is stopped.
 const SLOWER: u32 = 3;
-/// The longest pause before a renewal is sent again, unless the service answers slowly. The pauses grow up to it, so that a lock for which
-/// the engine is slow has few requests at the same time.
-const PAUSE: Duration = Duration::from_secs(1);
 
 impl HttpClient {
     /// Extends the lease of a claim.
@@ -36,14 +32,14 @@ impl HttpClient {
         let now = clock.now();
         let until = now + (claim.validity.until().since(now) / 2).max(LEAST);
         let permits = async { (self.under_way.acquire().await, self.renewals.acquire().await) };
-        let Some((Ok(under_way), Ok(permit))) = clock.within(until, permits).await else {
+        let Some((Ok(_under_way), Ok(permit))) = clock.within(until, permits).await else {
             return Err(timed_out(self.connections.url()).without_effect());
         };
         let Some(lease) = state.lease() else { return Ok(()) };
         let ttl = claim.ttl();
         let body = json!({ "lease": lease, "ttl": format!("{}ms", ttl.as_millis()) });
         let ask = Ask::post("/v1/leases/extend", body);
-        let (sent, answer) = self.ask_copies(&ask, until, under_way, permit).await;
+        let (sent, answer) = self.ask_copies(&ask, until, permit).await;
         match answer {
             Ok(answer) => {
                 self.note_answer(sent);
@@ -60,51 +56,42 @@ impl HttpClient {
             Err(failed) => Err(failed.into()),
         }
     }
-}
 
-/// A request that was sent, with its permit to be under way.
-struct Sent<'a> {
-    call: Call,
-    under_way: SemaphorePermit<'a>,
-}
-
-impl HttpClient {
-    /// Sends a renewal, and sends it again while it has no answer although others had one lately. A proxy may send every second request to a
-    /// copy of the service that is stopped. If a renewal waited for each of these until its time limit, its lease would have time for few
-    /// requests, and all of them may go to that copy. Returns the first answer, and when its request was sent.
+    /// Sends a renewal, and sends it again if it has no answer, because a proxy may send every second request to a copy of the service that is
+    /// stopped. If a renewal waited for each of these until its time limit, its lease would have time for few requests, and all of them may
+    /// go to that copy. Returns the first answer, and when its request was sent.
     ///
-    /// The earlier requests stay under way, because the engine may be slow for this lock alone. If no copy answers, nothing is sent again.
+    /// There is a third request only if others have had an answer since the first one, because otherwise the engine may be slow for everyone,
+    /// and more requests would make it slower. The first request stays under way, because the engine may be slow for this lock alone. Each
+    /// of the others replaces the one before it.
     async fn ask_copies(
         &self,
         ask: &Ask,
         until: Moment,
-        under_way: SemaphorePermit<'_>,
         permit: SemaphorePermit<'_>,
     ) -> (Moment, Result<Answer, Failed>) {
         let clock = self.connections.clock();
-        let send = |under_way| {
-            let limit = until.since(clock.now());
-            Sent { call: self.connections.send(ask.clone().at_most(limit)), under_way }
-        };
-        let mut permit = Some(permit);
-        let mut requests = VecDeque::from([send(under_way)]);
-        let (first, mut last) = (requests[0].call.sent, requests[0].call.sent);
+        let until = until.min(clock.now() + self.connections.timeout());
+        let send = || self.connections.send(ask.clone().at_most(until.since(clock.now())));
+        let mut requests = vec![send()];
+        let first = requests[0].sent;
+        let (mut last, mut permit, mut sent_again) = (first, Some(permit), None);
+        let mut pause = self.silence().clamp(PERMIT / 10, PERMIT);
         loop {
-            let silence = self.silence();
-            let pause = silence.filter(|_| permit.is_some()).unwrap_or(PERMIT).clamp(PERMIT / 10, PERMIT);
             if let Some(answered) = clock.within(clock.now() + pause, next_answer(&mut requests)).await {
                 return answered;
             }
-            permit = None;
-            let grown = last.since(first).clamp(PERMIT, PAUSE);
-            if silence.is_some_and(|silence| clock.now() >= last + silence.max(grown)) {
-                let under_way = match self.under_way.try_acquire() {
-                    Ok(under_way) => Some(under_way),
-                    // The oldest one makes room.
-                    Err(_) => requests.pop_front().map(|oldest| oldest.under_way),
-                };
-                requests.extend(under_way.map(send));
-                last = clock.now();
+            drop(permit.take());
+            pause = PAUSE;
+            // The pauses grow, so that a lock for which the engine is slow has few requests.
+            let is_due = clock.now() >= last + self.silence().max(PAUSE).max(last.since(first));
+            if is_due && (sent_again.is_none() || self.answered.lock().0 > first) {
+                sent_again = sent_again.or_else(|| self.sent_again.try_acquire().ok());
+                if sent_again.is_some() {
+                    requests.truncate(1);
+                    requests.push(send());
+                    last = clock.now();
+                }
             }
         }
     }
@@ -112,28 +99,27 @@ impl HttpClient {
     /// Notes that the service has answered a renewal which was sent at this moment.
     fn note_answer(&self, sent: Moment) {
         let now = self.connections.clock().now();
-        *self.answered.lock() = Some((now, now.since(sent)));
+        *self.answered.lock() = (now, now.since(sent));
     }
 
-    /// Returns after which time a renewal without an answer was most likely sent to a copy that is stopped. `None`: no copy has answered
-    /// lately.
-    fn silence(&self) -> Option<Duration> {
-        let (at, took) = (*self.answered.lock())?;
-        (self.connections.clock().now() < at + RECENT).then(|| took * SLOWER)
+    /// Returns after which time a renewal without an answer was most likely sent to a copy that is stopped.
+    fn silence(&self) -> Duration {
+        self.answered.lock().1.saturating_mul(SLOWER)
     }
 }
 
-/// Returns the first answer, and when its request was sent. A failure counts if no other request is under way.
-async fn next_answer(requests: &mut VecDeque<Sent<'_>>) -> (Moment, Result<Answer, Failed>) {
+/// Returns the first answer, and when its request was sent. A failure that says that the service is unreachable counts only if no other request
+/// is under way.
+async fn next_answer(requests: &mut Vec<Call>) -> (Moment, Result<Answer, Failed>) {
     poll_fn(|cx| {
         let mut at = 0;
-        while let Some(request) = requests.get_mut(at) {
-            match Pin::new(&mut request.call).poll(cx) {
+        while let Some(call) = requests.get_mut(at) {
+            match Pin::new(call).poll(cx) {
                 Poll::Pending => at += 1,
-                Poll::Ready(Err(failed)) if requests.len() > 1 && !failed.is("lease-ended") => {
+                Poll::Ready(Err(failed)) if requests.len() > 1 && failed.error.is_unreachable() => {
                     requests.remove(at);
                 }
-                Poll::Ready(answer) => return Poll::Ready((requests[at].call.sent, answer)),
+                Poll::Ready(answer) => return Poll::Ready((requests[at].sent, answer)),
             }
         }
         Poll::Pending
@@ -158,12 +144,13 @@ mod tests {
     use fencepost_core::testing::TestClock;
     use fencepost_core::{BackendUrl, ClaimId, DetachedLease, HolderInfo, Mode, Name, Want, testing};
     use futures_util::future::join_all;
-    use tokio::io::AsyncReadExt as _;
+    use serde_json::Value;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::client::{RENEWALS, UNDER_WAY};
+    use crate::client::{RENEWALS, SENT_AGAIN, UNDER_WAY};
     use crate::config::Config;
     use crate::conn::call::{Answer, Connections};
 
@@ -171,7 +158,16 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(60);
 
-    /// A client, and so many renewals at a service that accepts connections and answers nothing.
+    fn lease(n: usize) -> DetachedLease {
+        let name = Name::new(&format!("lock/{n}")).unwrap();
+        DetachedLease::of(ClaimId::from_u128(n as u128), name, Mode::Exclusive, TTL)
+    }
+
+    fn renewed(lease: &DetachedLease) -> Value {
+        json!({ "lease": lease.to_secret(), "token": 0, "valid_ms": 58_800 })
+    }
+
+    /// A client, and so many renewals at a service that accepts connections and answers nothing by itself.
     async fn renewals(
         count: usize,
     ) -> (Arc<HttpClient>, TestClock, TcpListener, JoinHandle<Vec<Result<()>>>) {
@@ -183,13 +179,14 @@ mod tests {
         let client = Arc::new(client);
         let renewals: Vec<_> = (0..count)
             .map(|n| {
-                let (id, name) = (ClaimId::from_u128(n as u128), Name::new(&format!("lock/{n}")).unwrap());
-                let lease = DetachedLease::of(id, name.clone(), Mode::Exclusive, TTL);
-                let want = Want { name, mode: Mode::Exclusive };
-                let claim = Claim::new(id, want, TTL, HolderInfo::labelled("test"), locks.runtime().clone());
+                let lease = lease(n);
+                let want = Want { name: lease.name().clone(), mode: Mode::Exclusive };
+                let holder = HolderInfo::labelled("test");
+                let id = ClaimId::from_u128(n as u128);
+                let claim = Claim::new(id, want, TTL, holder, locks.runtime().clone());
                 let state = ClaimState::new(Arc::new(claim));
-                let body = json!({ "lease": lease.to_secret(), "token": 0, "valid_ms": 58_800 });
-                state.granted(&url, &Answer { status: 200, body }, clock.now(), TTL).unwrap();
+                let answer = Answer { status: 200, body: renewed(&lease) };
+                state.granted(&url, &answer, clock.now(), TTL).unwrap();
                 let client = Arc::clone(&client);
                 async move { client.extend(&state).await }
             })
@@ -201,13 +198,38 @@ mod tests {
         tokio::time::timeout(SOON, listener.accept()).await.expect("a renewal is sent").unwrap().0
     }
 
+    /// Answers the request of this connection.
+    async fn answer(stream: &mut TcpStream, status: &str, body: &Value) {
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let read = tokio::time::timeout(SOON, stream.read_buf(&mut request)).await;
+            assert!(read.expect("a request").unwrap() > 0, "the request was given up");
+        }
+        let body = body.to_string();
+        let head =
+            format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    }
+
+    fn refusal(code: &str) -> Value {
+        json!({ "code": code, "detail": "why" })
+    }
+
+    /// Returns the outcome of the only renewal.
+    async fn outcome(renewals: JoinHandle<Vec<Result<()>>>) -> Result<()> {
+        let mut all = tokio::time::timeout(SOON, renewals).await.expect("the answer ends it").unwrap();
+        all.pop().unwrap()
+    }
+
     /// Without a limit they would take all descriptors of the process.
     #[tokio::test]
     async fn renewals_without_an_answer_take_a_limited_number_of_connections() {
         let (client, clock, listener, renewals) = renewals(UNDER_WAY + 2 * RENEWALS).await;
         let mut open = Vec::new();
         for batch in 1..=UNDER_WAY / RENEWALS {
-            while open.len() < batch * RENEWALS {
+            // Those of earlier batches are sent again.
+            let again = ((batch.max(SLOWER as usize) - SLOWER as usize) * RENEWALS).min(SENT_AGAIN);
+            while open.len() < batch * RENEWALS + again {
                 open.push(accept(&listener).await);
             }
             clock.advance(PERMIT).await;
@@ -218,26 +240,74 @@ mod tests {
             }
         };
         tokio::time::timeout(SOON, all_returned).await.expect("no other renewal has begun");
-        assert_eq!(client.under_way.available_permits(), 0);
+        assert_eq!((client.under_way.available_permits(), client.sent_again.available_permits()), (0, 0));
         // Half of their leases has passed.
         clock.advance(TTL / 2).await;
         let renewed = tokio::time::timeout(SOON, renewals).await.expect("they are given up").unwrap();
         assert!(renewed.iter().all(Result::is_err));
-        assert_eq!(client.under_way.available_permits(), UNDER_WAY);
+        let left = (client.under_way.available_permits(), client.sent_again.available_permits());
+        assert_eq!(left, (UNDER_WAY, SENT_AGAIN));
+        assert!(listener.into_std().unwrap().accept().is_err(), "no other request was sent");
     }
 
-    /// Another renewal was answered a moment ago.
+    /// The engine has become slow for everyone, and so many renewals are under way that no other one may begin.
     #[tokio::test]
-    async fn a_renewal_that_is_sent_again_ends_its_oldest_request_if_there_is_no_room() {
+    async fn a_late_answer_renews_although_the_request_was_sent_again() {
         let (client, clock, listener, renewals) = renewals(1).await;
         client.note_answer(clock.now());
         let mut first = accept(&listener).await;
         let _others = client.under_way.acquire_many(UNDER_WAY as u32 - 1).await.unwrap();
-        clock.advance(2 * PERMIT).await;
+        clock.advance(2 * PAUSE).await;
         let _second = accept(&listener).await;
-        let ended = tokio::time::timeout(SOON, first.read_to_end(&mut Vec::new())).await;
+        clock.advance(TTL / 6).await;
+        answer(&mut first, "200 OK", &renewed(&lease(0))).await;
+        outcome(renewals).await.unwrap();
+        assert!(
+            listener.into_std().unwrap().accept().is_err(),
+            "it was sent again although nobody had an answer"
+        );
+    }
+
+    /// Others are answered, because only one of two copies is stopped.
+    #[tokio::test]
+    async fn a_renewal_that_is_sent_again_ends_only_its_last_request_before() {
+        let (client, clock, listener, renewals) = renewals(1).await;
+        client.note_answer(clock.now());
+        let mut first = accept(&listener).await;
+        let _others = client.under_way.acquire_many(UNDER_WAY as u32 - 1).await.unwrap();
+        clock.advance(2 * PAUSE).await;
+        let mut second = accept(&listener).await;
+        client.note_answer(clock.now());
+        clock.advance(4 * PAUSE).await;
+        let _third = accept(&listener).await;
+        let ended = tokio::time::timeout(SOON, second.read_to_end(&mut Vec::new())).await;
         ended.expect("it ends").unwrap();
-        assert_eq!(client.under_way.available_permits(), 0);
-        renewals.abort();
+        answer(&mut first, "200 OK", &renewed(&lease(0))).await;
+        outcome(renewals).await.unwrap();
+    }
+
+    /// The holder is to learn why its lease is not renewed.
+    #[tokio::test]
+    async fn a_refusal_ends_a_renewal_whose_first_request_has_no_answer() {
+        let (client, clock, listener, renewals) = renewals(1).await;
+        client.note_answer(clock.now());
+        let _first = accept(&listener).await;
+        clock.advance(2 * PAUSE).await;
+        answer(&mut accept(&listener).await, "403 Forbidden", &refusal("forbidden")).await;
+        assert!(outcome(renewals).await.unwrap_err().is_denied());
+    }
+
+    /// A copy that is ending answers so.
+    #[tokio::test]
+    async fn a_failure_that_says_nothing_of_the_lease_leaves_the_first_request_under_way() {
+        let (client, clock, listener, renewals) = renewals(1).await;
+        client.note_answer(clock.now());
+        let mut first = accept(&listener).await;
+        clock.advance(2 * PAUSE).await;
+        let mut second = accept(&listener).await;
+        answer(&mut second, "503 Service Unavailable", &refusal("closing")).await;
+        clock.advance(2 * PAUSE).await;
+        answer(&mut first, "200 OK", &renewed(&lease(0))).await;
+        outcome(renewals).await.unwrap();
     }
 }

@@ -143,6 +143,11 @@ impl Connections {
         &self.config.url
     }
 
+    /// Returns the time limit of a request.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
     pub(crate) fn clock(&self) -> &Clock {
         self.runtime.clock()
     }
