@@ -23,6 +23,9 @@ const AS_WANTED: u8 = 0;
 const SHARED: u8 = 1;
 const EXCLUSIVE: u8 = 2;
 
+/// The next [`Claim::number`].
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// A resource and how it is wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Want {
@@ -78,6 +81,9 @@ pub struct Claim {
     pub note: AtomicU64,
     /// The worth of its grant, if a layer made it while the engine was away.
     pub(crate) degraded: Mark,
+    /// Identifies this claim in the process. Other claims may have its [`id`](Claim::id): those that are attached to one lease. Claims count
+    /// up from the first, so that a simulation takes them in the same order each time.
+    pub(crate) number: u64,
     reported: OnceLock<(i32, RunEnd)>,
     leaving: AtomicBool,
     waited: AtomicBool,
@@ -115,6 +121,7 @@ impl Claim {
             history: None,
             needs_run: false,
             degraded: Mark::default(),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             reported: OnceLock::new(),
             leaving: AtomicBool::new(false),
             waited: AtomicBool::new(false),

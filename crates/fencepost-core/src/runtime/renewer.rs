@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::backend::claim::Claim;
-use crate::backend::claim_id::ClaimId;
 use crate::backend::{Renewal, Session};
 use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
@@ -34,10 +33,9 @@ struct Shared {
 /// How many renewals are put back while the lock is held.
 const FEW: usize = 100;
 
-/// Returns the claim's key: when it is due, then its folded id. No two of a client are equal, but with odds of 2^-64.
+/// Returns the claim's key. Two guards that are attached to one lease have claims with the same id, so its number identifies a claim.
 fn key(due: Moment, claim: &Claim) -> DueKey {
-    let id = claim.id.as_u128();
-    (due, (id ^ (id >> 64)) as u64)
+    (due, claim.number)
 }
 
 /// The claims that one request renews.
@@ -46,8 +44,8 @@ type Round = (Arc<dyn Session>, Vec<Arc<Claim>>);
 #[derive(Default)]
 struct Renewals {
     due: DueQueue<Renewal>,
-    /// Renewals that came while a round was under way for their claims: they take the place of those in the round.
-    instead: BTreeMap<ClaimId, Renewal>,
+    /// Renewals that came while a round was under way for their claims, by the numbers of the claims: they take the place of those in the round.
+    instead: BTreeMap<u64, Renewal>,
 }
 
 impl Renewer {
@@ -75,7 +73,7 @@ impl Renewer {
         let mut renewals = self.0.renewals();
         renewals.remove(&renewal.claim);
         if renewal.claim.scheduled.load(Ordering::Relaxed) == IN_FLIGHT {
-            renewals.instead.insert(renewal.claim.id, renewal);
+            renewals.instead.insert(renewal.claim.number, renewal);
         } else {
             renewals.insert(due, renewal);
         }
@@ -87,7 +85,7 @@ impl Renewer {
             return;
         }
         let mut renewals = self.0.renewals();
-        let forgotten = (renewals.remove(claim), renewals.instead.remove(&claim.id));
+        let forgotten = (renewals.remove(claim), renewals.instead.remove(&claim.number));
         // A round under way finds the zero and does not put it back.
         claim.scheduled.store(0, Ordering::Relaxed);
         drop(renewals);
@@ -175,14 +173,14 @@ impl Shared {
             for claim in claims.by_ref().take(FEW) {
                 match due_after(&claim, trouble.as_ref(), start, now) {
                     Some(due) => rescheduled.push((due, Renewal { claim, session: Arc::clone(&session) })),
-                    None => drop(self.renewals().instead.remove(&claim.id)),
+                    None => drop(self.renewals().instead.remove(&claim.number)),
                 }
             }
             let mut renewals = self.renewals();
             for (due, renewal) in rescheduled.drain(..) {
                 // Forgotten meanwhile: its guard is being released.
                 if renewal.claim.scheduled.load(Ordering::Relaxed) == IN_FLIGHT {
-                    let renewal = renewals.instead.remove(&renewal.claim.id).unwrap_or(renewal);
+                    let renewal = renewals.instead.remove(&renewal.claim.number).unwrap_or(renewal);
                     renewals.insert(due, renewal);
                 }
             }

@@ -5,6 +5,7 @@ use super::*;
 use crate::backend::Reply;
 use crate::backend::admission::Mode;
 use crate::backend::claim::Want;
+use crate::backend::claim_id::ClaimId;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
@@ -64,6 +65,8 @@ impl Tasks {
 struct Engine {
     clock: Clock,
     asked: Mutex<Vec<ClaimId>>,
+    /// What happens during the next round.
+    during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Session for Engine {
@@ -75,6 +78,9 @@ impl Session for Engine {
         for claim in due {
             self.asked.lock().push(claim.id);
             claim.confirm(self.clock.now(), claim.ttl());
+        }
+        if let Some(happen) = self.during.lock().take() {
+            happen();
         }
         Reply::ready(Ok(()))
     }
@@ -95,14 +101,19 @@ impl Stage {
         let runtime = Runtime::for_client(1, clock.clone(), host);
         let renewer = Renewer::start(&runtime);
         tasks.settle();
-        let engine = Arc::new(Engine { clock: clock.clone(), asked: Mutex::default() });
+        let engine =
+            Arc::new(Engine { clock: clock.clone(), asked: Mutex::default(), during: Mutex::default() });
         Stage { clock, tasks, runtime, engine, renewer }
     }
 
     fn claim(&self, ttl: Duration) -> Arc<Claim> {
+        self.claim_with(self.runtime.fresh_id(), ttl)
+    }
+
+    fn claim_with(&self, id: ClaimId, ttl: Duration) -> Arc<Claim> {
         let want = Want { name: Name::new("a").unwrap(), mode: Mode::Exclusive };
         let holder = Arc::new(HolderInfo { label: String::new(), host: String::new(), pid: 1 });
-        Arc::new(Claim::new(self.runtime.fresh_id(), want, ttl, holder, self.runtime.clone()))
+        Arc::new(Claim::new(id, want, ttl, holder, self.runtime.clone()))
     }
 
     /// A claim that is granted now, and is renewed.
@@ -113,9 +124,13 @@ impl Stage {
         claim
     }
 
-    fn schedule(&self, claim: &Arc<Claim>) {
+    fn renewal(&self, claim: &Arc<Claim>) -> Renewal {
         let session: Arc<dyn Session> = Arc::clone(&self.engine) as Arc<dyn Session>;
-        self.renewer.schedule(Renewal { claim: Arc::clone(claim), session });
+        Renewal { claim: Arc::clone(claim), session }
+    }
+
+    fn schedule(&self, claim: &Arc<Claim>) {
+        self.renewer.schedule(self.renewal(claim));
         self.tasks.settle();
     }
 
@@ -161,6 +176,53 @@ fn a_claim_that_is_kept_twice_is_renewed_once() {
         stage.renewer.forget(all.last().unwrap());
         if other {
             assert_eq!(stage.pass(TTL / 3), ids(&[&claim]), "{other}");
+        }
+    }
+}
+
+/// Two guards are attached to one lease, one after the other. A round confirms both at the same moment.
+fn with_one_id(stage: &Stage) -> [Arc<Claim>; 2] {
+    let id = stage.runtime.fresh_id();
+    [(); 2].map(|()| {
+        stage.clock.advance_to(stage.clock.now() + millis(1));
+        let claim = stage.claim_with(id, TTL);
+        assert!(claim.confirm(stage.clock.now(), TTL));
+        stage.schedule(&claim);
+        claim
+    })
+}
+
+#[test]
+fn claims_with_one_id_are_all_renewed() {
+    let stage = Stage::new();
+    let claims = with_one_id(&stage);
+    for round in 0..4 {
+        assert_eq!(stage.pass(TTL / 3), ids(&[&claims[0], &claims[1]]), "{round}");
+    }
+}
+
+#[test]
+fn a_claim_is_renewed_after_another_with_its_id_is_forgotten() {
+    for (forgotten, kept) in [(0, 1), (1, 0)] {
+        let stage = Stage::new();
+        let claims = with_one_id(&stage);
+        stage.pass(TTL / 3);
+        stage.renewer.forget(&claims[forgotten]);
+        let until = claims[kept].validity.until();
+        assert_eq!(stage.pass(TTL / 3), ids(&[&claims[kept]]), "{forgotten}");
+        assert!(claims[kept].validity.until() > until, "{forgotten} was renewed in its place");
+    }
+}
+
+#[test]
+fn claims_with_one_id_are_all_renewed_after_one_was_extended_during_a_round() {
+    for extended in [0, 1] {
+        let stage = Stage::new();
+        let claims = with_one_id(&stage);
+        let (renewer, renewal) = (stage.renewer.clone(), stage.renewal(&claims[extended]));
+        *stage.engine.during.lock() = Some(Box::new(move || renewer.schedule(renewal)));
+        for round in 0..2 {
+            assert_eq!(stage.pass(TTL / 3), ids(&[&claims[0], &claims[1]]), "{extended} {round}");
         }
     }
 }
