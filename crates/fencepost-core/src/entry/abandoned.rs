@@ -9,7 +9,7 @@ use crate::time::{Backoff, Clock, Moment};
 /// The first pause after a removal that failed, and the longest one. Somebody may wait for the claim's end.
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause after a removal that was refused, because an engine that has refused some probably refuses the next one as well.
+/// The longest pause after removals that fail until somebody changes something, for example because the disk is full.
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// What may be at the engine of a claim for which core asks no more: see [`Place::abandon`](crate::Place::abandon). For an engine where other
@@ -44,7 +44,9 @@ pub fn remove_abandoned(runtime: &Runtime, claim: impl AbandonedClaim) {
 
 async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
     let clock = runtime.clock();
-    let mut pauses = Backoff::new(PAUSE, LONGEST_REFUSED_PAUSE).jittered(runtime.client());
+    // The seeds of a client's claims differ, because one outage may concern them all.
+    let seed = runtime.fresh_id().as_u128() as u64;
+    let mut pauses = Backoff::new(PAUSE, LONGEST_REFUSED_PAUSE).jittered(seed);
     let mut next = claim.stays_until();
     loop {
         claim.pause(clock, next).await;
@@ -54,8 +56,7 @@ async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
         }
         let Err(error) = claim.remove().await else { return };
         tracing::debug!(%error, "a claim that was given up is still at the engine");
-        let refused = error.is_denied() && !error.is_transient();
-        let longest = if refused { LONGEST_REFUSED_PAUSE } else { LONGEST_PAUSE };
+        let longest = if error.is_transient() { LONGEST_PAUSE } else { LONGEST_REFUSED_PAUSE };
         next = clock.now() + pauses.pause().min(longest);
     }
 }
@@ -142,14 +143,19 @@ mod tests {
         assert_eq!((after, ended), (1, true));
     }
 
+    /// Pauses grow, because somebody may already be changing what the refusal is about.
     #[test]
-    fn a_removal_that_is_refused_is_retried_seldom() {
-        let (clock, engine) =
-            (Clock::manual(), Arc::new(Engine { kind: Some(ErrorKind::Denied), ..Engine::default() }));
-        let (before, after, ended) =
-            tries(&clock, &engine, MINUTES, || engine.works.store(true, Ordering::Relaxed));
-        assert!((10..30).contains(&before), "{before} tries in two minutes");
-        assert_eq!((after, ended), (1, true));
+    fn a_removal_that_is_refused_is_retried_soon_and_then_seldom() {
+        for kind in [ErrorKind::Denied, ErrorKind::Configuration] {
+            let engine = || Arc::new(Engine { kind: Some(kind), ..Engine::default() });
+            let (soon, ..) = tries(&Clock::manual(), &engine(), Duration::from_secs(2), || ());
+            assert!((7..=8).contains(&soon), "{soon} tries in a second");
+            let (clock, engine) = (Clock::manual(), engine());
+            let (before, after, ended) =
+                tries(&clock, &engine, MINUTES, || engine.works.store(true, Ordering::Relaxed));
+            assert!((14..=22).contains(&before), "{before} tries in two minutes");
+            assert_eq!((after, ended), (1, true));
+        }
     }
 
     #[test]
