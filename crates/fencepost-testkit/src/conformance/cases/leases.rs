@@ -279,6 +279,27 @@ pub(super) async fn a_guard_whose_lease_is_extended_stays_renewed(stage: Stage) 
     stage.assert_free("lock").await;
 }
 
+/// Both claims have the same id.
+pub(super) async fn two_guards_of_one_lease_stay_renewed(stage: Stage) {
+    let client = stage.client().await;
+    let ttl = at_least(client.capabilities(), Duration::from_secs(2));
+    for first_releases in [true, false] {
+        let mutex = client.mutex("lock").expect("a good name");
+        let lease = mutex.lock().ttl(ttl).await.expect("it is free").detach().await.expect("it is held");
+        let (first, second) = tokio::join!(client.attach(&lease), client.attach(&lease));
+        let (first, second) = (first.expect("it is held"), second.expect("it is held"));
+        let renewed = first.valid_until().max(second.valid_until()) + 2 * ttl;
+        let until = || first.valid_until().min(second.valid_until());
+        stage.eventually("both are renewed", async || until() > renewed).await;
+        stage.assert_held(&first).await;
+        stage.assert_held(&second).await;
+        let (released, told) = if first_releases { (first, second) } else { (second, first) };
+        released.release().await.expect("it was held");
+        tokio::time::timeout(SOON, told.lost()).await.expect("it is told");
+        stage.assert_free("lock").await;
+    }
+}
+
 /// Somebody else was told of a longer lease, so the one that detaches the grant late leaves it that long.
 pub(super) async fn a_detachment_shortens_no_lease(stage: Stage) {
     let (one, two) = (stage.client().await, stage.client().await);
