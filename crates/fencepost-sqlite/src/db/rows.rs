@@ -60,6 +60,11 @@ impl Row {
         self.flags & FIXED != 0
     }
 
+    /// Returns whether it ends at `until`. A renewed lease may still have the end of a fixed one whose claim had its id.
+    pub(crate) fn has_end(&self) -> bool {
+        self.until.is_some() && (self.process.is_none() || self.is_fixed() || self.is_evicted())
+    }
+
     pub(crate) fn is_upgrading(&self) -> bool {
         self.flags & UPGRADING != 0
     }
@@ -298,9 +303,11 @@ pub(crate) fn make_shared(db: &Connection, resource: &str, seq: i64, token: u64)
     Ok(())
 }
 
-/// Notes that a row was evicted. Its mark of an upgrade ends. Its fixed end is written in a second transaction, see [`crate::operator::evict`].
+/// Notes that a row was evicted. Its mark of an upgrade ends. Unless it [has an end](Row::has_end), that is written in a second transaction,
+/// see [`crate::operator::evict`].
 pub(crate) fn mark_evicted(db: &Connection, resource: &str, seq: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE line SET mode = CASE WHEN flags & 8 THEN 1 ELSE mode END, flags = (flags | 2) & ~8 \
+    let sql = "UPDATE line SET mode = CASE WHEN flags & 8 THEN 1 ELSE mode END, flags = (flags | 2) & ~8, \
+               until = CASE WHEN flags & 6 OR process IS NULL THEN until END \
                WHERE resource = ?1 AND seq = ?2";
     db.prepare_cached(sql)?.execute(params![resource, seq])?;
     Ok(())

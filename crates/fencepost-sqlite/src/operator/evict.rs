@@ -62,7 +62,7 @@ pub(crate) fn mark(
         Err(error) => return Err(Failure::File(error).at(client.path()).unknown().into()),
     }
     // Other rows are gone, or have their end already. A fixed lease has none before its claim learns of the grant.
-    Ok(Some(row).filter(|row| !how.now && row.until.is_none()))
+    Ok(Some(row).filter(|row| !how.now && !row.has_end()))
 }
 
 /// Step 3. The owner may have left by now, as it was told to.

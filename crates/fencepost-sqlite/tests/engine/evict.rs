@@ -158,3 +158,39 @@ async fn an_evicted_grant_of_a_fixed_lease_ends_although_it_was_never_collected(
     let mut next = entry(5, &name, Mode::Exclusive, true);
     assert!(matches!(next.attempt().await, Ok(Attempt::Granted(_))), "its last lease has ended");
 }
+
+/// The row of the renewed claim still has the end of the fixed lease.
+#[tokio::test]
+async fn a_renewed_claim_that_follows_a_fixed_one_with_its_id_keeps_its_lease_when_it_is_evicted() {
+    let database = Database::new();
+    let time = Executor::new(1);
+    let clock = time.clock();
+    let open = async |client| {
+        let runtime = Runtime::for_client(client, clock.clone(), time.host(0));
+        fencepost_sqlite::open(BackendUrl::parse(&database.url()).unwrap(), runtime).await.unwrap()
+    };
+    let (owner, operator) = (open(1).await, open(2).await);
+    let name = Name::new("stock/42").unwrap();
+    let claim = |id, ttl, renewed| {
+        let want = Want { name: name.clone(), mode: Mode::Exclusive };
+        let runtime = Runtime::for_client(1, clock.clone(), time.host(0));
+        let mut claim = Claim::new(ClaimId::from_u128(id), want, ttl, HolderInfo::labelled("owner"), runtime);
+        claim.renewed = renewed;
+        Arc::new(claim)
+    };
+    let mut fixed = Arc::clone(&owner).entry(claim(7, SOON / 2, false), How::Enter);
+    assert!(matches!(fixed.attempt().await, Ok(Attempt::Granted(_))));
+    let mut renewed = Arc::clone(&owner).entry(claim(7, SOON, true), How::Enter);
+    let Attempt::Granted(grant) = renewed.attempt().await.unwrap() else { panic!("it has the row") };
+    clock.advance_to(clock.now() + SOON / 2);
+    let renewal = renewed.renewal().expect("it holds");
+    renewal.session.renew(&[renewal.claim]).await.unwrap();
+
+    operator.operator().evict(&name, grant, &Eviction::default()).await.unwrap();
+    let mut next = Arc::clone(&operator).entry(claim(8, SOON, true), How::Enter);
+    assert!(matches!(next.attempt().await, Ok(Attempt::Blocked { .. })), "its owner was not told yet");
+    assert!(renewed.claim().is_valid());
+    clock.advance_to(clock.now() + SOON);
+    assert!(!renewed.claim().is_valid());
+    assert!(matches!(next.attempt().await, Ok(Attempt::Granted(_))), "its last lease has ended");
+}
