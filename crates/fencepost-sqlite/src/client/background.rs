@@ -187,13 +187,18 @@ impl AbandonedClaim for AbandonedRow {
 fn remove_own_row(client: &Client, claim: &Arc<Claim>) -> Result<(), Failure> {
     let (name, id) = (claim.want().name.as_str(), claim.id.as_u128().to_be_bytes());
     let now = client.now();
+    // Another claim with its id may have taken the row over. The removal is tried again later, because that claim may leave without having
+    // touched the row.
+    let check_taken_over = || {
+        let later = client.waiters.get(claim.id).filter(|other| !Arc::ptr_eq(&other.claim, claim));
+        let message = "a later claim with its id may hold by its row";
+        later.map_or(Ok(()), |_| Err(Error::new(ErrorKind::Unreachable, message)))
+    };
+    // That claim may hold for long, and a transaction each second would hold up the writers of other locks.
+    check_taken_over()?;
     let to_wake = client.database.write(|db| {
-        // Another claim with its id may have taken the row over. One that comes during this transaction asks after it.
-        if client.waiters.get(claim.id).is_some_and(|other| !Arc::ptr_eq(&other.claim, claim)) {
-            // It may also leave without having asked.
-            let message = "a later claim with its id may hold by its row";
-            return Err(Error::new(ErrorKind::Unreachable, message).into());
-        }
+        // A claim that comes during this transaction asks after it.
+        check_taken_over()?;
         if !client.abandoned.with_id(claim.id).is_empty() {
             // The row stays for the longest of their leases.
             return Ok(Vec::new());
