@@ -20,7 +20,7 @@ use crate::client::background::AbandonedRow;
 use crate::client::session::SqliteSession;
 use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
-use crate::db::queue::{self, Outcome};
+use crate::db::queue::{self, Outcome, Withdrawal};
 use crate::db::rows;
 use crate::error::Failure;
 use crate::process::liveness::WAITING_TTL;
@@ -209,25 +209,27 @@ impl SqlitePlace {
     fn remove(&mut self) -> Result<Removed, Failure> {
         // Before the removal, because a later claim may have the id and a grant of its own then.
         let sharing = self.client.sharing(&self.waiter.claim);
-        let removed = self.remove_row()?;
-        if removed == Removed::Released {
+        let withdrawal = self.remove_row()?;
+        if withdrawal.removed == Removed::Released {
             for other in sharing {
                 other.validity.end_with(Loss::Deleted, "this client has released its lease");
             }
         }
-        Ok(removed)
+        // Only now, because the next holder may be granted the lock at once.
+        self.client.wake(&withdrawal.next);
+        Ok(withdrawal.removed)
     }
 
-    fn remove_row(&mut self) -> Result<Removed, Failure> {
+    fn remove_row(&mut self) -> Result<Withdrawal, Failure> {
         let client = &self.client;
         if client.database.is_given_up() {
-            return Ok(Removed::Nothing);
+            return Ok(Withdrawal { removed: Removed::Nothing, next: Vec::new() });
         }
         let resource = self.waiter.claim.want().name.as_str();
         let id = self.id();
         if self.seq == Some(0) && client.database.once(|db| rows::release_if_alone(db, resource, &id))? {
             self.seq = None;
-            return Ok(Removed::Released);
+            return Ok(Withdrawal { removed: Removed::Released, next: Vec::new() });
         }
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
@@ -236,10 +238,9 @@ impl SqlitePlace {
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
         self.seq = None;
-        self.client.wake(&withdrawal.next);
         self.client.watch.forget(&self.client.runtime, self.id());
         self.client.remove_dead(dead);
-        Ok(withdrawal.removed)
+        Ok(withdrawal)
     }
 
     fn detach(&mut self) -> Result<Found, Failure> {

@@ -9,7 +9,7 @@ mod limit;
 mod state;
 pub(crate) mod upgrade;
 
-pub(crate) use leave::{next, withdraw};
+pub(crate) use leave::{Withdrawal, next, withdraw};
 pub(crate) use state::state;
 
 use fencepost_core::Mode;

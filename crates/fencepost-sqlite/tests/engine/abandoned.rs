@@ -1,7 +1,7 @@
 //! Claims that core asks no more for, although their rows may be there.
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::support::Database;
@@ -231,6 +231,27 @@ fn a_guard_is_told_at_once_that_its_client_has_released_its_lease() {
     stage.release_lease(2);
     assert_eq!(attached.claim().validity.ended(), Some(Loss::Deleted));
     assert!(stage.is_free(3));
+}
+
+/// The next holder is granted the lock at once.
+#[test]
+fn a_guard_is_told_of_a_release_of_its_lease_before_the_next_claim_is() {
+    struct Woken(Arc<Claim>, Mutex<Option<Option<Loss>>>);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            *self.1.lock().unwrap() = Some(self.0.validity.ended());
+        }
+    }
+    let database = Database::new();
+    let stage = Stage::new(&database);
+    now(stage.hold(1, NAME).detach()).unwrap();
+    let attached = stage.attach(1);
+    let mut next = Arc::clone(&stage.engine).entry(stage.claim(2, NAME), How::Enter);
+    assert!(matches!(now(next.attempt()), Ok(Attempt::Blocked { .. })));
+    let woken = Arc::new(Woken(Arc::clone(attached.claim()), Mutex::default()));
+    assert!(next.poll_wait(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
+    stage.release_lease(1);
+    assert_eq!(*woken.1.lock().unwrap(), Some(Some(Loss::Deleted)), "the next one was woken");
 }
 
 /// The holder has told others of the lease, as of that of the claim before.
