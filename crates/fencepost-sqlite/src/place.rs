@@ -59,7 +59,7 @@ impl SqlitePlace {
     ) -> SqlitePlace {
         let tracked = TrackedClaim::new(claim);
         // A claim that attaches must not replace a live grant with its id.
-        let waiter = if attaches { Arc::new(tracked) } else { client.waiters.insert(tracked) };
+        let waiter = if attaches { Arc::new(tracked) } else { client.track(tracked) };
         SqlitePlace { client, session, waiter, attaches, seq: None, rechecks: 0, native: None }
     }
 

@@ -68,6 +68,12 @@ impl TrackedClaim {
         self.waiter.tell(|state| (state.woken, state.file_closed) = (true, true));
     }
 
+    /// Ends the claim, which an operator has evicted. `by` names the operator and the reason.
+    pub(crate) fn evict(&self, by: &str) {
+        self.claim.validity.end_with(Loss::Evicted, by);
+        self.wake();
+    }
+
     /// Returns whether the watched file was closed since the last call.
     pub(crate) fn take_file_closed(&self) -> bool {
         self.waiter.with(|state| std::mem::take(&mut state.file_closed))
@@ -117,14 +123,6 @@ pub(crate) fn find(waiters: &Waiters<TrackedClaim>, id: &Id) -> Option<Arc<Track
 /// Tells a claim that it is worth asking again.
 pub(crate) fn wake(waiters: &Waiters<TrackedClaim>, id: &Id) {
     if let Some(waiter) = find(waiters, id) {
-        waiter.wake();
-    }
-}
-
-/// Ends a claim that an operator has evicted. `by` names the operator and the reason.
-pub(crate) fn evict(waiters: &Waiters<TrackedClaim>, id: &Id, by: &str) {
-    if let Some(waiter) = find(waiters, id) {
-        waiter.claim.validity.end_with(Loss::Evicted, by);
         waiter.wake();
     }
 }

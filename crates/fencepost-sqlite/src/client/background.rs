@@ -34,9 +34,9 @@ pub(crate) async fn listen(fifo: OwnedFd, claims: Arc<Waiters<TrackedClaim>>, cl
         decoder.decode(&buffer[..n], |notice| match notice {
             Notice::Retry(id) => waiters::wake(&claims, &id),
             Notice::Evicted(id) => {
-                let text =
-                    client.upgrade().map(|client| eviction_file::read(&client.eviction_file(client.key)));
-                waiters::evict(&claims, &id, eviction_file::reason_of(&text.unwrap_or_default(), &id));
+                let Some(client) = client.upgrade() else { return };
+                let text = eviction_file::read(&client.eviction_file(client.key));
+                client.evict(&id, eviction_file::reason_of(&text, &id));
             }
             Notice::Files => {
                 let checked = client.upgrade().map(|client| client.check_in_place());

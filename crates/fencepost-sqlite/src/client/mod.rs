@@ -8,10 +8,12 @@ use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Backoff, Claim, Error, ErrorKind, Loss, Moment, Reply, Result, Runtime, Waiters};
+use fencepost_core::{
+    Backoff, Claim, ClaimId, Error, ErrorKind, Loss, Moment, Reply, Result, Runtime, Waiters,
+};
 
 use crate::config::Config;
 use crate::db::Database;
@@ -36,8 +38,10 @@ pub(crate) struct Client {
     pub(crate) pinned: bool,
     pub(crate) key: ClientKey,
     pub(crate) runtime: Runtime,
-    /// The claims whose rows name this client.
+    /// The claims whose rows name this client: of each id the latest one.
     pub(crate) waiters: Arc<Waiters<TrackedClaim>>,
+    /// The earlier ones, which may hold by the same rows.
+    replaced: Mutex<Vec<Weak<TrackedClaim>>>,
     /// The claims of guards that are attached to detached leases.
     pub(crate) attached: SharedIds,
     /// The claims for which core asks no more, while their rows are meant to stay.
@@ -64,12 +68,50 @@ impl Client {
             key: ClientKey::fresh()?,
             runtime: runtime.clone(),
             waiters,
+            replaced: Mutex::default(),
             attached: SharedIds::default(),
             abandoned: SharedIds::default(),
             heartbeat: OnceLock::new(),
             forgotten_removals: AtomicU64::new(0),
             making: Mutex::new(()),
         })
+    }
+
+    /// Adds a claim. Messages that name its id reach it, and no more an earlier claim with that id.
+    pub(crate) fn track(&self, claim: TrackedClaim) -> Arc<TrackedClaim> {
+        let mut replaced = self.replaced.lock();
+        if let Some(earlier) = self.waiters.get(claim.claim.id) {
+            replaced.retain(|known| known.strong_count() > 0);
+            replaced.push(Arc::downgrade(&earlier));
+        }
+        self.waiters.insert(claim)
+    }
+
+    /// Returns all claims whose rows name this client.
+    pub(crate) fn tracked(&self) -> Vec<Arc<TrackedClaim>> {
+        // Before the replaced ones are read, because a claim is added to those before a later one takes its place here.
+        let mut all = self.waiters.all();
+        all.extend(self.replaced());
+        all
+    }
+
+    fn replaced(&self) -> Vec<Arc<TrackedClaim>> {
+        self.replaced.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn tracked_with_id(&self, id: ClaimId) -> impl Iterator<Item = Arc<TrackedClaim>> {
+        // Before the replaced ones are read, because a claim is added to those before a later one takes its place here.
+        let latest = self.waiters.get(id);
+        latest.into_iter().chain(self.replaced().into_iter().filter(move |other| other.claim.id == id))
+    }
+
+    /// Ends the claims by the row with this id, which an operator has evicted. `by` names the operator and the reason.
+    pub(crate) fn evict(&self, id: &[u8; 16], by: &str) {
+        let id = ClaimId::from_u128(u128::from_be_bytes(*id));
+        self.tracked_with_id(id).for_each(|tracked| tracked.evict(by));
+        for claim in self.attached.with_id(id) {
+            claim.validity.end_with(Loss::Evicted, by);
+        }
     }
 
     /// Now, noted before whatever it is noted for.
@@ -144,7 +186,7 @@ impl Client {
     /// Ends the claims that hold, and wakes those that wait. Returns whether any held.
     fn end_claims(&self, why: &str) -> bool {
         let mut held = false;
-        for waiter in self.waiters.all() {
+        for waiter in self.tracked() {
             let validity = &waiter.claim.validity;
             if validity.is_confirmed() {
                 held = true;

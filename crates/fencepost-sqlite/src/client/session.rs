@@ -55,8 +55,8 @@ impl SqliteSession {
         Ok(others)
     }
 
-    /// Ends the claims whose rows are gone. If the database is busy even for readers, for example because another process recovers its
-    /// log, the next round looks again.
+    /// Ends the claims whose rows are gone or evicted, because a message that names one may not have arrived. If the database is busy even
+    /// for readers, for example because another process recovers its log, the next round looks again.
     fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
         let client = &self.client;
         let looked = client.database.read_from_file(|db| {
@@ -66,11 +66,14 @@ impl SqliteSession {
                     continue;
                 }
                 let id = claim.id.as_u128().to_be_bytes();
-                if rows::find(db, claim.want().name.as_str(), &id)?.is_none() && !claim.is_leaving() {
-                    claim.validity.end_with(
+                match rows::find(db, claim.want().name.as_str(), &id)? {
+                    _ if claim.is_leaving() => {}
+                    Some(row) if row.is_evicted() => claim.validity.end(Loss::Evicted),
+                    Some(_) => {}
+                    None => claim.validity.end_with(
                         Loss::Deleted,
                         "its row is gone: it was evicted or deleted, or the database was overwritten",
-                    );
+                    ),
                 }
             }
             Ok(())
@@ -99,7 +102,7 @@ impl SqliteSession {
         let Some(text) = &*unread else { return Ok(()) };
         // The path was removed first, so that an eviction during the look leaves a new one.
         client.database.read(|db| {
-            for waiter in client.waiters.all() {
+            for waiter in client.tracked() {
                 let claim = &waiter.claim;
                 if claim.validity.ended().is_some() {
                     continue;
@@ -109,11 +112,7 @@ impl SqliteSession {
                     Some(row) if !row.is_evicted() => {}
                     None if claim.is_leaving() || !claim.validity.is_confirmed() => {}
                     // Without a row it was thrown out at once.
-                    _ => waiters::evict(
-                        &client.waiters,
-                        &waiter.id(),
-                        eviction_file::reason_of(text, &waiter.id()),
-                    ),
+                    _ => waiter.evict(eviction_file::reason_of(text, &waiter.id())),
                 }
             }
             Ok(())

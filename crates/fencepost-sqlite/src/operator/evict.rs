@@ -21,7 +21,6 @@ use crate::error::Failure;
 use crate::process::eviction_file;
 use crate::process::liveness::Liveness;
 use crate::process::notify_fifo::{self, Notice};
-use crate::waiters;
 
 /// Steps 1 and 2. Returns the row as it was before, if step 3 is needed.
 pub(crate) fn mark(
@@ -80,11 +79,11 @@ pub(crate) fn end(client: &Client, name: &Name, marked: &Row) -> Result<(), Fail
 
 /// Sends the message also if the file cannot be written.
 fn notify_owner(client: &Client, row: &Row, by: &str) -> io::Result<()> {
-    let Some(process) = row.process else { return Ok(()) };
-    if process == client.key {
-        waiters::evict(&client.waiters, &row.id, by);
+    // A detached lease has no owner. Guards of other clients that are attached to it find out with their next renewal.
+    let Some(process) = row.process.filter(|process| *process != client.key) else {
+        client.evict(&row.id, by);
         return Ok(());
-    }
+    };
     let written = eviction_file::write(&client.eviction_file(process), &eviction_file::line(&row.id, by));
     notify_fifo::send(&client.folder, process, Notice::Evicted(row.id));
     written

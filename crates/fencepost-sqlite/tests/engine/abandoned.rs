@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::Database;
 use fencepost_core::{
-    Attempt, Backend, BackendUrl, Claim, ClaimId, Entry, HolderInfo, How, Loss, Mode, Name, Removed, Reply,
-    Result, Runtime, Want,
+    Attempt, Backend, BackendUrl, Claim, ClaimId, Entry, Eviction, HolderInfo, How, Loss, Mode, Name,
+    Removed, Reply, Result, Runtime, Want,
 };
 use fencepost_testkit::sim::Executor;
 
@@ -252,6 +252,48 @@ fn a_guard_is_told_of_a_release_of_its_lease_before_the_next_claim_is() {
     assert!(next.poll_wait(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
     stage.release_lease(1);
     assert_eq!(*woken.1.lock().unwrap(), Some(Some(Loss::Deleted)), "the next one was woken");
+}
+
+#[test]
+fn a_guard_is_told_at_once_that_its_client_has_evicted_its_lease() {
+    for at_once in [true, false] {
+        let database = Database::new();
+        let stage = Stage::new(&database);
+        now(stage.hold(1, NAME).detach()).unwrap();
+        let mut attached = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Attach);
+        let Ok(Attempt::Granted(token)) = now(attached.attempt()) else { panic!("it is detached") };
+        let (name, how) = (Name::new(NAME).unwrap(), Eviction::new(at_once));
+        now(stage.engine.operator().evict(&name, token, &how)).unwrap();
+        assert_eq!(attached.claim().validity.ended(), Some(Loss::Evicted), "at once: {at_once}");
+    }
+}
+
+/// The later claim has its id, so messages that name it do not reach the earlier one.
+#[test]
+fn a_guard_is_told_of_its_eviction_although_a_claim_with_its_id_comes_and_goes() {
+    let database = Database::new();
+    let (stage, operator) = (Stage::new(&database), Stage::new(&database));
+    let mut held = Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Enter);
+    let Ok(Attempt::Granted(token)) = now(held.attempt()) else { panic!("it is free") };
+    drop(Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Enter));
+    let name = Name::new(NAME).unwrap();
+    now(operator.engine.operator().evict(&name, token, &Eviction::default())).unwrap();
+    let renewal = held.renewal().expect("it holds");
+    now(renewal.session.renew(&[renewal.claim])).unwrap();
+    assert_eq!(held.claim().validity.ended(), Some(Loss::Evicted));
+}
+
+#[test]
+fn a_guard_is_told_at_once_of_removed_files_although_a_claim_with_its_id_comes_and_goes() {
+    let database = Database::new();
+    let stage = Stage::new(&database);
+    let (held, other) = (stage.hold(1, NAME), stage.hold(2, "other"));
+    drop(Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Enter));
+    std::fs::remove_file(database.path()).unwrap();
+    // The next client may be granted the lock from now on.
+    let renewal = other.renewal().expect("it holds");
+    now(renewal.session.renew(&[renewal.claim])).unwrap_err();
+    assert_eq!(held.claim().validity.ended(), Some(Loss::Deleted));
 }
 
 /// The holder has told others of the lease, as of that of the claim before.
