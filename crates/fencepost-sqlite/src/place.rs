@@ -134,11 +134,7 @@ impl SqlitePlace {
                 }
                 let sent = if claim.renewed { renewed_at } else { now.boot };
                 claim.confirm(moment(sent), Duration::from_nanos(ttl));
-                if client.database.is_given_up() {
-                    // It happened before this claim could be seen to hold anything.
-                    claim.validity.end(Loss::Deleted);
-                    return Err(client.database.changed_error());
-                }
+                client.check_granted(claim)?;
                 Ok(Attempt::Granted(Token::new(token)))
             }
             Outcome::Blocked { seq, blockers } => {
@@ -189,20 +185,20 @@ impl SqlitePlace {
 
     fn attach(&mut self) -> Result<Attempt, Failure> {
         self.client.check_in_place()?;
-        let claim = &self.waiter.claim;
-        let now = self.client.now();
+        let (client, claim) = (&self.client, &self.waiter.claim);
+        let now = client.now();
         let ttl = claim.ttl();
         let id = self.id();
-        let token = self
-            .client
-            .database
-            .write(|db| lease::extend(db, &self.client.liveness(now), claim.want(), &id, ttl))?;
-        let Some(token) = token else { return Ok(Attempt::Gone) };
-        // An extension is not renewed, and knows the lease no longer than this.
+        // Before the write, so that a release of the lease after it ends the claim. An extension needs no end, because its claim ends with
+        // this answer.
         if claim.renewed {
-            self.client.attached.insert(claim);
+            client.attached.insert(claim);
         }
-        claim.validity.confirm(self.client.runtime.clock(), moment(now.boot), ttl);
+        let token =
+            client.database.write(|db| lease::extend(db, &client.liveness(now), claim.want(), &id, ttl))?;
+        let Some(token) = token else { return Ok(Attempt::Gone) };
+        claim.confirm(moment(now.boot), ttl);
+        client.check_granted(claim)?;
         Ok(Attempt::Granted(Token::new(token)))
     }
 

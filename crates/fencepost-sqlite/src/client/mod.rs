@@ -157,6 +157,15 @@ impl Client {
         }
     }
 
+    /// Fails if the database was given up before this claim was confirmed, because nobody could end the claim then.
+    pub(crate) fn check_granted(&self, claim: &Claim) -> Result<(), Failure> {
+        if self.database.is_given_up() {
+            claim.validity.end(Loss::Deleted);
+            return Err(self.database.changed_error());
+        }
+        Ok(())
+    }
+
     /// Fails once somebody has marked the side file as over, because others take pinned grants of this client for dead then. All of
     /// its claims are lost. The database stays open, so that they can leave it and note how their runs ended.
     pub(crate) fn check_over(&self, heartbeat: &HeartbeatFile) -> Result<(), Failure> {
@@ -196,7 +205,7 @@ impl Client {
             }
         }
         for claim in self.attached.all() {
-            held = true;
+            held |= claim.validity.is_confirmed();
             claim.validity.end_with(Loss::Deleted, why);
         }
         held
@@ -204,11 +213,14 @@ impl Client {
 
     /// Returns the other claims of this client that hold by the row of `claim`, because they have its id.
     pub(crate) fn sharing(&self, claim: &Arc<Claim>) -> Vec<Arc<Claim>> {
-        let waiter = self.waiters.get(claim.id).map(|waiter| Arc::clone(&waiter.claim));
+        let shares = |other: &Arc<Claim>| {
+            !Arc::ptr_eq(other, claim) && other.want().name == claim.want().name && !other.is_leaving()
+        };
+        // One that is not confirmed yet may have extended the row already.
         let mut others = self.attached.with_id(claim.id);
-        others.extend(waiter);
-        others.retain(|other| !Arc::ptr_eq(other, claim) && other.want().name == claim.want().name);
-        others.retain(|other| other.validity.is_confirmed() && !other.is_leaving());
+        others.retain(shares);
+        let tracked = self.tracked_with_id(claim.id).map(|other| Arc::clone(&other.claim));
+        others.extend(tracked.filter(|other| shares(other) && other.validity.is_confirmed()));
         others
     }
 

@@ -223,9 +223,14 @@ fn a_guard_is_told_at_once_that_another_guard_of_its_lease_has_released_it() {
 fn a_guard_is_told_at_once_that_its_client_has_released_its_lease() {
     let database = Database::new();
     let stage = Stage::new(&database);
-    let held = stage.hold(1, NAME);
-    stage.release_lease(1);
-    assert_eq!(held.claim().validity.ended(), Some(Loss::Deleted));
+    for a_later_claim_comes in [false, true] {
+        let held = stage.hold(1, NAME);
+        if a_later_claim_comes {
+            drop(Arc::clone(&stage.engine).entry(stage.claim(1, NAME), How::Enter));
+        }
+        stage.release_lease(1);
+        assert_eq!(held.claim().validity.ended(), Some(Loss::Deleted), "{a_later_claim_comes}");
+    }
     now(stage.hold(2, NAME).detach()).unwrap();
     let attached = stage.attach(2);
     stage.release_lease(2);
