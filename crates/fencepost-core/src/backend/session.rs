@@ -23,6 +23,8 @@ pub trait Session: Send + Sync {
     /// The default is the address of the session, so that each session is a unit of its own. An engine that renews each claim by a
     /// request of its own has a session for each claim, because a round ends with its last answer: a request that hangs would hold up
     /// the next round of all other claims of the session.
+    ///
+    /// Rounds that are due together begin in the order of the ids. That of addresses differs between runs of a program.
     fn id(&self) -> u64 {
         std::ptr::from_ref(self).cast::<()>().addr() as u64
     }
