@@ -97,16 +97,19 @@ impl<S: Server> Connection<S> {
         self.state.lock().task.is_none()
     }
 
-    /// Ends the connection and all claims that it holds.
+    /// Ends the connection and all claims that it holds. All of them are lost when this returns, also if another thread has begun to end the
+    /// connection before.
     pub fn end(&self) {
         let (task, claims) = {
             let mut state = self.state.lock();
-            (state.task.take(), std::mem::take(&mut state.claims))
+            (state.task.take(), state.claims.values().cloned().collect::<Vec<_>>())
         };
         self.ended.store(true, SeqCst);
         // The holders are told before the server can hear that the connection ends.
         let why = self.runtime.session_loss();
-        claims.values().for_each(|claim| claim.validity.end(why));
+        claims.iter().for_each(|claim| claim.validity.end(why));
+        // Removed only now, so that another thread which ends the connection meanwhile tells those that this one has not told yet.
+        self.state.lock().claims.clear();
         drop(task);
     }
 
@@ -326,5 +329,59 @@ impl<S: Server> Connection<S> {
     fn note_idle(&self, idle: Duration) {
         *self.asked.lock() = idle;
         *self.idle.lock() = idle;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::task::{Wake, Waker};
+    use std::thread;
+
+    use super::*;
+    use crate::connection_locks::silent;
+
+    /// The time limit for events that should happen at once.
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// Stops the thread that wakes it first until the other one has gone on.
+    struct Stops {
+        telling: Mutex<Option<mpsc::Sender<()>>>,
+        noted: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Wake for Stops {
+        fn wake(self: Arc<Self>) {
+            let Some(telling) = self.telling.lock().take() else { return };
+            telling.send(()).expect("the test waits");
+            self.noted.lock().recv_timeout(SOON).expect("the end is noted");
+        }
+    }
+
+    /// A statement of a claim and the driver's task can find the end at the same time. A client connects to the next server as soon as the end
+    /// is noted.
+    #[test]
+    fn the_end_is_noted_after_all_holders_are_told_whoever_tells_them() {
+        let (connection, end, runtime) = silent::open();
+        let claims = [1, 2].map(|id| silent::claim(id, &runtime));
+        let (telling, begun) = mpsc::channel();
+        let (noted, receiver) = mpsc::channel();
+        let stops = Stops { telling: Mutex::new(Some(telling)), noted: Mutex::new(receiver) };
+        let waker = Waker::from(Arc::new(stops));
+        let _watches = claims.each_ref().map(|claim| {
+            assert!(connection.hold(claim, connection.now()));
+            let mut watch = claim.validity.watch(runtime.clock());
+            watch.set(&waker);
+            watch
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| connection.end());
+            begun.recv_timeout(SOON).expect("a holder is being told");
+            end.note();
+            let told = claims.each_ref().map(|claim| claim.validity.ended().is_some());
+            noted.send(()).expect("the thread waits");
+            assert!(end.has_told());
+            assert_eq!(told, [true; 2], "a claim at the next server would hold the same lock");
+        });
     }
 }

@@ -22,6 +22,8 @@ mod one_server;
 mod place;
 mod renewal;
 mod server;
+#[cfg(test)]
+mod silent;
 mod task;
 mod turns;
 mod wait;
