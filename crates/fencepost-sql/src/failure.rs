@@ -39,6 +39,8 @@ pub struct Failure {
     pub unusable: bool,
     /// A table is missing.
     pub no_table: bool,
+    /// The server is another one than that of the client's open connections.
+    pub other_server: bool,
 }
 
 impl Failure {
@@ -62,6 +64,7 @@ impl Failure {
             interrupted: false,
             unusable: false,
             no_table: false,
+            other_server: false,
         }
     }
 

@@ -203,7 +203,8 @@ impl ServerUrl {
     /// up, and the next one is tried as well. Returns the first success.
     ///
     /// # Errors
-    /// The failure of the server that failed last; or the time is over.
+    /// The failure of the server that failed last; or the time is over. If a server was refused because the client has connections to another
+    /// one, the failure of that other one says more, so the refusal only adds a note to it.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -216,7 +217,7 @@ impl ServerUrl {
         let steps = u32::try_from(count).unwrap_or(u32::MAX).saturating_sub(1).max(1);
         let pause = self.connect_timeout / STEPS / steps;
         let (limit, start) = (self.connect_limit(runtime), self.opened.0.load(Relaxed));
-        let (mut pending, mut last) = (FuturesUnordered::new(), Failure::timeout(&self.to_string()));
+        let (mut pending, mut last) = (FuturesUnordered::new(), None::<Failure>);
         for step in 0..count {
             let at = (start + step) % count;
             let is_last = step + 1 == count;
@@ -231,12 +232,18 @@ impl ServerUrl {
                         self.opened.0.store(at, Relaxed);
                         return Ok(opened);
                     }
-                    Some(Err(failure)) => last = failure,
+                    Some(Err(failure)) => {
+                        last = Some(match last.take() {
+                            Some(before) if failure.other_server => before.noting(Some(failure.message)),
+                            Some(before) if before.other_server => failure.noting(Some(before.message)),
+                            _ => failure,
+                        });
+                    }
                     None => {}
                 }
             }
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| Failure::timeout(&self.to_string())))
     }
 }
 

@@ -59,7 +59,8 @@ fn check(open: &mut Vec<Open>, identity: &str, server: &str) -> Result<(), Failu
         "{server} is another server than that of the open connections, and each grants locks by itself; use the address of one \
          server, or try again when those connections have ended"
     );
-    Err(Failure::new(ErrorKind::Configuration, message).transient())
+    // It passes when those connections have ended, so it counts as a server that cannot be reached.
+    Err(Failure { other_server: true, ..Failure::new(ErrorKind::Unreachable, message) })
 }
 
 #[cfg(test)]
@@ -78,7 +79,8 @@ mod tests {
         let own = Arc::clone(&servers);
         let telling = move || {
             let refused = own.check("b", "host").expect_err("a holder is being told");
-            assert!(refused.transient && refused.to_string().contains("another server"), "{refused}");
+            assert!(refused.transient && refused.kind == ErrorKind::Unreachable, "{refused}");
+            assert!(refused.other_server && refused.to_string().contains("another server"), "{refused}");
         };
         one.then(telling.clone());
         other.then(telling);
