@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Loss};
+use fencepost_core::{Client, Guard, Loss, Mutex};
 use fencepost_testkit::conformance::{Elsewhere, Holder};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
@@ -82,6 +82,68 @@ async fn a_connection_that_stays_silent_is_replaced() {
         next.release().await.expect("it was held");
     }
     drop(guard);
+    client.close().await;
+}
+
+/// Starts two servers, the first of them behind a proxy. Returns the URL that names both.
+fn start_two() -> ([Postgres; 2], Proxy, String) {
+    let servers = [Postgres::start().expect("a server starts"), Postgres::start().expect("a server starts")];
+    let first = Proxy::start(servers[0].address()).expect("a proxy starts");
+    let hosts = format!("{},{}", first.address(), servers[1].address());
+    let url = format!("postgres://fencepost@{hosts}/postgres?timeout=100ms");
+    (servers, first, url)
+}
+
+/// Takes a lock when the client has gone on to a server that answers.
+async fn lock_at_next_server(mutex: &Mutex, ttl: Duration) -> Guard {
+    let next = async || loop {
+        match mutex.lock().ttl(ttl).await {
+            Err(error) if error.is_unreachable() => {}
+            other => break other.expect("it is free"),
+        }
+    };
+    tokio::time::timeout(SOON, next()).await.expect("the client connects to the next server")
+}
+
+/// Its user keeps the guard of a lock that was waited for, so its connection is never released.
+#[tokio::test]
+async fn a_lost_guard_that_is_kept_does_not_keep_its_client_at_a_silent_server() {
+    needs!(POSTGRES);
+    let (servers, mut first, url) = start_two();
+    let (holder, client) = (connect(&servers[0].url()).await, connect(&url).await);
+    let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    // The last renewal times out before the server's idle timeout, because the margin of this lease is longer than a statement's time limit.
+    let (mutex, ttl) = (client.mutex("lock").expect("a good name"), Duration::from_secs(10));
+    let waits = mutex.clone();
+    let waiting = tokio::spawn(async move { waits.lock().ttl(ttl).await });
+    eventually(SOON, "it waits", || async { locks(&servers[0]).trim() == "2" }).await;
+    guard.release().await.expect("it was held");
+    let kept = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+    let kept = kept.expect("it is granted");
+    first.silence().expect("the network can be silent");
+    let lost = tokio::time::timeout(SOON, kept.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Expired);
+    let next = lock_at_next_server(&mutex, ttl).await;
+    assert_eq!(locks(&servers[1]).trim(), "1");
+    next.release().await.expect("it was held");
+    drop(kept);
+    client.close().await;
+    holder.close().await;
+}
+
+/// Its next ping would be sent after a third of the longest lease.
+#[tokio::test]
+async fn an_unused_connection_for_long_leases_does_not_keep_its_client_at_a_silent_server() {
+    needs!(POSTGRES);
+    let (servers, mut first, url) = start_two();
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let long = mutex.lock().ttl(Duration::from_secs(3600)).await.expect("it is free");
+    long.release().await.expect("it was held");
+    first.silence().expect("the network can be silent");
+    let next = lock_at_next_server(&mutex, Duration::from_secs(2)).await;
+    assert_eq!(locks(&servers[1]).trim(), "1");
+    next.release().await.expect("it was held");
     client.close().await;
 }
 
@@ -240,7 +302,9 @@ async fn a_client_is_at_one_server_only() {
     let second = Proxy::start(servers[1].address()).expect("a free port");
     let hosts = format!("{},{}", servers[0].address(), second.address());
     // The second one is asked if the first one is silent for a quarter of this time.
-    let client = connect(&format!("postgres://app@{hosts}/postgres?connect_timeout=20s")).await;
+    let url = format!("postgres://app@{hosts}/postgres?connect_timeout=20s");
+    // The claim asks again for as long as an outage may last.
+    let client = Client::builder().outage(SOON).connect(&registry(), &url).await.expect("it answers");
     let lock = || client.mutex("lock").expect("a good name");
     let guard = lock().lock().await.expect("it is free");
     servers[0].run("ALTER ROLE app CONNECTION LIMIT 1").expect("set");
@@ -253,7 +317,10 @@ async fn a_client_is_at_one_server_only() {
     // Those who hold nothing are told why they are refused.
     let other = client.mutex("other").expect("a good name");
     let error = other.try_lock().ttl(Duration::from_secs(7)).await.expect_err("a connection is open");
-    assert!(error.to_string().contains("another server"), "{error}");
+    assert!(error.is_unreachable() && error.is_transient(), "{error}");
+    for part in ["has no connection left", "another server"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
     servers[0].run("ALTER ROLE app CONNECTION LIMIT -1").expect("set");
     eventually(SOON, "it waits at the first server", || async { locks(&servers[0]).trim() == "2" }).await;
     guard.release().await.expect("it was held");

@@ -118,8 +118,8 @@ impl<S: Server> Connection<S> {
         *self.idle.lock()
     }
 
-    /// Returns when a connection that holds nothing is to be pinged, or ended if nobody needs it. While it holds, this is always later: only
-    /// its holders keep it open, so that the locks of lost claims are freed.
+    /// Returns when a connection that holds nothing is to be pinged, or ended if nobody needs it. While it holds, this is later than now,
+    /// because only its holders keep it open, so that the locks of lost claims are freed. A lost claim is held until it is released.
     pub(super) fn unused_until(&self) -> Moment {
         let (now, third) = (self.now(), self.idle() / 3);
         let state = self.state.lock();
@@ -216,6 +216,25 @@ impl<S: Server> Connection<S> {
             self.end();
         }
         self.has_ended()
+    }
+
+    /// Ends the connection if it holds nothing.
+    pub(super) fn end_unless_holding(&self) {
+        // A claim that is granted meanwhile is told.
+        if self.holds_nothing() {
+            self.end();
+        }
+    }
+
+    /// Returns whether the connection holds for no claim.
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.state.lock().claims.is_empty()
+    }
+
+    /// Returns whether the connection holds nothing, and its last statement has no reply yet. A claim waits for a lock so, for any time.
+    pub(super) fn is_waiting(&self) -> bool {
+        let state = self.state.lock();
+        state.claims.is_empty() && state.answered <= state.sent
     }
 
     /// Takes a lock if it is free.

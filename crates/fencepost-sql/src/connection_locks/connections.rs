@@ -28,11 +28,17 @@ pub struct LockConnections<S: Server> {
 struct Holding<S: Server> {
     connection: Mutex<Option<Arc<Connection<S>>>>,
     opening: SingleFlight<Result<Arc<Connection<S>>, Failure>>,
+    /// The ping of a connection that holds nothing.
+    pinging: SingleFlight<()>,
 }
 
 impl<S: Server> Default for Holding<S> {
     fn default() -> Holding<S> {
-        Holding { connection: Mutex::default(), opening: SingleFlight::default() }
+        Holding {
+            connection: Mutex::default(),
+            opening: SingleFlight::default(),
+            pinging: SingleFlight::default(),
+        }
     }
 }
 
@@ -107,7 +113,29 @@ impl<S: Server> LockConnections<S> {
             runtime.spawn(keep_open(runtime.clone(), Arc::downgrade(&connection)));
             Ok(connection)
         };
-        holding.opening.join(&self.runtime, opening).await.unwrap_or_else(|| Err(Failure::closed()))
+        let opened = holding.opening.join(&self.runtime, opening).await;
+        opened.unwrap_or_else(|| Err(Failure::closed())).inspect_err(|_| self.end_unanswered())
+    }
+
+    /// Ends the connections that hold nothing and do not answer, after no connection could be opened. The server may hang and keep them open
+    /// for as long as the longest lease that they were used for, and until then the client uses no other server.
+    fn end_unanswered(&self) {
+        while self.alone.end_idle(|_| true) {}
+        let known: Vec<_> = self.holding.lock().iter().flat_map(HashMap::values).map(Arc::clone).collect();
+        for holding in known {
+            let Some(connection) = holding.current().filter(|connection| connection.holds_nothing()) else {
+                continue;
+            };
+            let runtime = self.runtime.clone();
+            self.runtime.spawn(async move {
+                let ping = async move {
+                    if connection.ping(connection.idle()).await.is_err() {
+                        connection.end_unless_holding();
+                    }
+                };
+                holding.pinging.join(&runtime, ping).await;
+            });
+        }
     }
 
     /// Returns a connection for statements that may wait for others, and so would hold up claims. `None`: claims have all of them. Runs on
@@ -143,7 +171,7 @@ impl<S: Server> LockConnections<S> {
             return Ok(alone);
         }
         let idle = S::idle_for(ttl);
-        let opened = self.server.connect(idle, false).await?;
+        let opened = self.server.connect(idle, false).await.inspect_err(|_| self.end_unanswered())?;
         let connection = Connection::new(&self.server, &self.runtime, opened, idle);
         let (pool, weak) = (self.alone.clone(), Arc::downgrade(&connection));
         self.runtime.spawn(end_unused(self.runtime.clone(), pool, weak));
@@ -192,7 +220,7 @@ async fn keep_open<S: Server>(runtime: Runtime, connection: Weak<Connection<S>>)
     }
 }
 
-/// Ends a connection that nobody has used for a third of its idle timeout.
+/// Ends a connection that nobody has used for a third of its idle timeout, and one that is silent unless a claim waits on it.
 async fn end_unused<S: Server>(
     runtime: Runtime,
     alone: Pool<Arc<Connection<S>>>,
@@ -206,6 +234,11 @@ async fn end_unused<S: Server>(
             return;
         };
         if clock.is_stopped() {
+            return;
+        }
+        // A lost claim may never be released, and nobody may take a grant that was waited for. The connection to a server that hangs would
+        // then keep the client off the next server.
+        if !connection.is_waiting() && connection.end_if_silent() {
             return;
         }
         next = connection.unused_until();
