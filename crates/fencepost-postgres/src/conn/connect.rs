@@ -99,8 +99,8 @@ impl Connector {
         })
     }
 
-    /// Opens a connection to the first server that accepts writes, which ends it after `idle` without a statement. `holds`: it holds locks for many claims, and hears the
-    /// messages of other clients. Runs on the client's own thread.
+    /// Opens a connection to the first server that accepts writes, which ends it after `idle` without a statement. `holds`: it holds locks for
+    /// many claims, and hears the messages of other clients. Runs on the client's own thread.
     pub(crate) async fn connect(
         self: &Arc<Connector>,
         idle: Duration,
@@ -112,7 +112,7 @@ impl Connector {
                 if holds {
                     session.listen(&[CHANNEL, &client_name(&self.runtime)]).await?;
                 }
-                // The host before may have refused this connection, or not have answered yet, and keep those that are open.
+                // Another connection may have been opened meanwhile.
                 self.servers.join(&identity, &format!("{}:{}", host.0, host.1), task.end())?;
                 Ok((session, task))
             })
@@ -133,7 +133,7 @@ impl Connector {
         let millis = idle.as_millis().to_string();
         let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
-        let identity = row.get(3);
+        let identity: String = row.try_get(3).map_err(failed)?;
         if version < OLDEST {
             let message =
                 format!("{server} is older than PostgreSQL 14, which has no idle_session_timeout; update it");
@@ -142,6 +142,8 @@ impl Connector {
         // Read-only transactions are no reason to pass over the server. No open connection to it ends by them, and a client uses no other
         // server until all of them have ended.
         self.check_writable(standby, false, &server)?;
+        // Before the statements are prepared and messages are heard, because a client that is refused asks again and again.
+        self.servers.check(&identity, &server)?;
         let statements = Statements::prepare(&client).await.map_err(failed)?;
         Ok((PostgresSession { connector: Arc::clone(self), client, statements, pid }, task, identity))
     }
