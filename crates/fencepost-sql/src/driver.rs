@@ -161,9 +161,10 @@ impl<C: Connect> Used<C> {
         done.unwrap_or_else(|| Err(Failure::timeout(&url.to_string())))
     }
 
-    /// Closes the connections to the server of this one, which must not be used any more: those in use when they come back.
-    pub(crate) fn leave(&self) {
-        self.lent.leave();
+    /// Closes the connections to the server of this one, which must not be used any more: those in use when they come back. Returns `false`
+    /// if this was done before.
+    pub(crate) fn leave(&self) -> bool {
+        self.lent.leave()
     }
 
     /// Notes whether nothing is under way on the connection.
@@ -214,8 +215,9 @@ impl<C: Connect> Connections<C> {
 
     /// Returns an open connection that nobody uses.
     pub(crate) fn idle(&self) -> Option<Used<C>> {
-        let permit = self.pool.try_permit()?;
-        let mut lent = self.pool.lend(self.pool.take().ok()??, permit);
+        let mut permit = self.pool.try_permit()?;
+        let connection = self.pool.take(&mut permit).ok()??;
+        let mut lent = self.pool.lend(connection, permit);
         lent.set_clean(false);
         Some(Used { connector: Arc::clone(&self.connector), lent })
     }
@@ -244,9 +246,8 @@ impl<C: Connect> Connections<C> {
             used.set_clean(
                 failure.is_none_or(|failure| !(failure.uncertain || failure.closed || failure.unusable)),
             );
-            if failure.is_some_and(|failure| failure.unusable) {
-                // Statements that only read would not find that the server accepts no writes.
-                used.leave();
+            // Statements that only read would not find that the server accepts no writes.
+            if failure.is_some_and(|failure| failure.unusable) && used.leave() {
                 leave();
             }
             results
@@ -254,10 +255,10 @@ impl<C: Connect> Connections<C> {
         Finish::new(self.connector.runtime().clone(), running).await
     }
 
-    async fn open(&self, permit: Permit) -> Result<Used<C>, Failure> {
-        let mut connection = self.pool.take()?;
+    async fn open(&self, mut permit: Permit) -> Result<Used<C>, Failure> {
+        let mut connection = self.pool.take(&mut permit)?;
         if let (None, Some(lender)) = (&connection, &self.lender) {
-            connection = lender.take()?;
+            connection = lender.take(&mut permit)?;
         }
         let mut lent = match connection {
             Some(connection) => self.pool.lend(connection, permit),

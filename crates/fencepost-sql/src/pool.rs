@@ -1,7 +1,7 @@
 //! Connections of which each is used by one caller at a time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 
 use fencepost_core::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,15 +29,22 @@ impl<T: Kept> Clone for Pool<T> {
 struct State<T> {
     permits: Arc<Semaphore>,
     max_idle: usize,
-    /// How often the server was left. Only connections of the present generation are kept. Pools of one server share it.
-    generation: Arc<AtomicU64>,
+    server: Arc<PoolServer<T>>,
     open: Mutex<Open<T>>,
+}
+
+/// The server of the connections of one or more pools.
+struct PoolServer<T> {
+    /// How often the server was left. Only connections of the present generation are kept.
+    generation: AtomicU64,
+    pools: Mutex<Vec<Weak<State<T>>>>,
 }
 
 struct Open<T> {
     /// Those that nobody uses, with their generations. `None` once the client is closed.
     idle: Option<Vec<(u64, T)>>,
-    used: usize,
+    /// The generations of those in use.
+    used: Vec<u64>,
 }
 
 /// The right to a connection.
@@ -50,17 +57,20 @@ pub(crate) struct Permit {
 impl<T: Kept> Pool<T> {
     /// Makes an empty pool of at most `max` connections, which keeps at most `max_idle` of them open while nobody uses them.
     pub(crate) fn new(max: usize, max_idle: usize) -> Pool<T> {
-        Pool::with(max, max_idle, Arc::default())
+        let server = PoolServer { generation: AtomicU64::new(0), pools: Mutex::new(Vec::new()) };
+        Pool::with(max, max_idle, Arc::new(server))
     }
 
     /// Makes an empty pool of connections to the same server.
     pub(crate) fn beside(&self, max: usize, max_idle: usize) -> Pool<T> {
-        Pool::with(max, max_idle, Arc::clone(&self.0.generation))
+        Pool::with(max, max_idle, Arc::clone(&self.0.server))
     }
 
-    fn with(max: usize, max_idle: usize, generation: Arc<AtomicU64>) -> Pool<T> {
-        let open = Mutex::new(Open { idle: Some(Vec::new()), used: 0 });
-        Pool(Arc::new(State { permits: Arc::new(Semaphore::new(max)), max_idle, generation, open }))
+    fn with(max: usize, max_idle: usize, server: Arc<PoolServer<T>>) -> Pool<T> {
+        let open = Mutex::new(Open { idle: Some(Vec::new()), used: Vec::new() });
+        let state = Arc::new(State { permits: Arc::new(Semaphore::new(max)), max_idle, server, open });
+        state.server.pools.lock().push(Arc::downgrade(&state));
+        Pool(state)
     }
 
     /// Returns the right to a connection, first come, first served.
@@ -75,24 +85,29 @@ impl<T: Kept> Pool<T> {
         Some(Permit { _permit: permit, generation: self.0.generation() })
     }
 
-    /// Takes a connection that nobody uses and that has not ended.
-    pub(crate) fn take(&self) -> Result<Option<T>, Failure> {
+    /// Takes a connection that nobody uses and that has not ended, for the owner of the permit.
+    pub(crate) fn take(&self, permit: &mut Permit) -> Result<Option<T>, Failure> {
         let mut open = self.0.open.lock();
         let idle = open.idle.as_mut().ok_or_else(Failure::closed)?;
         let found = std::iter::from_fn(|| idle.pop()).find(|known| self.0.is_usable(known));
-        Ok(found.map(|(_, connection)| connection))
+        Ok(found.map(|(generation, connection)| {
+            // The server may have been left since the permit was given.
+            permit.generation = generation;
+            connection
+        }))
     }
 
     /// Lends a connection. It comes back to this pool, also if it was taken from another one.
     pub(crate) fn lend(&self, connection: T, permit: Permit) -> Lent<T> {
-        self.0.open.lock().used += 1;
+        self.0.open.lock().used.push(permit.generation);
         Lent { connection: Some(connection), pool: self.clone(), clean: false, permit }
     }
 
-    /// Returns whether one of the connections is open.
+    /// Returns whether one of the connections is open and leads to the present server.
     pub(crate) fn is_open(&self) -> bool {
         let open = self.0.open.lock();
-        open.used > 0 || open.idle.iter().flatten().any(|known| self.0.is_usable(known))
+        open.used.contains(&self.0.generation())
+            || open.idle.iter().flatten().any(|known| self.0.is_usable(known))
     }
 
     /// Ends a connection if nobody uses it. Returns whether nobody did.
@@ -108,12 +123,25 @@ impl<T: Kept> Pool<T> {
         ended.map(Kept::end).is_some()
     }
 
-    /// Leaves the server: ends the connections that nobody uses, and those in use or being opened when they come back. Those of the pools
-    /// beside this one are not used any more.
-    fn leave(&self) {
-        self.0.generation.fetch_add(1, SeqCst);
-        let idle = self.0.open.lock().idle.as_mut().map(std::mem::take);
-        idle.into_iter().flatten().for_each(|(_, connection)| connection.end());
+    /// Leaves the server to which the connections of this generation lead: ends those that nobody uses, also of the pools beside this one, and
+    /// those in use or being opened when they come back. Returns `false` if the server was left before, because the connections that were
+    /// opened since then lead to the next one.
+    fn leave(&self, generation: u64) -> bool {
+        let server = &self.0.server;
+        if server.generation.compare_exchange(generation, generation + 1, SeqCst, SeqCst).is_err() {
+            return false;
+        }
+        let pools: Vec<_> = server.pools.lock().iter().filter_map(Weak::upgrade).collect();
+        for pool in pools {
+            let left: Vec<_> = {
+                let mut open = pool.open.lock();
+                let idle =
+                    open.idle.iter_mut().flat_map(|idle| idle.extract_if(.., |known| !pool.is_usable(known)));
+                idle.collect()
+            };
+            left.into_iter().for_each(|(_, connection)| connection.end());
+        }
+        true
     }
 
     /// Ends the connections that nobody uses, and those in use when they come back.
@@ -126,7 +154,7 @@ impl<T: Kept> Pool<T> {
 
 impl<T: Kept> State<T> {
     fn generation(&self) -> u64 {
-        self.generation.load(SeqCst)
+        self.server.generation.load(SeqCst)
     }
 
     fn is_usable(&self, (generation, connection): &(u64, T)) -> bool {
@@ -153,9 +181,9 @@ impl<T: Kept> Lent<T> {
         self.clean = clean;
     }
 
-    /// Leaves the server, which must not be used any more.
-    pub(crate) fn leave(&self) {
-        self.pool.leave();
+    /// Leaves the server of this connection, which must not be used any more. Returns `false` if another connection to it has left before.
+    pub(crate) fn leave(&self) -> bool {
+        self.pool.leave(self.permit.generation)
     }
 }
 
@@ -164,8 +192,11 @@ impl<T: Kept> Drop for Lent<T> {
         let Some(connection) = self.connection.take() else { return };
         let state = &*self.pool.0;
         let mut open = state.open.lock();
-        open.used -= 1;
-        let known = (self.permit.generation, connection);
+        let generation = self.permit.generation;
+        if let Some(position) = open.used.iter().position(|used| *used == generation) {
+            open.used.swap_remove(position);
+        }
+        let known = (generation, connection);
         let kept = self.clean && state.is_usable(&known);
         match open.idle.as_mut().filter(|idle| kept && idle.len() < state.max_idle) {
             Some(idle) => idle.push(known),
@@ -207,15 +238,36 @@ mod tests {
         assert!(pool.is_open() && beside.is_open() && ended.load(SeqCst) == 0);
         let (used, opening) = (lend(&pool), pool.try_permit().expect("one is left"));
         let mut last = lend(&pool);
-        last.leave();
-        assert_eq!(ended.load(SeqCst), 1, "nobody used it");
-        assert!(!beside.is_open() && beside.take().expect("it is not closed").is_none());
+        assert!(last.leave());
+        assert_eq!(ended.load(SeqCst), 2, "nobody used them");
+        assert!(!beside.is_open() && !pool.is_open(), "those in use lead to the server that was left");
         let mut opened = pool.lend(Connection(Arc::clone(&ended)), opening);
         opened.set_clean(true);
         last.set_clean(true);
         drop((used, opened, last));
-        assert_eq!(ended.load(SeqCst), 4, "none came back");
+        assert_eq!(ended.load(SeqCst), 5, "none came back");
         drop(lend(&pool));
         assert!(pool.is_open(), "that one leads to the next server");
+    }
+
+    /// Statements may be under way on many connections to a server that has become read-only, and each of them fails.
+    #[test]
+    fn a_late_failure_of_an_old_connection_ends_none_to_the_next_server() {
+        let (pool, ended) = (Pool::new(3, 3), Arc::<AtomicU64>::default());
+        let open = |permit| {
+            let mut lent = pool.lend(Connection(Arc::clone(&ended)), permit);
+            lent.set_clean(true);
+            lent
+        };
+        let [first, second] = [(); 2].map(|()| open(pool.try_permit().expect("one is left")));
+        let mut waited = pool.try_permit().expect("one is left");
+        assert!(first.leave());
+        drop(first);
+        drop(open(pool.try_permit().expect("one came back")));
+        assert!(!second.leave(), "its server was left before");
+        assert!(pool.is_open(), "the connection to the next server is kept");
+        // The connection is younger than its permit.
+        let connection = pool.take(&mut waited).expect("it is not closed").expect("it is kept");
+        assert!(pool.lend(connection, waited).leave());
     }
 }

@@ -104,8 +104,7 @@ impl<D: Driver> OneTransaction<D> {
         let skipped = all.len();
         all.append(&mut statements);
         let sent = self.used.run(&all).await;
-        if sent.as_ref().is_err_and(|failure| failure.unusable) {
-            self.used.leave();
+        if sent.as_ref().is_err_and(|failure| failure.unusable) && self.used.leave() {
             self.driver.leave();
         }
         let mut results = sent?;

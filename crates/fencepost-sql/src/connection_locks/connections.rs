@@ -164,8 +164,8 @@ impl<S: Server> LockConnections<S> {
     }
 
     /// Returns a connection on which a claim can wait. Runs on the client's own thread.
-    pub(super) async fn alone(&self, permit: Permit, ttl: Duration) -> Result<Alone<S>, Failure> {
-        if let Some(connection) = self.alone.take()? {
+    pub(super) async fn alone(&self, mut permit: Permit, ttl: Duration) -> Result<Alone<S>, Failure> {
+        if let Some(connection) = self.alone.take(&mut permit)? {
             let alone = self.alone.lend(connection, permit);
             alone.connection().set_idle(ttl).await?;
             return Ok(alone);
