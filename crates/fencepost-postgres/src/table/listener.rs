@@ -49,6 +49,8 @@ struct State {
     opened: u64,
     /// How often the server was left.
     left: u64,
+    /// The client is closed.
+    is_closed: bool,
     /// The last try has not shown that messages arrive. The next one is then.
     retry: Option<Moment>,
 }
@@ -68,13 +70,14 @@ impl Listener {
         }
     }
 
-    /// Opens the connection and checks that messages arrive. Runs on the client's own thread.
+    /// Opens the connection and checks that messages arrive. Runs on the client's own thread. Tries once more if the server is left meanwhile.
     pub(crate) async fn open(
         &self,
         claims: &Connections<Connector>,
         proofs: &Proofs,
         table: Weak<LeaseTable>,
     ) -> Result<bool, Failure> {
+        let mut is_first = true;
         loop {
             let left = self.state.lock().left;
             let opened = self.try_open(claims, proofs, &table).await;
@@ -84,9 +87,17 @@ impl Listener {
                 Err(_) => Some(RETRY_FAILED),
             };
             let mut state = self.state.lock();
+            if state.is_closed {
+                return Err(Failure::closed());
+            }
             if state.left != left {
                 // The connection leads to a server that was left meanwhile.
-                continue;
+                if std::mem::replace(&mut is_first, false) {
+                    continue;
+                }
+                // While no server accepts writes, each claim that fails leaves again.
+                state.retry = Some(self.connector.runtime.clock().now() + RETRY_FAILED);
+                return Ok(false);
             }
             state.retry = pause.map(|pause| self.connector.runtime.clock().now() + pause);
             return opened.map(|connection| {
@@ -140,12 +151,21 @@ impl Listener {
 
     /// Closes the connection, and one that is being opened, because the server must not be used any more.
     pub(crate) fn leave(&self) {
-        self.state.lock().left += 1;
-        self.close();
+        let connection = {
+            let mut state = self.state.lock();
+            state.left += 1;
+            state.connection.take()
+        };
+        drop(connection);
     }
 
+    /// Closes the connection, and one that is being opened.
     pub(crate) fn close(&self) {
-        let connection = self.state.lock().connection.take();
+        let connection = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            state.connection.take()
+        };
         drop(connection);
     }
 }
