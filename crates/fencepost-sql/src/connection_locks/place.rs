@@ -195,6 +195,8 @@ impl<S: Server> Place for LockPlace<S> {
         // A lock of the connection would stay as long as other claims keep the connection alive.
         if let Phase::Holding(held) = self.0.phase() {
             held.connection.end();
+            // A release that is under way belongs to its lock, and nobody else polls it any more.
+            held.release_lost();
         }
     }
 }
