@@ -28,6 +28,30 @@ async fn an_eviction_at_once_ends_the_session() {
     operator.close().await;
 }
 
+/// Claims that wait for their turns ask every 3 s whether the server answers, on the connection that holds. That tells nobody of an eviction.
+#[tokio::test]
+async fn the_holder_of_a_fixed_lease_is_evicted_beside_claims_that_wait_for_their_turns() {
+    needs!(MARIADB);
+    let server = MariaDb::start().expect("a server starts");
+    let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let fixed = client.mutex("fixed").expect("a good name");
+    let fixed = fixed.lock().no_renewal().await.expect("it is free");
+    let held = other.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let waiting = [(); 2].map(|()| {
+        let mutex = client.mutex("lock").expect("a good name");
+        tokio::spawn(async move { mutex.lock().await.map(drop) })
+    });
+    await_waiting(&server, 1).await;
+    other.evict("fixed", fixed.token(), &Eviction::new(false)).await.expect("it is held");
+    let lost = tokio::time::timeout(SOON, fixed.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Evicted);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    held.release().await.expect("it was held");
+    drop(fixed);
+    client.close().await;
+    other.close().await;
+}
+
 /// A lock that was taken by hand is shown, and cannot be evicted by a token of an earlier grant.
 #[tokio::test]
 async fn a_lock_that_is_held_by_hand_is_shown() {

@@ -43,8 +43,8 @@ struct State {
     claims: HashMap<ClaimId, Arc<Claim>>,
     /// When the last statement was sent.
     sent: Moment,
-    /// When the last ping was sent.
-    pinged: Moment,
+    /// When the server was last asked what became of the claims that the connection holds.
+    looked: Moment,
     /// When the last reply arrived.
     answered: Moment,
 }
@@ -69,7 +69,7 @@ impl<S: Server> Connection<S> {
                 task: Some(task),
                 claims: HashMap::new(),
                 sent: runtime.clock().now(),
-                pinged: runtime.clock().now(),
+                looked: runtime.clock().now(),
                 answered: runtime.clock().now(),
             }),
             ended: Arc::default(),
@@ -126,12 +126,17 @@ impl<S: Server> Connection<S> {
         if state.claims.is_empty() { state.sent + third } else { now + third }
     }
 
-    /// Returns when the connection is to be pinged for a claim whose lease is not renewed. Other statements do not replace that ping, because
-    /// only a ping asks whether the server still accepts writes. `None`: the connection does not hold for the claim, or the claim is lost.
-    pub(super) fn next_ping(&self, claim: &Claim) -> Option<Moment> {
+    /// Returns when to look next what became of a claim whose lease is not renewed. Other statements and pings do not replace that look, because
+    /// they do not ask whether the claim was evicted. `None`: the connection does not hold for the claim, or the claim is lost.
+    pub(super) fn next_look(&self, claim: &Claim) -> Option<Moment> {
         let state = self.state.lock();
         let holds = state.claims.contains_key(&claim.id) && claim.is_valid();
-        holds.then(|| state.pinged + claim.ttl() / 3)
+        holds.then(|| state.looked + claim.ttl() / 3)
+    }
+
+    /// Notes that the server is asked now what became of the claims. The next look comes later also if this one fails.
+    pub(super) fn note_look(&self) {
+        self.state.lock().looked = self.now();
     }
 
     /// Adds a claim that was granted by a statement sent at `sent`. Returns whether it is valid.
@@ -307,7 +312,6 @@ impl<S: Server> Connection<S> {
             *asked = idle.max(*asked);
             idle = *asked;
             let longest = idle;
-            self.state.lock().pinged = self.now();
             let statement = sent.insert(Box::pin(self.run(move |session| session.set_idle(longest))));
             statement.as_mut().poll(cx)
         })
@@ -337,8 +341,8 @@ impl<S: Server> Connection<S> {
         ttl: Duration,
     ) -> Result<Token, Failure> {
         let idle = S::idle_for(ttl);
-        // It replaces a ping, because it finds as well whether the server still accepts writes.
-        self.state.lock().pinged = self.now();
+        // It replaces a look, because it finds as well whether the server still accepts writes, and nobody has evicted the claim yet.
+        self.note_look();
         let token = self.run(|session| session.confirm(claim, keys, token, idle)).await?;
         self.note_idle(idle);
         Ok(token)

@@ -151,7 +151,7 @@ async fn keep_fixed<S: Server>(locks: Weak<ConnectionLocks<S>>, claim: Arc<Claim
             break;
         }
         let Some(connection) = held.upgrade().map(|held| Arc::clone(&held.connection)) else { return };
-        match connection.next_ping(&claim) {
+        match connection.next_look(&claim) {
             // If it fails often enough the connection ends.
             Some(next) if next <= now => {
                 let _ = clock.within(until, ping_for_holder(&locks, &connection)).await;
@@ -173,6 +173,7 @@ async fn ping_for_holder<S: Server>(
     locks: &Weak<ConnectionLocks<S>>,
     connection: &Connection<S>,
 ) -> Result<(), Failure> {
+    connection.note_look();
     connection.ping(connection.idle()).await?;
     match locks.upgrade() {
         Some(locks) => locks.look_after(connection).await,

@@ -119,6 +119,7 @@ impl<S: Server> ConnectionLocks<S> {
 
     /// Learns after a ping of a connection what became of the claims that it holds, and releases the locks of those that are lost.
     async fn look_after(self: &Arc<Self>, connection: &Connection<S>) -> Result<(), Failure> {
+        connection.note_look();
         // Others keep the connection alive, and the locks of lost claims with it. Their guards may be kept for long.
         self.listed.expired(connection).iter().for_each(|held| held.release_lost());
         S::renewed(self, connection).await
