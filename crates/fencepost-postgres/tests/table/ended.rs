@@ -158,7 +158,7 @@ async fn start_two() -> ([Postgres; 2], String) {
     }
     let [one, two] = servers.each_ref().map(Postgres::address);
     // The second one is asked if the first one is silent for a quarter of this time.
-    (servers, format!("postgres://app@{one},{two}/postgres?mode=table&connect_timeout=20s&timeout=20s"))
+    (servers, format!("postgres://app@{one},{two}/postgres?mode=table&connect_timeout=20s&timeout=60s"))
 }
 
 /// Locks rows of a server, so that the statements of claims wait.
