@@ -6,7 +6,7 @@ use fencepost_core::{
     Backend, BackendUrl, Capabilities, Eviction, Info, Listing, Name, Page, Reply, Report, Result, Runtime,
     Token, Tokens,
 };
-use fencepost_sql::connection_locks::Operators;
+use fencepost_sql::connection_locks::{OneServer, Operators};
 use fencepost_sql::{UrlMode, named};
 
 use crate::client::{self, MysqlClient, MysqlServer};
@@ -37,8 +37,9 @@ pub fn open(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<Arc<
     named(ENGINE, async move {
         // Clients whose URLs differ share no limit.
         let engine = format!("mysql {} {} {}", config.server, config.server.database, config.server.prefix);
-        let records = client::records(config.clone(), &runtime)?;
-        let client = client::open(config, runtime.clone()).await?;
+        let servers = Arc::<OneServer>::default();
+        let records = client::records(config.clone(), &runtime, Arc::clone(&servers))?;
+        let client = client::open(config, runtime.clone(), servers).await?;
         runtime.spawn(operator::cleaner::run(Arc::downgrade(&client)));
         Ok(client.backend(records, &engine))
     })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Name, Runtime, Token, Want};
-use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, Server};
+use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Held, OneServer, Server};
 use fencepost_sql::{Answer, Failure, ServerUrl, TableOfRecords, records_beside};
 
 use crate::config::Config;
@@ -24,16 +24,25 @@ pub(crate) struct MysqlServer {
 }
 
 /// Connects and checks that the server accepts this client.
-pub(crate) async fn open(config: Config, runtime: Runtime) -> Result<Arc<MysqlClient>, Failure> {
-    let connector = Arc::new(Connector::new(config, runtime.clone())?);
+pub(crate) async fn open(
+    config: Config,
+    runtime: Runtime,
+    servers: Arc<OneServer>,
+) -> Result<Arc<MysqlClient>, Failure> {
+    let connector = Arc::new(Connector::new(config, runtime.clone(), servers)?);
     ConnectionLocks::open(Arc::new(MysqlServer { connector }), runtime).await
 }
 
-/// Returns the records beside named locks.
-pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<TableOfRecords>, Failure> {
+/// Returns the records beside named locks. `servers`: that of the locks, because a job would run twice if its lock and its record were at two
+/// servers.
+pub(crate) fn records(
+    mut config: Config,
+    runtime: &Runtime,
+    servers: Arc<OneServer>,
+) -> Result<Arc<TableOfRecords>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one.
     config.server.pinned = false;
-    let connector = Arc::new(Connector::new(config, runtime.clone())?);
+    let connector = Arc::new(Connector::new(config, runtime.clone(), servers)?);
     Ok(records_beside(&connector, &MYSQL, "fencepost_record", ENGINE))
 }
 

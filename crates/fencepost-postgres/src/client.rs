@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Claim, Runtime, Want};
-use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, Server};
+use fencepost_sql::connection_locks::{Connection, ConnectionLocks, ConnectionTask, OneServer, Server};
 use fencepost_sql::{Answer, Failure, ServerUrl, TableOfRecords, records_beside};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -32,21 +32,27 @@ pub(crate) struct PostgresServer {
 pub(crate) async fn open(
     config: Config,
     runtime: Runtime,
+    servers: Arc<OneServer>,
 ) -> Result<(Arc<PostgresClient>, UnboundedReceiver<Message>), Failure> {
     let (sender, messages) = mpsc::unbounded_channel();
-    let connector = Arc::new(Connector::new(config, runtime.clone(), sender)?);
+    let connector = Arc::new(Connector::new(config, runtime.clone(), sender, servers)?);
     let server = PostgresServer { connector, inbox: Inbox::default(), names: Names::default() };
     let client = ConnectionLocks::open(Arc::new(server), runtime).await?;
     client.connection().await?.run(|session| client.server.names.find(session)).await?;
     Ok((client, messages))
 }
 
-/// Returns the records beside advisory locks.
-pub(crate) fn records(mut config: Config, runtime: &Runtime) -> Result<Arc<TableOfRecords>, Failure> {
+/// Returns the records beside advisory locks. `servers`: that of the locks, because a job would run twice if its lock and its record were at
+/// two servers.
+pub(crate) fn records(
+    mut config: Config,
+    runtime: &Runtime,
+    servers: Arc<OneServer>,
+) -> Result<Arc<TableOfRecords>, Failure> {
     // No lock belongs to its connection, so no program has to inherit one. Nobody listens.
     config.server.pinned = false;
     let (ignored, _) = mpsc::unbounded_channel();
-    let connector = Arc::new(Connector::new(config, runtime.clone(), ignored)?);
+    let connector = Arc::new(Connector::new(config, runtime.clone(), ignored, servers)?);
     Ok(records_beside(&connector, &POSTGRES, "fencepost.record", ENGINE))
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Connector {
     /// The findings of the first connection.
     found: OnceLock<Found>,
     /// The server of the open connections. A load balancer may stand before several.
-    pub(crate) servers: OneServer,
+    pub(crate) servers: Arc<OneServer>,
 }
 
 /// The findings of the first connection. They hold for all connections of the client.
@@ -73,18 +73,15 @@ pub(crate) struct Found {
 }
 
 impl Connector {
-    /// Reads the files of certificates.
-    pub(crate) fn new(config: Config, runtime: Runtime) -> Result<Connector, Failure> {
+    /// Reads the files of certificates. `servers`: shared with the connections that hold locks.
+    pub(crate) fn new(
+        config: Config,
+        runtime: Runtime,
+        servers: Arc<OneServer>,
+    ) -> Result<Connector, Failure> {
         let security = Security::of(config.server.tls.as_ref())?;
         let server = config.server.to_string().into();
-        Ok(Connector {
-            config,
-            security,
-            runtime,
-            server,
-            found: OnceLock::new(),
-            servers: OneServer::default(),
-        })
+        Ok(Connector { config, security, runtime, server, found: OnceLock::new(), servers })
     }
 
     /// Returns the findings of the first connection. `None` before it.
@@ -255,7 +252,7 @@ pub(crate) fn pairs(rows: Vec<Row>) -> HashMap<String, String> {
 }
 
 /// Returns a text that differs between servers.
-fn identity(facts: &HashMap<String, String>) -> String {
+pub(crate) fn identity(facts: &HashMap<String, String>) -> String {
     let fact = |name| facts.get(name).map(String::as_str).unwrap_or_default();
     ["server_uuid", "hostname", "port", "server_id", "datadir"].map(fact).join("\n")
 }

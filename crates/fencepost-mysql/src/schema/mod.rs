@@ -36,7 +36,7 @@ fn apply(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<()>> {
     named(ENGINE, async move {
         let config = Config::parse(&address)?;
         let statements = statements(&address)?;
-        let connector = Arc::new(Connector::new(config, runtime.clone())?);
+        let connector = Arc::new(Connector::new(config, runtime.clone(), Arc::default())?);
         Ok(on_own_thread(&runtime, async move { run_batch(&connector, &statements).await }).await?)
     })
 }

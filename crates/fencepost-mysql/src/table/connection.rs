@@ -9,15 +9,15 @@ use fencepost_sql::{Answer, Connect, Failure, Plain, Results, ServerUrl, Stateme
 use futures_util::future::{try_join, try_join_all};
 
 use crate::conn::channel::Channel;
-use crate::conn::connect::{Connector, all, check, pairs};
+use crate::conn::connect::{Connector, all, check, identity, pairs};
 use crate::error::{self, Unanswered};
 use crate::table::statement::{self, Prepared};
 
 /// How long a statement waits for a row that others lock, in seconds.
 pub(crate) const ROW_TIMEOUT_SECS: u64 = 3;
 
-/// The variables that decide whether a lease table works. A server returns those that it knows.
-const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', \
+/// The variables that decide whether a lease table works, and those that tell the server from others. A server returns those that it knows.
+const FACTS: &str = "SHOW VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', 'server_uuid', 'datadir', 'read_only', 'super_read_only', 'innodb_read_only', 'wsrep_on', \
     'group_replication_single_primary_mode', 'log_bin', 'binlog_format')";
 
 /// The channel of a connection, and the statements that were prepared on it, by text.
@@ -47,6 +47,8 @@ impl Connect for Connector {
             let (_, facts) = answers.map_err(|error| error::read(error, &server))?;
             let facts = pairs(facts.rows);
             check(&facts, "clocks and locks", &server)?;
+            // Records beside named locks are at the server of the locks.
+            self.servers.check(&identity(&facts), &server)?;
             let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
             if fact("log_bin") == "ON" && fact("binlog_format") == "STATEMENT" {
                 let message =

@@ -31,6 +31,8 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         channel: format!("fencepost_{:016x}", runtime.client()),
         queue,
     };
-    let driver = Arc::new(MysqlDriver { connector: Arc::new(Connector::new(config, runtime.clone())?) });
+    let driver = Arc::new(MysqlDriver {
+        connector: Arc::new(Connector::new(config, runtime.clone(), Arc::default())?),
+    });
     Ok(LeaseTable::open(driver, &MYSQL, options, runtime).await?)
 }

@@ -55,7 +55,7 @@ pub(crate) struct Connector {
     /// The server as messages name it.
     pub(crate) server: Arc<str>,
     /// The server of the open connections that hold locks.
-    servers: OneServer,
+    pub(crate) servers: Arc<OneServer>,
     /// The hosts that are no poolers in transaction mode.
     direct: Mutex<HashSet<(String, u16)>>,
     /// Whether the server keeps the plans of the lease table's statements: the URL allows it, and no plan was missing.
@@ -71,11 +71,12 @@ pub(crate) struct Message {
 }
 
 impl Connector {
-    /// Reads the files of certificates.
+    /// Reads the files of certificates. `servers`: shared with the connections that hold locks.
     pub(crate) fn new(
         config: Config,
         runtime: Runtime,
         inbox: UnboundedSender<Message>,
+        servers: Arc<OneServer>,
     ) -> Result<Connector, Failure> {
         let security = Arc::new(Security::of(config.server.tls.as_ref())?);
         let mut driver = tokio_postgres::Config::new();
@@ -92,7 +93,7 @@ impl Connector {
             config,
             runtime,
             server,
-            servers: OneServer::default(),
+            servers,
             direct: Mutex::default(),
             keeps_plans,
             inbox,

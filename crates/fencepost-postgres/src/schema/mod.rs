@@ -2,6 +2,8 @@
 
 pub(crate) mod dialect;
 
+use std::sync::Arc;
+
 use fencepost_core::{BackendUrl, Reply, Result, Runtime, Schema};
 use fencepost_sql::{UrlMode, named};
 use tokio::sync::mpsc;
@@ -32,7 +34,7 @@ fn apply(address: BackendUrl, runtime: Runtime) -> Reply<'static, Result<()>> {
         let config = Config::parse(&address)?;
         let statements = statements(&address)?;
         let (inbox, _) = mpsc::unbounded_channel();
-        let connector = Connector::new(config, runtime, inbox)?;
+        let connector = Connector::new(config, runtime, inbox, Arc::default())?;
         // A pooler runs all of it in one of its sessions: it is one message.
         Ok(run_batch(&connector, &statements).await?)
     })

@@ -10,8 +10,9 @@ use crate::error;
 use crate::table::plan::Plans;
 use crate::table::statement;
 
-/// Returns whether the server is a standby, and whether the session's transactions are read-only.
-const IS_WRITABLE: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool";
+/// Returns whether the server is a standby, whether the session's transactions are read-only, and what tells the server from others.
+const IS_WRITABLE: &str = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::bool, \
+    extract(epoch FROM pg_postmaster_start_time())::text";
 
 /// The driver's side of a connection.
 pub(crate) struct PlainClient {
@@ -55,6 +56,9 @@ impl Connect for Connector {
             let row = driver.query_typed_one(IS_WRITABLE, &[]).await;
             let row = row.map_err(|error| error::read(&error, &server))?;
             self.check_writable(row.get(0), row.get(1), &server)?;
+            // Records beside advisory locks are at the server of the locks.
+            let identity: String = row.try_get(2).map_err(|error| error::read(&error, &server))?;
+            self.servers.check(&identity, &server)?;
             let client = PlainClient { driver, plans: Plans::default(), host: host.clone() };
             Ok(Plain { client: Arc::new(client), task })
         })

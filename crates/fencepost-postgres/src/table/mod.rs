@@ -36,7 +36,10 @@ pub(crate) async fn open(mut config: Config, runtime: Runtime) -> Result<Arc<dyn
         queue,
     };
     let (sender, messages) = mpsc::unbounded_channel();
-    let connector = |inbox| Ok::<_, Error>(Arc::new(Connector::new(config.clone(), runtime.clone(), inbox)?));
+    let connector = |inbox| {
+        let connector = Connector::new(config.clone(), runtime.clone(), inbox, Arc::default())?;
+        Ok::<_, Error>(Arc::new(connector))
+    };
     // A message counts only on the connection that listens: a pooler may give that one's backend to another connection for a while.
     let (ignored, _) = mpsc::unbounded_channel();
     let (claims, listening) = (connector(ignored)?, connector(sender)?);

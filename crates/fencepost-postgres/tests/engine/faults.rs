@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Guard, Loss, Mutex};
+use fencepost_core::{Client, Guard, Loss, Mutex, Name, RecordKind};
 use fencepost_testkit::conformance::{Elsewhere, Holder};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
@@ -321,6 +321,10 @@ async fn a_client_is_at_one_server_only() {
     for part in ["has no connection left", "another server"] {
         assert!(error.to_string().contains(part), "{error}");
     }
+    // A job would run twice if its lock and the record of its last run were at two servers.
+    let (records, name) = (client.records().expect("it keeps some"), Name::new("lock").expect("a good name"));
+    let error = records.read(RecordKind::Run, &name).await.expect_err("a connection is open");
+    assert!(error.to_string().contains("another server"), "{error}");
     servers[0].run("ALTER ROLE app CONNECTION LIMIT -1").expect("set");
     eventually(SOON, "it waits at the first server", || async { locks(&servers[0]).trim() == "2" }).await;
     guard.release().await.expect("it was held");
