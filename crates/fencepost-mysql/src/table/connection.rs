@@ -48,7 +48,7 @@ impl Connect for Connector {
             let facts = pairs(facts.rows);
             check(&facts, "clocks and locks", &server)?;
             // Records beside named locks are at the server of the locks.
-            self.servers.check(&identity(&facts), &server)?;
+            self.servers.follow(&identity(&facts), &server, task.end())?;
             let fact = |name: &str| facts.get(name).map(String::as_str).unwrap_or_default();
             if fact("log_bin") == "ON" && fact("binlog_format") == "STATEMENT" {
                 let message =

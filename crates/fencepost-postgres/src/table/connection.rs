@@ -58,7 +58,7 @@ impl Connect for Connector {
             self.check_writable(row.get(0), row.get(1), &server)?;
             // Records beside advisory locks are at the server of the locks.
             let identity: String = row.try_get(2).map_err(|error| error::read(&error, &server))?;
-            self.servers.check(&identity, &server)?;
+            self.servers.follow(&identity, &server, task.end())?;
             let client = PlainClient { driver, plans: Plans::default(), host: host.clone() };
             Ok(Plain { client: Arc::new(client), task })
         })
