@@ -64,8 +64,8 @@ struct Shared {
     patience: Duration,
     /// How far the nodes' tokens are from our wall clock, in microseconds.
     offset: AtomicI64,
-    /// The claims that are held, with their tokens.
-    held: Mutex<HashMap<ClaimId, (NodeClaims, Token)>>,
+    /// The claims that are held, by their numbers, with their tokens.
+    held: Mutex<HashMap<u64, (NodeClaims, Token)>>,
     lingering: Arc<Stragglers>,
     /// Until when locks are taken for contended.
     contended: Mutex<HashMap<Name, Moment>>,
@@ -119,7 +119,7 @@ impl Shared {
         Token::new(wall.saturating_add_signed(self.offset.load(Ordering::Relaxed)).max(1))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<ClaimId, (NodeClaims, Token)>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<u64, (NodeClaims, Token)>> {
         self.held.lock()
     }
 

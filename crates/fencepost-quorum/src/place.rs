@@ -296,7 +296,7 @@ impl Drop for QuorumPlace {
     fn drop(&mut self) {
         // Another entry of the same claim may stand there: a lease that is attached is extended by one of its own.
         if self.grant.is_some()
-            && let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.id)
+            && let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.number)
             && Arc::ptr_eq(&held.get().0, &self.seats)
         {
             held.remove();
@@ -328,7 +328,7 @@ impl Place for QuorumPlace {
 
     fn session(&self, holds: bool) -> Option<Arc<dyn Session>> {
         let token = self.grant.filter(|_| holds)?;
-        self.shared.held().insert(self.claim.id, (Arc::clone(&self.seats), token));
+        self.shared.held().insert(self.claim.number, (Arc::clone(&self.seats), token));
         Some(Arc::<Shared>::clone(&self.shared))
     }
 }

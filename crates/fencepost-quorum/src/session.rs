@@ -28,7 +28,7 @@ impl Session for Shared {
             let mut kept = Vec::with_capacity(due.len());
             let (mut asking, mut slow) = (Vec::new(), Vec::new());
             for outer in due {
-                let Some((seats, token)) = self.held().get(&outer.id).cloned() else { continue };
+                let Some((seats, token)) = self.held().get(&outer.number).cloned() else { continue };
                 let ttl = outer.ttl();
                 let (mut asks, mut away) = (false, false);
                 poll_fn(|cx| {

@@ -83,7 +83,7 @@ pub struct Claim {
     pub(crate) degraded: Mark,
     /// Identifies this claim in the process. Other claims may have its [`id`](Claim::id): those that are attached to one lease. Claims count
     /// up from the first, so that a simulation takes them in the same order each time.
-    pub(crate) number: u64,
+    pub number: u64,
     reported: OnceLock<(i32, RunEnd)>,
     leaving: AtomicBool,
     waited: AtomicBool,
