@@ -72,7 +72,7 @@ impl Guarded {
         let sent = session.clock().now();
         let Some(grants) = self.grants.upgrade() else { return Err(self.lost(Loss::SessionEnded)) };
         let mut notice = grants.read_notice(&self.held);
-        match session.within(with_notice(done, &mut notice)).await? {
+        match session.within(with_notice(session.clock(), done, &mut notice)).await? {
             Ok(Ok(())) => {
                 session.confirm(sent);
                 Ok(())

@@ -48,7 +48,7 @@ async fn watch_node(grants: &Weak<HeldGrants>, held: HeldGrant, path: String) {
         let at = path.clone();
         let request: Request<_> =
             session.request(move |driver| async move { driver.check_and_watch_stat(&at).await });
-        let gone = match session.within(with_notice(request, &mut notice)).await {
+        let gone = match session.within(with_notice(session.clock(), request, &mut notice)).await {
             Ok(Ok((None, _))) => true,
             Ok(Ok((Some(stat), watcher))) => {
                 // The node was there when the notice was read. Also, a request that is kept keeps the driver, which would keep a session alive

@@ -6,25 +6,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{
-    Attempt, BackendUrl, Claim, ClaimId, Eviction, Guard, HolderInfo, How, Loss, Mode, Name, Registry, Want,
+    Attempt, BackendUrl, Claim, ClaimId, Clock, Eviction, Guard, HolderInfo, How, Loss, Mode, Name, Registry,
+    Want,
 };
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 use tokio::time::timeout;
 use zookeeper_client::{Acl, Acls, AuthId, Client, Permission};
 
-use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
+use crate::kit::{SOON, address, bare, client, client_of, eventually, near, nodes, path, requests};
 
 /// No renewal comes before the end of a test.
 const LONG: Duration = Duration::from_secs(1_200);
 
-/// Waits until so many nodes below `path` are watched.
-async fn watched(server: SocketAddr, path: &str, count: usize) {
+/// Waits until so many nodes below `path` are watched. Returns how many requests that took.
+async fn watched(server: SocketAddr, path: &str, count: usize) -> u64 {
+    let mut looks = 0;
     eventually("the nodes are watched", || {
+        looks += 1;
         let all = word(server, "wchp").expect("the server answers");
         all.lines().filter(|line| line.starts_with(path) && line.contains("_c_")).count() == count
     })
     .await;
+    looks
 }
 
 async fn told(guard: &Guard, node: &str) {
@@ -320,5 +324,24 @@ async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
     let sent = requests(server.address()) - before;
     assert!(sent <= 50 * 3 + 10, "{sent} requests for 50 cycles");
     watched(server.address(), "/held/", 0).await;
+    locks.close().await;
+}
+
+/// The holder's clock stands still while the nodes are watched, so that each answer is a fast one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_with_a_fast_answer_is_one_request() {
+    needs!(ZOOKEEPER);
+    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    let clock = Clock::manual();
+    let locks = client_of(&clock, &format!("{}/held?session=30s", server.url())).await;
+    let many = locks.semaphore("many", 50).expect("a good name");
+    let guard = many.acquire_many(50).ttl(LONG).await.expect("they are free");
+    let before = requests(server.address());
+    clock.advance_to(clock.now() + Duration::from_secs(2));
+    let looks = watched(server.address(), "/held/", 50).await;
+    // The requests for the counts are no client's.
+    let sent = requests(server.address()) - before - looks;
+    assert!((50..=60).contains(&sent), "{sent} requests for 50 nodes");
+    guard.release().await.expect("it was held");
     locks.close().await;
 }

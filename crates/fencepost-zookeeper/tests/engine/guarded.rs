@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Eviction, Guard, Loss};
+use fencepost_core::{Clock, Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::wait::eventually;
-use fencepost_testkit::zookeeper::{Config, Proxied};
+use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper};
 use fencepost_zookeeper::{Guarded, Write};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, bare, client, near, path};
+use crate::kit::{SOON, bare, client, client_of, near, path, requests};
 
 fn guarded(guard: &mut Guard) -> Guarded {
     let native = guard.native().expect("ZooKeeper has one");
@@ -120,6 +120,25 @@ async fn a_refused_write_of_a_far_holder_tells_whether_it_was_evicted() {
     }
     far.close().await;
     near.close().await;
+}
+
+/// The holder's clock stands still, so that each answer is a fast one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_with_a_fast_answer_is_one_request() {
+    needs!(ZOOKEEPER);
+    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
+    let locks = client_of(&Clock::manual(), &format!("{}/g?session=30s", server.url())).await;
+    let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
+    let writer = guarded(&mut guard);
+    let before = requests(server.address());
+    for _ in 0..50 {
+        writer.commit(&[set("/g", "1")]).await.expect("it holds");
+    }
+    // The request for the count is no client's.
+    let sent = requests(server.address()) - before;
+    assert!((50..=60).contains(&sent), "{sent} requests for 50 writes");
+    guard.release().await.expect("it was held");
+    locks.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

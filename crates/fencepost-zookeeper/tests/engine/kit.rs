@@ -2,11 +2,11 @@
 
 use fencepost_core::sync::Mutex;
 use std::net::SocketAddr;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Registry, Result};
+use fencepost_core::{Client, Clock, Registry, Result, Runtime, Spawner, Task};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, ephemerals, word};
 
 /// The bound of each wait for an event.
@@ -39,6 +39,22 @@ pub(crate) async fn client(url: &str) -> Client {
             Err(error) if error.is_unreachable() && start.elapsed() < SOON => {}
             done => return done.expect("it connects"),
         }
+    }
+}
+
+/// A client whose time passes only when the test moves the clock, so that no limit ends a wait for a slow server.
+pub(crate) async fn client_of(clock: &Clock, url: &str) -> Client {
+    let registry = fencepost_zookeeper::register(Registry::new());
+    let tasks = Arc::new(Tasks(tokio::runtime::Handle::current()));
+    let runtime = Runtime::for_client(1, clock.clone(), tasks);
+    Client::builder().runtime(runtime).connect(&registry, url).await.expect("it connects")
+}
+
+struct Tasks(tokio::runtime::Handle);
+
+impl Spawner for Tasks {
+    fn spawn(&self, task: Task) {
+        self.0.spawn(task);
     }
 }
 
