@@ -1,6 +1,8 @@
 //! Writes that only the holder can make.
 
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use fencepost_core::{Clock, Eviction, Guard, Loss};
 use fencepost_testkit::faults::Faults;
@@ -8,9 +10,10 @@ use fencepost_testkit::needs;
 use fencepost_testkit::wait::eventually;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper};
 use fencepost_zookeeper::{Guarded, Write};
+use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, bare, client, client_of, near, path, requests};
+use crate::kit::{SOON, address, bare, client, client_of, near, path, requests};
 
 fn guarded(guard: &mut Guard) -> Guarded {
     let native = guard.native().expect("ZooKeeper has one");
@@ -55,12 +58,14 @@ async fn a_refused_write_tells_the_guard() {
     assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(Loss::Deleted));
 }
 
-/// The answer to its write may come before the notice of its eviction.
+/// The answer to its write may come before the notice of its eviction. The holder's clock stands still, so that it waits for the answer about
+/// the notice also if the server is busy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_write_tells_a_guard_that_it_was_evicted_at_once() {
     needs!(ZOOKEEPER);
     let path = path();
-    let (locks, other, bare) = (near(&path).await, near(&path).await, bare().await);
+    let locks = client_of(&Clock::manual(), &format!("zookeeper://{}{path}?session=30s", address())).await;
+    let (other, bare) = (near(&path).await, bare().await);
     let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
     let writer = guarded(&mut guard);
     let (token, now) = (guard.token(), Eviction::new(true).because("moved"));
@@ -70,7 +75,7 @@ async fn a_refused_write_tells_a_guard_that_it_was_evicted_at_once() {
             bare.check_stat(writer.path()).await.expect("it answers").is_none()
         })
         .await;
-        writer.commit(&[set("/value", "1")]).await
+        timeout(SOON, writer.commit(&[set("/value", "1")])).await.expect("it is answered")
     };
     let (evicted, written) = tokio::join!(other.evict("stock", token, &now), write);
     evicted.expect("it holds");
@@ -81,43 +86,47 @@ async fn a_refused_write_tells_a_guard_that_it_was_evicted_at_once() {
     other.close().await;
 }
 
-/// It is told as soon as the answer is there, although each further answer takes longer than it may wait.
+/// The reading of the notice is on its way before the answer to the write, so it needs no answer of its own later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_write_of_a_far_holder_tells_whether_it_was_evicted() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let far = client(&format!("{}/g?session=30s", server.url())).await;
+    let clock = Clock::manual();
+    // The driver takes a silent server for a dead one after the timeout.
+    let far = client_of(&clock, &format!("{}/g?session=60s&timeout=60s", server.url())).await;
     let near = client(&format!("{}/g?session=30s", server.direct_url())).await;
     let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let mut kept = far.mutex("kept").expect("a good name").lock().await.expect("it is free");
+    let later = guarded(&mut kept);
     for evicted in [true, false] {
         let mut guard = far.mutex("stock").expect("a good name").lock().await.expect("it is free");
         let writer = guarded(&mut guard);
-        let (token, now) = (guard.token(), Eviction::new(true).because("moved"));
-        let delay = Duration::from_millis(500);
-        server.delay(delay).expect("the network can be slow");
-        let end = async {
-            match evicted {
-                true => near.evict("stock", token, &now).await.expect("it holds"),
-                false => bare.delete(writer.path(), None).await.expect("it is there"),
+        server.silence().expect("the network can go dark");
+        match evicted {
+            true => {
+                let how = Eviction::new(true).because("moved");
+                near.evict("stock", guard.token(), &how).await.expect("it holds");
             }
-        };
-        let write = async {
-            eventually(SOON, "the node is gone", async || {
-                bare.check_stat(writer.path()).await.expect("it answers").is_none()
-            })
-            .await;
-            let sent = Instant::now();
-            let error = writer.commit(&[set("/value", "1")]).await.expect_err("its node is gone");
-            (error, sent.elapsed())
-        };
-        let ((), (error, elapsed)) = tokio::join!(end, write);
+            false => bare.delete(writer.path(), None).await.expect("it is there"),
+        }
+        let writes = [set("/value", "1")];
+        let mut write = pin!(writer.commit(&writes));
+        let mut poll = || write.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(poll().is_pending());
+        // The answer takes long.
+        clock.advance_to(clock.now() + Duration::from_millis(50));
+        assert!(poll().is_pending());
+        // The server answers this one after all that is on its way.
+        let (answer, mended) = tokio::join!(timeout(SOON, later.commit(&[])), async { server.mend() });
+        mended.expect("the network can be mended");
+        answer.expect("it is answered").expect("it holds");
+        let Poll::Ready(answer) = poll() else { panic!("the notice is read after the answer to the write") };
         let loss = if evicted { Loss::Evicted } else { Loss::Deleted };
-        assert_eq!(error.loss(), Some(loss));
-        assert!(elapsed < delay * 3, "one answer takes {:?}, and it took {elapsed:?}", delay * 2);
+        assert_eq!(answer.expect_err("its node is gone").loss(), Some(loss));
         assert_eq!(guard.ensure_held().expect_err("it was told").loss(), Some(loss));
         assert_eq!(guard.loss_detail().is_some_and(|detail| detail.contains("moved")), evicted);
-        server.mend().expect("the network can be mended");
     }
+    kept.release().await.expect("it was held");
     far.close().await;
     near.close().await;
 }
