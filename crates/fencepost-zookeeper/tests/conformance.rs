@@ -18,20 +18,28 @@ const SESSION: Duration = Duration::from_secs(10);
 struct Place {
     url: String,
     path: String,
-    look: SocketAddr,
+    servers: Vec<SocketAddr>,
 }
 
 impl Place {
-    fn at(url: &str, look: SocketAddr, options: &str) -> Box<dyn Namespace> {
+    fn at(url: &str, servers: Vec<SocketAddr>, options: &str) -> Box<dyn Namespace> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let path = format!("/case{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let url = format!("{url}{path}?session={}ms{options}", SESSION.as_millis());
-        Box::new(Place { url, path, look })
+        Box::new(Place { url, path, servers })
+    }
+
+    /// Has each server catch up with the leader.
+    async fn sync(&self) {
+        for server in &self.servers {
+            let client = zookeeper_client::Client::connect(&server.to_string()).await.expect("it connects");
+            client.sync("/").await.expect("it answers");
+        }
     }
 
     fn on_one(options: &str) -> Box<dyn Namespace> {
         let server = SERVER.lock();
-        Place::at(&server.url(), server.address(), options)
+        Place::at(&server.url(), vec![server.address()], options)
     }
 }
 
@@ -84,7 +92,7 @@ impl Fixture for Tls {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let server = SECURE.lock();
         let options = format!("&ca={}", server.certificate().display());
-        let place = Place::at(&server.url(), server.address(), &options);
+        let place = Place::at(&server.url(), vec![server.address()], &options);
         Box::pin(async { place })
     }
 }
@@ -106,7 +114,7 @@ impl Fixture for Three {
 
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let ensemble = ENSEMBLE.lock();
-        let place = Place::at(&ensemble.url(), ensemble.addresses()[0], "");
+        let place = Place::at(&ensemble.url(), ensemble.addresses(), "");
         Box::pin(async { place })
     }
 }
@@ -123,23 +131,26 @@ impl Namespace for Place {
 
     /// Empty folders stay until the server removes them.
     fn leftovers(&self) -> Fut<'_, Option<Vec<String>>> {
-        let all = ephemerals(self.look).expect("the server answers its operator");
+        let all = ephemerals(self.servers[0]).expect("the server answers its operator");
         let below = format!("{}/", self.path);
         Box::pin(async move { Some(all.into_iter().filter(|path| path.starts_with(&below)).collect()) })
     }
 
     fn raise_format(&self) -> Fut<'_, bool> {
-        let all = ephemerals(self.look).expect("the server answers its operator");
         let below = format!("{}/", self.path);
         Box::pin(async move {
+            // A server of an ensemble may not know yet what another one has answered.
+            self.sync().await;
             let client =
-                zookeeper_client::Client::connect(&self.look.to_string()).await.expect("it connects");
+                zookeeper_client::Client::connect(&self.servers[0].to_string()).await.expect("it connects");
+            let all = ephemerals(self.servers[0]).expect("the server answers its operator");
             for path in all.into_iter().filter(|path| path.starts_with(&below)) {
                 let (data, _) = client.get_data(&path).await.expect("the node is there");
                 let text = String::from_utf8(data).expect("JSON is UTF-8");
                 let raised = text.replace(r#""fencepost":1"#, r#""fencepost":2"#);
                 client.set_data(&path, raised.as_bytes(), None).await.expect("it can be written");
             }
+            self.sync().await;
             true
         })
     }
