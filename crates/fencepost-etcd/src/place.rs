@@ -99,10 +99,9 @@ async fn delete(
 async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left> {
     let Phase::Holding(revision) = state.phase() else { return Ok(Found::Missing.into()) };
     state.detaching.store(true, Release);
-    // The claim may have been given a longer lease than it asked for, because another program counts on that.
+    // Another program that has the text of the claim's lease may count on all of the time that the present one has.
     let known = state.lease().filter(|_| state.claim.is_lease_given());
-    let left = known.map(|known| (known.sent() + known.ttl).since(client.now())).unwrap_or_default();
-    let mut least = state.claim.ttl().max(left);
+    let mut least = state.claim.ttl().max(known.map(|known| known.ttl).unwrap_or_default());
     let mut moved = Moved::Superseded;
     for _ in 0..TRIES {
         let lease = client.leases.dedicated(least).await?;

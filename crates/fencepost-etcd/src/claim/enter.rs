@@ -58,7 +58,7 @@ pub(crate) async fn enter(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Re
     let outcome = if state.claim.waits { request.enqueue().await } else { request.try_enter().await };
     match outcome {
         Err(failure) if failure.is_lease_not_found() => {
-            client.lose(lease, lease.has_time(client.now()));
+            client.lose_certain(lease, lease.has_time(client.now()));
             Ok(Outcome::Gone)
         }
         outcome => outcome,

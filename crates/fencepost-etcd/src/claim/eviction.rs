@@ -45,7 +45,11 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
 /// Moves the claim's key from this lease to one that nobody renews.
 async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease: &Lease) {
     let clock = client.runtime.clock();
-    let until = lease.sent() + state.claim.ttl().min(lease.ttl);
+    // A program that has the text of the claim's lease may count on all of this one's time.
+    let until = match state.claim.is_lease_given() {
+        true => clock.now() + lease.ttl,
+        false => lease.sent() + state.claim.ttl().min(lease.ttl),
+    };
     while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
         let moved = async {
             let lease = client.leases.dedicated(until.since(clock.now())).await?;

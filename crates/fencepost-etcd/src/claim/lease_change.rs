@@ -112,6 +112,10 @@ pub(crate) async fn move_key(
             return Ok(Moved::Evicted);
         }
         (written, record.evicted) = (kv.mod_revision, found.evicted);
+        if purpose == Purpose::Evict && state.own_leases().iter().all(|own| own.id != kv.lease) {
+            // Another program has moved the key to a lease that nobody here renews, and may count on it.
+            return Ok(Moved::Done);
+        }
         if purpose == Purpose::Evict || !claim.is_lease_given() || kv.lease == lease.id {
             continue;
         }
@@ -122,9 +126,8 @@ pub(crate) async fn move_key(
         if most <= lease.sent() + lease.ttl {
             continue;
         }
-        let is_enough = purpose == Purpose::Keep
-            || purpose == Purpose::Extend && asked + left >= lease.sent() + claim.ttl();
-        if !is_enough {
+        let is_enough = asked + left >= lease.sent() + claim.ttl();
+        if !keeps || !is_enough {
             // Some time passes until there is a longer lease.
             return Ok(Moved::Outlived(most + Duration::from_secs(1)));
         }

@@ -62,10 +62,17 @@ async fn renew_all(
 ) -> Result<(), Failed> {
     let now = client.now();
     // A claim or a lease whose requests take long does not hold up the next renewal of the others. What is under way goes on.
-    let until = shortest.map_or(lease.until().max(now), |shortest| now + shortest / 3);
+    let last = states.iter().map(|state| state.claim.validity.until()).max().unwrap_or_default();
+    let all = lease.until().max(last).max(now);
+    let until = shortest.map_or(all, |shortest| now + shortest / 2);
     let renewed = client.runtime.clock().within(until, renew_lease(client, &lease, &states, shortest)).await;
-    renewed.unwrap_or_else(|| Err(Failed::unanswered()))?;
+    if let Err(failure) = renewed.unwrap_or_else(|| Err(Failed::unanswered())) {
+        // An earlier renewal may have been answered since its round was over.
+        states.iter().for_each(|state| confirm_known(state, &lease));
+        return Err(failure);
+    }
     end_expired(client, &lease);
+    let until = shortest.map_or(all, |shortest| client.now() + shortest / 3);
     let confirmations = states.into_iter().map(|state| {
         let (client, lease) = (Arc::clone(client), Arc::clone(&lease));
         async move {
@@ -76,6 +83,14 @@ async fn renew_all(
     });
     let confirmed = stream::iter(confirmations).buffer_unordered(AT_ONCE);
     confirmed.fold(Ok(()), async |all, one| all.and(one)).await
+}
+
+/// Confirms a claim for what is known of the lease that its key certainly has.
+fn confirm_known(state: &ClaimState, lease: &Lease) {
+    let (claim, sent) = (&state.claim, lease.sent());
+    if matches!(state.phase(), Phase::Holding(_)) && claim.ttl() <= lease.ttl && state.certainly_has(lease) {
+        claim.confirm(sent, claim.ttl());
+    }
 }
 
 async fn renew_lease(

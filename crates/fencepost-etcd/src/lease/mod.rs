@@ -172,6 +172,11 @@ impl Leases {
         let (leases, own) = (self.clone(), Arc::clone(lease));
         let renewal = async move {
             let sent = leases.now();
+            // By the client's clock it may have ended already, whatever the server would say.
+            if own.is_over(sent) {
+                own.end();
+                return Err(Failed::lease_not_found());
+            }
             // A reply in the last quarter leaves too little time. A claim is renewed when a third of its time has passed.
             let until = sent + own.until().since(sent).min(ttl * 2 / 3) * 3 / 4;
             let reply = leases.cluster.keep_alive(own.id, until).await;

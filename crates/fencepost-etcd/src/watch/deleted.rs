@@ -59,7 +59,11 @@ pub(crate) fn deleted(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, at: i64
                 state.note_eviction(revision, &String::from_utf8_lossy(&notes.kvs[0].value));
                 eviction::evicted(&client, Arc::clone(&state));
             }
-            Some((_, Ok(ttl))) if ttl < 0 => client.lose(&lease, true),
+            Some((_, Ok(ttl))) if ttl < 0 => {
+                client.lose_certain(&lease, true);
+                // Its key may have had another lease, and is gone all the same. The first loss counts.
+                state.lose_with(Loss::Deleted, format!("its key {key} was deleted"));
+            }
             Some((_, Ok(_))) => state.lose_with(Loss::Deleted, format!("its key {key} was deleted")),
             _ => {
                 let detail = format!("its key {key} was deleted, or its lease {id:016x} was revoked");
