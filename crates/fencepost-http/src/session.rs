@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Moment, Reply, Result, Session};
+use fencepost_core::{Claim, Effect, Error, Loss, Moment, Reply, Result, Session};
 use serde_json::json;
 use tokio::sync::SemaphorePermit;
 
-use crate::client::{ClaimState, HttpClient};
+use crate::client::{ClaimState, HttpClient, UNDER_WAY};
 use crate::conn::call::{Answer, Ask, Call};
 use crate::error::{Failed, timed_out};
 
@@ -62,8 +62,9 @@ impl HttpClient {
     /// go to that copy. Returns the first answer, and when its request was sent.
     ///
     /// There is a third request only if others have had an answer since the first one, because otherwise the engine may be slow for everyone,
-    /// and more requests would make it slower. The first request stays under way, because the engine may be slow for this lock alone. Each
-    /// of the others replaces the one before it.
+    /// and more requests would make it slower. If no other renewal is under way, nobody else can have an answer, and the requests of one renewal
+    /// make no engine slow. The first request stays under way, because the engine may be slow for this lock alone. Each of the others replaces
+    /// the one before it.
     async fn ask_copies(
         &self,
         ask: &Ask,
@@ -85,7 +86,8 @@ impl HttpClient {
             pause = PAUSE;
             // The pauses grow, so that a lock for which the engine is slow has few requests.
             let is_due = clock.now() >= last + self.silence().max(PAUSE).max(last.since(first));
-            if is_due && (sent_again.is_none() || self.answered.lock().0 > first) {
+            let is_alone = self.under_way.available_permits() + 1 == UNDER_WAY;
+            if is_due && (sent_again.is_none() || is_alone || self.answered.lock().0 > first) {
                 sent_again = sent_again.or_else(|| self.sent_again.try_acquire().ok());
                 if sent_again.is_some() {
                     requests.truncate(1);
@@ -108,15 +110,15 @@ impl HttpClient {
     }
 }
 
-/// Returns the first answer, and when its request was sent. A failure that says that the service is unreachable counts only if no other request
-/// is under way.
+/// Returns the first answer, and when its request was sent. A failure that another copy of the service may not have counts only if no other
+/// request is under way.
 async fn next_answer(requests: &mut Vec<Call>) -> (Moment, Result<Answer, Failed>) {
     poll_fn(|cx| {
         let mut at = 0;
         while let Some(call) = requests.get_mut(at) {
             match Pin::new(call).poll(cx) {
                 Poll::Pending => at += 1,
-                Poll::Ready(Err(failed)) if requests.len() > 1 && failed.error.is_unreachable() => {
+                Poll::Ready(Err(failed)) if requests.len() > 1 && may_be_of_one_copy(&failed.error) => {
                     requests.remove(at);
                 }
                 Poll::Ready(answer) => return Poll::Ready((requests[at].sent, answer)),
@@ -125,6 +127,11 @@ async fn next_answer(requests: &mut Vec<Call>) -> (Moment, Result<Answer, Failed
         Poll::Pending
     })
     .await
+}
+
+/// Returns whether another copy of the service, or the next request, may be answered otherwise.
+fn may_be_of_one_copy(error: &Error) -> bool {
+    error.is_transient() || error.effect() == Effect::Unknown
 }
 
 /// The session of one claim.

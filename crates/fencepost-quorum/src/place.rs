@@ -1,7 +1,6 @@
 //! What is asked of all nodes for one claim.
 
 use fencepost_core::sync::Mutex;
-use std::collections::hash_map;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
@@ -294,12 +293,8 @@ impl QuorumPlace {
 
 impl Drop for QuorumPlace {
     fn drop(&mut self) {
-        // Another entry of the same claim may stand there: a lease that is attached is extended by one of its own.
-        if self.grant.is_some()
-            && let hash_map::Entry::Occupied(held) = self.shared.held().entry(self.claim.number)
-            && Arc::ptr_eq(&held.get().0, &self.seats)
-        {
-            held.remove();
+        if self.grant.is_some() {
+            self.shared.held().remove(&self.claim.number);
         }
     }
 }

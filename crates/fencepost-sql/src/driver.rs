@@ -265,6 +265,7 @@ impl<C: Connect> Connections<C> {
             None => {
                 let (connector, pool) = (Arc::clone(&self.connector), self.pool.clone());
                 let opening = async move {
+                    pool.note_opening(&mut permit);
                     let mut lent = pool.lend(Plain::open(&*connector).await?, permit);
                     // Clean until the caller has it: the connection of a caller that has left is for the next one.
                     lent.set_clean(true);

@@ -97,6 +97,11 @@ impl<T: Kept> Pool<T> {
         }))
     }
 
+    /// Notes that a connection is opened now for the owner of the permit. It leads to the present server, unless that is left meanwhile.
+    pub(crate) fn note_opening(&self, permit: &mut Permit) {
+        permit.generation = self.0.generation();
+    }
+
     /// Lends a connection. It comes back to this pool, also if it was taken from another one.
     pub(crate) fn lend(&self, connection: T, permit: Permit) -> Lent<T> {
         self.0.open.lock().used.push(permit.generation);

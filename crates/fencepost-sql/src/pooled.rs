@@ -47,7 +47,8 @@ impl<D: Driver> Database for Pooled<D> {
 
     fn ready_to_renew(&self) -> Answer<'_, ()> {
         Box::pin(async {
-            if self.renewals.is_open() {
+            // While a statement on the only connection for renewals waits for the server that was left, renewals use those of claims.
+            if self.renewals.is_open() || self.renewals.is_busy() && self.claims.is_open() {
                 return Ok(());
             }
             // Once for all claims, and on the client's own thread: the turn of a claim that is not polled would hold up the others.

@@ -46,7 +46,8 @@ async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
     let clock = runtime.clock();
     // The seeds of a client's claims differ, because one outage may concern them all.
     let seed = runtime.fresh_id().as_u128() as u64;
-    let mut pauses = Backoff::new(PAUSE, LONGEST_REFUSED_PAUSE).jittered(seed);
+    let mut pauses = Backoff::new(PAUSE, LONGEST_PAUSE).jittered(seed);
+    let mut refused_pauses = Backoff::new(PAUSE, LONGEST_REFUSED_PAUSE).jittered(seed);
     let mut next = claim.stays_until();
     loop {
         claim.pause(clock, next).await;
@@ -56,8 +57,8 @@ async fn retry(runtime: Runtime, mut claim: impl AbandonedClaim) {
         }
         let Err(error) = claim.remove().await else { return };
         tracing::debug!(%error, "a claim that was given up is still at the engine");
-        let longest = if error.is_transient() { LONGEST_PAUSE } else { LONGEST_REFUSED_PAUSE };
-        next = clock.now() + pauses.pause().min(longest);
+        let pauses = if error.is_transient() { &mut pauses } else { &mut refused_pauses };
+        next = clock.now() + pauses.pause();
     }
 }
 

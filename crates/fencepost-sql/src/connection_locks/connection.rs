@@ -145,6 +145,10 @@ impl<S: Server> Connection<S> {
         if state.task.is_none() {
             return false;
         }
+        if state.claims.is_empty() {
+            // The grant says what a look would.
+            state.looked = sent;
+        }
         state.claims.insert(claim.id, Arc::clone(claim));
         drop(state);
         claim.confirm(sent, claim.ttl().min(self.idle()))
