@@ -29,12 +29,19 @@ impl fmt::Display for LockOwner {
 /// Byte of the `-shm` file that SQLite's write lock in WAL mode stands for (`WAL_WRITE_LOCK`, "WAL-mode File Format" 2.3.1).
 const WRITE_BYTE: &str = "120";
 
+/// How often the list of locks is read until it has the lock.
+const LOOKS: u32 = 5;
+
 /// Looks the lock up in `/proc/locks`, by device and inode of the `-shm` file. Opening the file to request with `F_GETLK` would drop our own
 /// locks on it at the close.
 pub(crate) fn find((device, inode): (u64, u64)) -> Option<LockOwner> {
     let device = format!("{:02x}:{:02x}", major(device), minor(device));
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = write_lock_pid(&locks, &device, &inode.to_string())?;
+    // The list is read page by page, and a lock that moves to an earlier page meanwhile, because others have gone, is missing.
+    let look = |_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        write_lock_pid(&locks, &device, &inode.to_string())
+    };
+    let pid = (0..LOOKS).find_map(look)?;
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim().to_owned());
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let stopped = status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"));
