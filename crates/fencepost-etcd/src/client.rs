@@ -165,8 +165,13 @@ impl EtcdClient {
 
     /// Returns the claims whose keys have this lease.
     pub(crate) fn claims_of(&self, lease: &Lease) -> Vec<Arc<ClaimState>> {
+        self.claims_that(|state| state.lease().is_some_and(|own| own.id == lease.id))
+    }
+
+    /// Returns the claims for which this is true.
+    pub(crate) fn claims_that(&self, is: impl Fn(&ClaimState) -> bool) -> Vec<Arc<ClaimState>> {
         let mut claims: Vec<_> = self.claims.lock().values().cloned().collect();
-        claims.retain(|state| state.lease().is_some_and(|own| own.id == lease.id));
+        claims.retain(|state| is(state));
         claims
     }
 

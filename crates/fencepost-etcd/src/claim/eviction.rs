@@ -32,25 +32,33 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
     }
     // Nobody renews a dedicated lease for a claim that has ended.
     let renewed = |lease: &Arc<Lease>| !lease.dedicated || state.is_lease_uncertain();
-    let shared = state.lease().filter(|lease| holds && renewed(lease));
+    let is_renewed = holds && state.lease().is_some_and(|lease| renewed(&lease));
     let client = Arc::clone(client);
     client.runtime.clone().spawn(async move {
-        if let Some(lease) = shared {
-            move_from(&client, &state, revision, &lease).await;
+        if is_renewed {
+            move_away(&client, &state, revision).await;
         }
         delete_note(&client, id, revision).await;
     });
 }
 
-/// Moves the claim's key from this lease to one that nobody renews.
-async fn move_from(client: &EtcdClient, state: &ClaimState, revision: i64, lease: &Lease) {
+/// Moves the key of a lost claim to a lease that nobody renews, in the background.
+pub(crate) fn leave_shared(client: &Arc<EtcdClient>, state: Arc<ClaimState>, revision: i64) {
+    let client = Arc::clone(client);
+    client.runtime.clone().spawn(async move { move_away(&client, &state, revision).await });
+}
+
+/// Moves the claim's key from the leases that this client renews to one that nobody renews.
+async fn move_away(client: &EtcdClient, state: &ClaimState, revision: i64) {
     let clock = client.runtime.clock();
-    // A program that has the text of the claim's lease may count on all of this one's time.
-    let until = match state.claim.is_lease_given() {
-        true => clock.now() + lease.ttl,
-        false => lease.sent() + state.claim.ttl().min(lease.ttl),
+    let own = state.own_leases();
+    let until = match (state.claim.is_lease_given(), state.lease()) {
+        // A program that has the text of the claim's lease may count on all the time of the lease that the key has.
+        (true, _) => clock.now() + own.iter().map(|own| own.ttl).max().unwrap_or_default(),
+        (false, Some(lease)) => lease.sent() + state.claim.ttl().min(lease.ttl),
+        (false, None) => return,
     };
-    while !state.claim.is_leaving() && !lease.is_over(clock.now()) {
+    while !state.claim.is_leaving() && own.iter().any(|own| !own.is_over(clock.now())) {
         let moved = async {
             let lease = client.leases.dedicated(until.since(clock.now())).await?;
             lease_change::move_key(client, state, revision, &lease, Purpose::Evict).await

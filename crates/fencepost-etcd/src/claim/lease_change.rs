@@ -112,7 +112,7 @@ pub(crate) async fn move_key(
             return Ok(Moved::Evicted);
         }
         (written, record.evicted) = (kv.mod_revision, found.evicted);
-        if purpose == Purpose::Evict && state.own_leases().iter().all(|own| own.id != kv.lease) {
+        if purpose == Purpose::Evict && !state.may_have_given(kv.lease) {
             // Another program has moved the key to a lease that nobody here renews, and may count on it.
             return Ok(Moved::Done);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Reply, Result, Session};
+use fencepost_core::{Claim, Reply, Result, Session, margin};
 use futures_util::{StreamExt, stream};
 
 use crate::claim::confirm::{confirm, renew};
@@ -88,8 +88,11 @@ async fn renew_all(
 /// Confirms a claim for what is known of the lease that its key certainly has.
 fn confirm_known(state: &ClaimState, lease: &Lease) {
     let (claim, sent) = (&state.claim, lease.sent());
-    if matches!(state.phase(), Phase::Holding(_)) && claim.ttl() <= lease.ttl && state.certainly_has(lease) {
-        claim.confirm(sent, claim.ttl());
+    let ttl = claim.ttl();
+    let is_news = sent + ttl.saturating_sub(margin(ttl)) > claim.validity.until();
+    if is_news && ttl <= lease.ttl && matches!(state.phase(), Phase::Holding(_)) && state.certainly_has(lease)
+    {
+        claim.confirm(sent, ttl);
     }
 }
 

@@ -186,6 +186,13 @@ impl ClaimState {
         });
     }
 
+    /// Returns whether a request of this claim may have given the key this lease.
+    pub(crate) fn may_have_given(&self, lease: i64) -> bool {
+        let is_it = |own: &Arc<Lease>| own.id == lease;
+        self.first_lease().is_some_and(is_it)
+            || self.inner.with(|inner| inner.lease.iter().chain(&inner.tried).any(is_it))
+    }
+
     /// Returns the leases that requests of this claim may have given the key.
     pub(crate) fn own_leases(&self) -> Vec<Arc<Lease>> {
         let first = self.first_lease().cloned();

@@ -12,6 +12,7 @@ use fencepost_core::{
     AbandonedClaim, ClaimId, ClaimRecord, Found, Left, Loss, Result, State, remove_abandoned,
 };
 
+use crate::claim::eviction::leave_shared;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
@@ -103,7 +104,7 @@ async fn withdraw_unless_detached(client: &Arc<EtcdClient>, state: &ClaimState) 
             // A record of a later format was written by another program.
             Some(kv) if !ClaimRecord::read(&kv.value).is_ok_and(|record| is_own(&record)) => return Ok(()),
             // Another program has taken the grant over.
-            Some(kv) if state.own_leases().iter().all(|own| own.id != kv.lease) => return Ok(()),
+            Some(kv) if !state.may_have_given(kv.lease) => return Ok(()),
             Some(kv) => kv.mod_revision,
             None => 0,
         };
@@ -153,10 +154,17 @@ pub(crate) fn clean_up(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
 /// Deletes the keys of claims that are lost although their lease goes on: it may be longer than they asked for, because it has whole
 /// seconds, and other claims renew it. Their guards may be kept for as long as the program runs.
 pub(crate) fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
-    for state in client.claims_of(lease) {
+    for state in client.claims_that(|state| state.may_have_given(lease.id)) {
         let lost = || state.claim.validity.state(client.now()) == State::Lost(Loss::Expired);
-        if matches!(state.phase(), Phase::Holding(_)) && lost() {
-            state.set_phase(Phase::Gone);
+        let Phase::Holding(revision) = state.phase() else { continue };
+        if !lost() {
+            continue;
+        }
+        state.set_phase(Phase::Gone);
+        if state.claim.is_lease_given() {
+            // Another program may count on the key.
+            leave_shared(client, state, revision);
+        } else {
             clean_up(client, state);
         }
     }
