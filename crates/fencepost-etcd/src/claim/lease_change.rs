@@ -11,7 +11,7 @@ use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
-use crate::rpc::proto::{Compare, Op, PutRequest, RequestOp, TxnRequest};
+use crate::rpc::proto::{Compare, Op, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
 /// Why a key is written with a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +90,12 @@ pub(crate) async fn move_key(
             success: vec![Op::Put(put).into()],
             failure: vec![RequestOp::key(key), RequestOp::key(&note)],
         };
-        let reply = client.cluster.call(txn, None).await?;
+        let reply = match client.cluster.call(txn, None).await {
+            Err(failure) if failure.is_no_space() && purpose == Purpose::Keep => {
+                return keep_without_space(client, state, revision, lease).await;
+            }
+            reply => reply?,
+        };
         if reply.succeeded {
             let before = state.set_lease(Arc::clone(lease), reply.revision());
             if let Some(before) = before.filter(|before| before.dedicated) {
@@ -147,6 +152,33 @@ pub(crate) async fn move_key(
     Err(Failed::contested())
 }
 
+/// Confirms a claim that keeps the lock at a server that has no space left, and so refuses each write: by a look at the key. Other programs cannot
+/// move the key either. A write of theirs that was sent before and arrives when there is space again is not stopped by a look, so it may move the
+/// key to a lease that ends before this claim's next renewal.
+async fn keep_without_space(
+    client: &EtcdClient,
+    state: &ClaimState,
+    revision: i64,
+    lease: &Arc<Lease>,
+) -> Result<Moved, Failed> {
+    let claim = &state.claim;
+    let sent = lease.sent();
+    let key = state.key().unwrap_or_default().to_vec();
+    let found = client.cluster.call(RangeRequest::one(key), None).await?.kvs.into_iter().next();
+    let Some(kv) = found.filter(|kv| kv.create_revision == revision) else { return Ok(Moved::Gone) };
+    if ClaimRecord::read(&kv.value)?.evicted {
+        return Ok(Moved::Evicted);
+    }
+    if kv.lease == lease.id {
+        claim.confirm(sent, claim.ttl().min(lease.ttl));
+    } else {
+        let asked = client.now();
+        let (left, _) = client.leases.time_left(kv.lease).await?;
+        claim.confirm(asked, claim.ttl().min(left));
+    }
+    Ok(Moved::Done)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::OnceLock;
@@ -157,7 +189,6 @@ mod tests {
 
     use super::*;
     use crate::backend::EtcdBackend;
-    use crate::rpc::proto::RangeRequest;
 
     static CLIENT: OnceLock<Arc<EtcdClient>> = OnceLock::new();
 

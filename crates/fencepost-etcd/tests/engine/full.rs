@@ -1,6 +1,6 @@
 //! A server that is out of space refuses puts and still deletes.
 
-use crate::kit::{SOON, connect};
+use crate::kit::{SHORT, SOON, connect, eventually};
 use fencepost_core::{Effect, Eviction, Loss};
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::needs;
@@ -32,6 +32,23 @@ async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
     assert!(matches!(why, Loss::Deleted | Loss::Evicted), "{why}");
     locks.close().await;
     operator.close().await;
+}
+
+/// Its renewals write the key while there is space.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_lease_was_given_out_keeps_its_lock_without_space() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = small();
+    let locks = connect(&etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().ttl(2 * SHORT).await.unwrap();
+    guard.to_lease().unwrap();
+    fill(&etcd);
+    for _ in 0..2 {
+        let until = guard.valid_until();
+        eventually("the guard is renewed", async || guard.valid_until() > until).await;
+    }
+    guard.release().await.unwrap();
+    locks.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -147,6 +147,9 @@ async fn an_extended_claim_has_all_of_its_time_and_counts_on_no_more() {
     locks.close().await;
 }
 
+/// A lease that other programs change. A busy machine renews it in time.
+const TTL: Duration = Duration::from_secs(4);
+
 /// A supervisor has the text of the lease, and its extension moves the key to a lease that nobody renews. The guard counts on that lease while it
 /// lasts for longer than its own.
 #[tokio::test(flavor = "multi_thread")]
@@ -155,13 +158,13 @@ async fn a_guard_whose_lease_is_extended_elsewhere_keeps_its_lock_for_longer_tha
     let etcd = server();
     let (near, far) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
     for extending in [&far, &near] {
-        let guard = near.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap();
+        let guard = near.mutex("stock").unwrap().lock().ttl(TTL).await.unwrap();
         let lease = guard.to_lease().unwrap();
         let renewed = async || {
             let until = guard.valid_until();
             eventually("the guard is renewed", async || guard.valid_until() > until).await;
         };
-        extending.extend(&lease, 2 * SHORT).await.unwrap();
+        extending.extend(&lease, 2 * TTL).await.unwrap();
         let extended = lease_of(&etcd.look(), "stock/");
         eventually("the key is back", async || lease_of(&etcd.look(), "stock/") != extended).await;
         guard.ensure_held().unwrap();
@@ -183,9 +186,9 @@ async fn an_attached_guard_outlives_an_extension_elsewhere() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
     let (near, far) = (connect(&etcd.url()).await, connect(&etcd.url()).await);
-    let lease = near.mutex("stock").unwrap().lock().ttl(SHORT).await.unwrap().detach().await.unwrap();
+    let lease = near.mutex("stock").unwrap().lock().ttl(TTL).await.unwrap().detach().await.unwrap();
     let guard = far.attach(&lease).await.unwrap();
-    near.extend(&lease, 2 * SHORT).await.unwrap();
+    near.extend(&lease, 2 * TTL).await.unwrap();
     let extended = lease_of(&etcd.look(), "stock/");
     eventually("the key is back", async || lease_of(&etcd.look(), "stock/") != extended).await;
     for _ in 0..4 {
