@@ -170,7 +170,8 @@ async fn a_waiter_for_a_permit_whose_node_was_deleted_queues_again() {
 async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    // A request takes several answers of 1.4 s each. With the usual limit of 5 s, it fails on a busy machine before its nodes are seen.
+    let locks = client(&format!("{}/held?session=60s&timeout=60s", server.url())).await;
     let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
     let three = locks.semaphore("three", 3).expect("a good name");
     three.acquire().await.expect("it is free").release().await.expect("it was held");
@@ -206,7 +207,8 @@ async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
     let helper =
         fencepost_core::Client::builder().connect(&Registry::new(), "memory:").await.expect("it opens");
     let runtime = helper.runtime().clone();
-    let url = BackendUrl::parse(&format!("{}/held?session=30s", server.url())).expect("a good URL");
+    // The claim fails because its connection is cut, and never because the machine is busy.
+    let url = BackendUrl::parse(&format!("{}/held?session=60s&timeout=60s", server.url())).expect("a good URL");
     let backend = fencepost_zookeeper::open(url, runtime.clone()).await.expect("it connects");
     let entry = |id: u128, n: u32| {
         let want = Want { name: Name::new("three").expect("a good name"), mode: Mode::Permits { n, of: 3 } };
