@@ -391,14 +391,8 @@ impl fmt::Debug for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     fn claim(clock: &Clock, ttl: Duration) -> Claim {
         let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));

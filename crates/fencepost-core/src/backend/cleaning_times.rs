@@ -50,14 +50,8 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     /// Returns how long a client waits until it cleans for the first time, and then for the second time.
     fn times_of(client: u64) -> [Duration; 2] {

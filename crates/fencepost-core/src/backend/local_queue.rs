@@ -103,14 +103,8 @@ mod tests {
     use crate::name::Name;
     use crate::operator::holder::HolderInfo;
     use crate::runtime::Runtime;
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     /// An engine that answers when the test says so.
     struct Slow(Mutex<Option<oneshot::Receiver<()>>>);

@@ -123,7 +123,7 @@ mod tests {
     use crate::name::Name;
     use crate::operator::holder::HolderInfo;
     use crate::runtime::Runtime;
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
 
     #[derive(Default)]
@@ -150,12 +150,6 @@ mod tests {
         assert!(poll().is_ready());
     }
 
-    struct Nowhere;
-
-    impl Spawner for Nowhere {
-        fn spawn(&self, _: Task) {}
-    }
-
     struct Tracked(Arc<Claim>);
 
     impl AsRef<Claim> for Tracked {
@@ -166,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_claim_is_found_by_its_id_until_it_is_removed() {
-        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere));
+        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
         let table = Waiters::default();
         let add = |id| {
             let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };

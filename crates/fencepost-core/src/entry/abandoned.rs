@@ -71,14 +71,8 @@ mod tests {
 
     use super::*;
     use crate::error::{Error, ErrorKind};
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     /// An engine that fails with this kind of error, until it works.
     #[derive(Default)]

@@ -12,8 +12,8 @@ use crate::error::ErrorKind;
 use crate::name::Name;
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
-use crate::runtime::spawner::{Spawner, Task};
 use crate::sync::Mutex;
+use crate::testing::NoTasks;
 use crate::time::Clock;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -129,12 +129,6 @@ impl Session for NoSession {
     fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         Reply::ready(Ok(()))
     }
-}
-
-struct NoTasks;
-
-impl Spawner for NoTasks {
-    fn spawn(&self, _: Task) {}
 }
 
 struct Stage {

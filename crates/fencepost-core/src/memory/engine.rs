@@ -164,13 +164,7 @@ mod tests {
     use crate::entry::place::How;
     use crate::operator::holder::HolderInfo;
     use crate::runtime::Runtime;
-    use crate::runtime::spawner::{Spawner, Task};
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
+    use crate::testing::NoTasks;
 
     #[test]
     fn a_limit_that_is_forgotten_leaves_no_queue() {

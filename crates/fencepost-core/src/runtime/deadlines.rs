@@ -78,14 +78,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::runtime::spawner::{Spawner, Task};
+    use crate::testing::NoTasks;
     use crate::time::Clock;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     /// It may own the client, which would never be dropped.
     #[test]

@@ -4,6 +4,7 @@ mod clock;
 mod engine;
 mod entry;
 mod fault;
+mod no_tasks;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ use crate::time::Clock;
 
 pub use clock::TestClock;
 pub use engine::TestEngine;
+pub use no_tasks::NoTasks;
 #[cfg(test)]
 pub(crate) use tests::{flag, fork_when_dropped};
 

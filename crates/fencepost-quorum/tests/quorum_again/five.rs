@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fencepost_core::testing::NoTasks;
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, ClaimId, Clock, Conversion, Entry, Error, ErrorKind, Eviction,
     HolderInfo, How, Leave, Left, Memory, Mode, Name, Operator, Place, Renewal, Reply, Request, Result,
@@ -110,13 +111,6 @@ impl Session for NodeSession {
     }
 }
 
-/// A host that drops its tasks: what is left to the background is left to the leases.
-pub(crate) struct Nobody;
-
-impl Spawner for Nobody {
-    fn spawn(&self, _: Task) {}
-}
-
 /// A host that runs its tasks when it is told to.
 #[derive(Clone, Default)]
 pub(crate) struct Patient(pub(crate) Arc<Mutex<Vec<Task>>>);
@@ -149,7 +143,8 @@ pub(crate) struct Five {
 
 impl Five {
     pub(crate) fn new() -> Five {
-        Five::on(Nobody)
+        // What is left to the background is left to the leases.
+        Five::on(NoTasks)
     }
 
     pub(crate) fn on(host: impl Spawner) -> Five {

@@ -135,19 +135,14 @@ fn nanos(d: Duration) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use fencepost_core::{ClaimId, Clock, HolderInfo, Mode, Name, Removed, Runtime, Spawner, Task};
+    use fencepost_core::testing::NoTasks;
+    use fencepost_core::{ClaimId, Clock, HolderInfo, Mode, Name, Removed, Runtime};
 
     use super::*;
     use crate::db::queue::{self, Request};
     use crate::testing::{NOW, SECOND, TestDb};
 
     const TTL: Duration = Duration::from_secs(30);
-
-    struct Nobody;
-
-    impl Spawner for Nobody {
-        fn spawn(&self, _: Task) {}
-    }
 
     fn ask(test: &TestDb, request: &Request<'_>) {
         test.now(|db, liveness| queue::attempt(db, liveness, request));
@@ -199,7 +194,7 @@ mod tests {
         let test = TestDb::new();
         let kept = |id: u8| {
             let want = Want { name: Name::new("r").unwrap(), mode: Mode::Shared };
-            let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nobody));
+            let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
             let id = ClaimId::from_u128(u128::from_be_bytes([id; 16]));
             let claim = Claim::new(id, want, TTL, HolderInfo::labelled("test"), runtime);
             match test.later(SECOND, |db, liveness| keep(db, liveness, &claim)) {

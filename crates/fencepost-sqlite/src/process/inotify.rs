@@ -181,23 +181,17 @@ async fn read(watch: Weak<CloseWatch>, instance: Arc<Inotify>, clock: Clock) {
 mod tests {
     use std::sync::Arc;
 
-    use fencepost_core::{Spawner, Task};
+    use fencepost_core::testing::NoTasks;
 
     use super::*;
     use crate::process::heartbeat_file::{BootId, HeartbeatFile};
     use crate::testing;
 
-    struct Nobody;
-
-    impl Spawner for Nobody {
-        fn spawn(&self, _: Task) {}
-    }
-
     /// A client closes its instance only when it watches nothing.
     #[test]
     fn a_claim_that_watched_a_file_that_is_gone_leaves_no_other_watch() {
         let folder = testing::folder();
-        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(Nobody));
+        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
         let watch = CloseWatch::new(folder.path(), Arc::default());
         let make = || {
             let (key, boot) = (ClientKey::fresh().unwrap(), BootId::read().unwrap());

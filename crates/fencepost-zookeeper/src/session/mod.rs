@@ -309,15 +309,10 @@ impl fencepost_core::Session for Session {
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::{ClaimId, HolderInfo, Mode, Name, Spawner, Task, Want};
+    use fencepost_core::testing::NoTasks;
+    use fencepost_core::{ClaimId, HolderInfo, Mode, Name, Want};
 
     use super::*;
-
-    struct NoTasks;
-
-    impl Spawner for NoTasks {
-        fn spawn(&self, _: Task) {}
-    }
 
     /// The client deletes the node at the end of the lease by another thread, which may run in the middle of a renewal.
     #[test]

@@ -208,7 +208,8 @@ async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
         fencepost_core::Client::builder().connect(&Registry::new(), "memory:").await.expect("it opens");
     let runtime = helper.runtime().clone();
     // The claim fails because its connection is cut, and never because the machine is busy.
-    let url = BackendUrl::parse(&format!("{}/held?session=60s&timeout=60s", server.url())).expect("a good URL");
+    let url =
+        BackendUrl::parse(&format!("{}/held?session=60s&timeout=60s", server.url())).expect("a good URL");
     let backend = fencepost_zookeeper::open(url, runtime.clone()).await.expect("it connects");
     let entry = |id: u128, n: u32| {
         let want = Want { name: Name::new("three").expect("a good name"), mode: Mode::Permits { n, of: 3 } };

@@ -3,16 +3,12 @@ use crate::backend::claim::Want;
 use crate::backend::reply::Reply;
 use crate::operator::holder::HolderInfo;
 use crate::runtime::Runtime;
-use crate::runtime::spawner::{Spawner, Task};
+use crate::testing::NoTasks;
 use crate::time::Clock;
 
 const P: Mode = Mode::Permits { n: 1, of: 9 };
 
 struct Nowhere;
-
-impl Spawner for Nowhere {
-    fn spawn(&self, _: Task) {}
-}
 
 impl Session for Nowhere {
     fn id(&self) -> u64 {
@@ -32,7 +28,7 @@ struct Stage {
 impl Stage {
     fn new(most: u32) -> Stage {
         let queues = Arc::new(Queues::new(most));
-        Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(Nowhere)) }
+        Stage { queues, runtime: Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks)) }
     }
 
     fn turn_of(&self, name: &str, mode: Mode, join: bool) -> LocalTurn {

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{
-    Claim, ClaimId, ClaimRecord, Clock, HolderInfo, Mode, Moment, Name, Runtime, Spawner, Task, Want,
-};
+use fencepost_core::testing::NoTasks;
+use fencepost_core::{Claim, ClaimId, ClaimRecord, Clock, HolderInfo, Mode, Moment, Name, Runtime, Want};
 
 use super::Queue;
 use crate::claim::state::{ClaimState, Phase};
@@ -11,13 +10,6 @@ use crate::lease::Lease;
 use crate::rpc::proto::{Event, KeyValue};
 
 const NOW: Moment = Moment::ZERO;
-
-/// These tests need no task.
-struct NoTasks;
-
-impl Spawner for NoTasks {
-    fn spawn(&self, _: Task) {}
-}
 
 fn claim(mode: Mode) -> Arc<Claim> {
     let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));

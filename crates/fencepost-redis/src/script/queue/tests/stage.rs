@@ -92,15 +92,21 @@ impl Stage {
             reached,
             named: None,
         };
-        stage.load(&format!("{bug}{}", script::LOCKS.source));
+        let sha = stage.load(&format!("{bug}{}", script::LOCKS.source));
+        stage.call_instead(&sha);
         stage.subscription("SUBSCRIBE", MARK);
         stage
     }
 
-    /// Calls this text instead of the script's from now on.
-    pub(super) fn load(&mut self, text: &str) {
+    /// Gives this text to the server, and returns its digest.
+    pub(super) fn load(&mut self, text: &str) -> String {
         let sha = redis::cmd("SCRIPT").arg("LOAD").arg(with_constants(text)).query(&mut self.connection);
-        self.instead = sha.expect("the script is taken");
+        sha.expect("the script is taken")
+    }
+
+    /// Calls the text with this digest instead of the script's from now on.
+    pub(super) fn call_instead(&mut self, sha: &str) {
+        sha.clone_into(&mut self.instead);
     }
 
     /// An empty server, with everybody there.
