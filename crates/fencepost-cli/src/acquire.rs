@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::{ClaimInfo, Client, HolderInfo, Info, Mode, Run};
 
+use crate::connect::attempt_limit;
 use crate::duration;
 use crate::exit::{BUSY, Failure, UNREACHABLE};
 use crate::holding::{Acquired, Holding, Request};
@@ -13,7 +14,7 @@ use crate::show;
 use crate::signals::Signals;
 use crate::wait::{Wait, unless_ended};
 
-/// How long before the end of the waiting time the engine is asked for the holders, and how long that may take.
+/// How long before the end of the waiting time the engine is asked for the holders.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How it came out.
@@ -73,7 +74,7 @@ impl Request<'_> {
             Acquired::Already(run) => return Ok(Answer::Already(already_text(self.names, &run))),
             Acquired::Busy => {}
         }
-        let limit = if self.wait.no_wait { LOOK } else { self.wait.left_of_attempt() };
+        let limit = if self.wait.no_wait { attempt_limit() } else { self.wait.left_of_attempt() };
         let found = match seen {
             Some(found) => Some(found),
             None => tokio::time::timeout(limit, look).await.ok(),

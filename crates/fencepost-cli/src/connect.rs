@@ -13,6 +13,8 @@ use fencepost_core::{BackendUrl, Client, ClientBuilder};
 use nix::unistd::Uid;
 
 use crate::args::DegradeArgs;
+#[cfg(any(debug_assertions, feature = "fault-points"))]
+use crate::duration;
 use crate::exit::{CONFIG, DENIED, Failure};
 use crate::reach::{Reach, reach};
 use crate::settings::{Settings, Source};
@@ -39,6 +41,19 @@ pub(crate) struct Options {
     pub(crate) degrade: Option<Degrade>,
     /// Whether an engine that is not fair is refused.
     pub(crate) require_fair: bool,
+}
+
+/// How long one attempt may take, however short the waiting time is.
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Returns [`ATTEMPT`]. A test names a longer time, because a busy machine may need it; the variable is not read by what users install.
+pub(crate) fn attempt_limit() -> Duration {
+    #[cfg(any(debug_assertions, feature = "fault-points"))]
+    if let Some(limit) = env::var("FENCEPOST_TEST_ATTEMPT").ok().and_then(|text| duration::parse(&text).ok())
+    {
+        return limit;
+    }
+    ATTEMPT
 }
 
 /// How long a client keeps asking an engine that fails.
@@ -155,7 +170,7 @@ pub(crate) async fn finish<T>(
 
 /// A client with these options.
 fn builder(options: Options) -> ClientBuilder {
-    let mut builder = Client::builder();
+    let mut builder = Client::builder().attempt_timeout(attempt_limit());
     if let Some(label) = options.label {
         builder = builder.label(&label);
     }

@@ -6,12 +6,9 @@ use nix::sys::signal::Signal;
 
 use crate::args::{ReleaseArgs, WaitArgs};
 use crate::clock::now;
-use crate::connect::CLEANUP;
+use crate::connect::{ATTEMPT, CLEANUP, attempt_limit};
 use crate::exit::Failure;
 use crate::signals::{Signals, ends, ends_wait, suspend};
-
-/// How long one attempt may take, however short the waiting time is.
-const ATTEMPT: Duration = Duration::from_secs(1);
 
 /// The waiting time for one grant. It begins before the engine is connected to.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +47,7 @@ impl Wait {
 
     /// Returns how long the answer of an attempt may still take.
     pub(crate) fn left_of_attempt(&self) -> Duration {
-        self.rest(self.bound.unwrap_or_default().max(ATTEMPT))
+        self.rest(self.bound.unwrap_or_default().max(attempt_limit()))
     }
 
     /// Whether one attempt is made, so that its answer is new.

@@ -234,7 +234,7 @@ fn everything_that_the_program_started_is_asked_to_end() {
     // In a session of its own, so no signal to the program's group reaches it.
     let apart =
         "setsid sh -c 'trap \"echo bye >&9; exit\" TERM; echo up >&9; while :; do sleep 0.05; done' & wait";
-    let mut running = place.running(&["--max-hold", "2s", "--grace", "10s"], "hello", apart);
+    let mut running = place.running_briefly(&["--max-hold", "2s", "--grace", "10s"], "hello", apart);
     assert_eq!(running.pipe.line(), "bye");
     running.kid.said().expect(124);
 }

@@ -29,11 +29,10 @@ fn a_daemon_lives_on_without_the_lock() {
 /// While the program itself runs, its descendants are ended with it.
 #[test]
 fn what_ends_the_program_early_ends_its_descendants_as_well() {
-    // The program starts its daemon within 3 s, also on a busy machine.
     for (options, code) in [(&["--max-hold", "3s"][..], 124), (&[], 137)] {
         let place = Place::new();
         let options = [options, &["--grace", "100ms", "--leave-descendants"]].concat();
-        let mut running = place.running(&options, "service", &format!("{DAEMON} exec sleep 1000"));
+        let mut running = place.running_briefly(&options, "service", &format!("{DAEMON} exec sleep 1000"));
         if code == 137 {
             running.kid.send(Signal::SIGKILL);
         }

@@ -31,13 +31,16 @@ impl Reader {
 
     /// The next line.
     pub(crate) fn line(&mut self) -> String {
-        eventually("a line", LONG, || {
-            self.fill(PollTimeout::ZERO);
-            let (line, rest) = self.text.split_once('\n')?;
-            let line = line.to_owned();
-            self.text = rest.to_owned();
-            Some(line)
-        })
+        eventually("a line", LONG, || self.next_line())
+    }
+
+    /// The next line, if it has come.
+    fn next_line(&mut self) -> Option<String> {
+        self.fill(PollTimeout::ZERO);
+        let (line, rest) = self.text.split_once('\n')?;
+        let line = line.to_owned();
+        self.text = rest.to_owned();
+        Some(line)
     }
 
     /// Returns the output that was not read yet.
@@ -113,6 +116,11 @@ impl Pipe {
     /// The next line that was written.
     pub(crate) fn line(&mut self) -> String {
         self.reader.line()
+    }
+
+    /// The next line, if it was written.
+    pub(crate) fn next_line(&mut self) -> Option<String> {
+        self.reader.next_line()
     }
 
     /// Returns the output that was not read yet.

@@ -58,7 +58,7 @@ fn a_server_that_goes_stops_the_program_at_once() {
 fn an_eviction_of_a_stopped_client_says_how_to_end_its_session() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::at(&server.url()).impatient();
     let holder = place.running(&["--ttl", "60s"], "backup", HOLD);
     let token = place.show("backup")["holders"][0]["token"].to_string();
     holder.kid.send(Signal::SIGSTOP);
@@ -80,7 +80,7 @@ fn an_eviction_of_a_stopped_client_says_how_to_end_its_session() {
 fn a_lock_is_busy_although_nobody_tells_its_holders_in_time() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::at(&server.url()).impatient();
     let holders = ["a", "b", "c"].map(|name| place.running(&["--ttl", "60s"], name, HOLD));
     holders.iter().for_each(|holder| holder.kid.send(Signal::SIGSTOP));
     for (wait, text) in

@@ -7,9 +7,9 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::redis::{Config, Redis};
 use nix::sys::signal::Signal;
 
-use crate::kit::{HOLD, Kid, LONG, Place, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, eventually, takes_less_than};
 
-/// More than the command may be late by itself: a machine that is busy with other things adds to that.
+/// More than the command may be late by itself. A machine that is busy with other things adds to that, so that each case has three tries.
 const LATE: Duration = Duration::from_millis(1_500);
 
 #[test]
@@ -62,22 +62,23 @@ fn what_the_caller_ignores_stays_ignored() {
 fn connecting_is_a_part_of_the_waiting_time() {
     needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::at(&server.url()).impatient();
     server.kill().unwrap();
     for verb in [&["run"][..], &["acquire"]] {
         let rest: &[&str] = if verb == ["run"] { &["a", "--", "echo", "ran"] } else { &["a"] };
-        let start = Instant::now();
-        let said = place.output([verb, &["-w", "2s"], rest].concat());
-        assert_eq!(said.expect(69).complains(&["cannot connect to Redis at"]).out, "");
-        assert!(start.elapsed() >= Duration::from_secs(2), "it gave up early: {said:?}");
-        assert!(start.elapsed() < Duration::from_secs(2) + LATE, "{:?}", start.elapsed());
+        takes_less_than(Duration::from_secs(2) + LATE, || {
+            let start = Instant::now();
+            let said = place.output([verb, &["-w", "2s"], rest].concat());
+            assert_eq!(said.expect(69).complains(&["cannot connect to Redis at"]).out, "");
+            assert!(start.elapsed() >= Duration::from_secs(2), "it gave up early: {said:?}");
+        });
     }
     // Without a waiting time it fails at once.
-    let start = Instant::now();
     for wait in [&[][..], &["-n"]] {
-        place.output([&["run"], wait, &["a", "--", "echo", "ran"]].concat()).expect(69);
+        takes_less_than(LATE, || {
+            place.output([&["run"], wait, &["a", "--", "echo", "ran"]].concat()).expect(69);
+        });
     }
-    assert!(start.elapsed() < LATE, "{:?}", start.elapsed());
     // A signal ends it.
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "10m", "a", "--", "echo", "ran"]));
     blocks_signals(&waiter);
@@ -126,22 +127,30 @@ fn what_waiting_cannot_mend_fails_at_once() {
 fn a_silent_engine_ends_the_waiting_in_time() {
     needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::at(&server.url()).impatient();
     let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
-    let start = Instant::now();
-    let waiter = Kid::of(&mut place.fencepost(["run", "-w", "3s", "backup", "--", "echo", "ran"]));
-    place.waiters("backup", 1);
-    server.stop().unwrap();
-    let said = waiter.said();
-    let took = start.elapsed();
-    assert_eq!(said.expect(69).out, "");
-    assert!(took < Duration::from_secs(3) + LATE, "{took:?}: {said:?}");
+    // On a busy machine the waiting time may end before the server is stopped, so that the lock is busy, or the command may be late.
+    let is_told_in_time = (0..3).any(|_| {
+        let start = Instant::now();
+        let mut waiter = Kid::of(&mut place.fencepost(["run", "-w", "3s", "backup", "--", "echo", "ran"]));
+        eventually("a waiter, or its end", LONG, || {
+            let is_queued = place.show("backup")["waiters"].as_array()?.len() == 1;
+            (is_queued || waiter.child().try_wait().unwrap().is_some()).then_some(())
+        });
+        server.stop().unwrap();
+        let said = waiter.said();
+        let took = start.elapsed();
+        server.cont().unwrap();
+        assert_eq!(said.out, "");
+        said.code == Some(69) && took < Duration::from_secs(3) + LATE
+    });
+    assert!(is_told_in_time, "a silent engine is not told in time, three times");
     // The same for one that starts now.
-    let start = Instant::now();
-    let said = place.output(["run", "-w", "300ms", "backup", "--", "echo", "ran"]);
-    let took = start.elapsed();
-    assert_eq!(said.expect(69).out, "");
-    assert!(took < Duration::from_secs(1) + LATE, "{took:?}: {said:?}");
+    server.stop().unwrap();
+    takes_less_than(Duration::from_secs(1) + LATE, || {
+        let said = place.output(["run", "-w", "300ms", "backup", "--", "echo", "ran"]);
+        assert_eq!(said.expect(69).out, "");
+    });
     server.cont().unwrap();
 }
 
@@ -154,26 +163,29 @@ fn a_dead_engine_costs_no_more_than_the_time_for_the_release() {
         for (options, limit) in [(&[][..], 2), (&["--release-wait", "1s"], 1)] {
             let options = [&["--ttl", "60s"], options].concat();
             let script = "echo up >&9; until [ -e go ]; do sleep 0.02; done; exit 5";
-            let mut holder = place.running(&options, "backup", script);
-            let mut said = holder.kid.err();
-            if silent {
-                server.stop().unwrap();
-            } else {
-                server.kill().unwrap();
-            }
-            let start = Instant::now();
-            let go = place.file("go", "");
-            assert_eq!(holder.kid.end().code(), Some(5));
-            let took = start.elapsed();
-            std::fs::remove_file(go).unwrap();
-            assert!(took < Duration::from_secs(limit) + LATE, "{took:?}");
-            let said = said.rest();
-            assert!(said.lines().count() == 1 && said.contains("lease"), "{said:?}");
-            if silent {
-                server.cont().unwrap();
-            } else {
-                server.restart().unwrap();
-            }
+            let is_in_time = (0..3).any(|_| {
+                let mut holder = place.running(&options, "backup", script);
+                let mut said = holder.kid.err();
+                if silent {
+                    server.stop().unwrap();
+                } else {
+                    server.kill().unwrap();
+                }
+                let start = Instant::now();
+                let go = place.file("go", "");
+                assert_eq!(holder.kid.end().code(), Some(5));
+                let took = start.elapsed();
+                std::fs::remove_file(go).unwrap();
+                let said = said.rest();
+                assert!(said.lines().count() == 1 && said.contains("lease"), "{said:?}");
+                if silent {
+                    server.cont().unwrap();
+                } else {
+                    server.restart().unwrap();
+                }
+                took < Duration::from_secs(limit) + LATE
+            });
+            assert!(is_in_time, "silent: {silent}, {options:?}: it took too long, three times");
         }
     }
 }
@@ -182,24 +194,27 @@ fn a_dead_engine_costs_no_more_than_the_time_for_the_release() {
 fn an_outage_counts_from_the_first_request_without_an_answer() {
     needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
-    let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
-    let waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "ran"]));
-    place.waiters("backup", 1);
-    let start = Instant::now();
-    server.stop().unwrap();
-    waiter.said().expect(69);
-    // A waiter is renewed each second, and the command retries for 10 s.
-    let took = start.elapsed();
-    assert!(took < Duration::from_secs(11) + LATE, "{took:?}");
-    server.cont().unwrap();
+    let place = Place::at(&server.url()).impatient();
+    let _holder = place.running(&["--ttl", "5m"], "backup", HOLD);
+    let is_in_time = (0..3).any(|_| {
+        let waiter = Kid::of(&mut place.fencepost(["run", "backup", "--", "echo", "ran"]));
+        place.waiters("backup", 1);
+        let start = Instant::now();
+        server.stop().unwrap();
+        waiter.said().expect(69);
+        let took = start.elapsed();
+        server.cont().unwrap();
+        // A waiter is renewed each second, and the command retries for 10 s.
+        took < Duration::from_secs(11) + LATE
+    });
+    assert!(is_in_time, "it took too long, three times");
 }
 
 #[test]
 fn a_waiter_on_a_dead_engine_names_the_cause_once() {
     needs!(REDIS);
     let mut server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::at(&server.url()).impatient();
     let _holder = place.running(&["--ttl", "60s"], "backup", HOLD);
     let waiter = Kid::of(&mut place.fencepost(["-q", "run", "-w", "4s", "backup", "--", "echo", "ran"]));
     place.waiters("backup", 1);
