@@ -27,26 +27,40 @@ pub(crate) fn killed_wrapper(place: &Place, options: &[&str], within: Duration) 
     let quick = (0..3).any(|_| {
         let mut holder = place.running(options, "backup", HOLD);
         let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
-        place.waiters("backup", 1);
+        // A short lease may end before the waiter is in the queue.
+        let is_held = eventually("a waiter, or the end of the holder", LONG, || {
+            if holder.kid.child().try_wait().unwrap().is_some() {
+                return Some(false);
+            }
+            (place.show("backup")["waiters"].as_array()?.len() == 1).then_some(true)
+        });
         let killed = Instant::now();
         holder.kid.send(Signal::SIGKILL);
         assert_eq!(waiter.said().expect(0).out, "next\n");
         let took = killed.elapsed();
         assert!(!holder.pipe.is_open(), "something still ran when the next one started");
         holder.kid.end();
-        took < within
+        is_held && took < within
     });
     assert!(quick, "the next one started too late, three times");
 }
 
 /// A server that goes stops the program `within` this time, before its lease can end.
 pub(crate) fn server_that_goes(place: &Place, options: &[&str], server: &mut dyn Faults, within: Duration) {
-    let holder = place.running(options, "backup", "echo $$ >&9; exec sleep 1000");
-    let start = Instant::now();
-    server.kill().unwrap();
-    eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
-    assert!(start.elapsed() < within, "{:?}", start.elapsed());
-    holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
+    // A machine that is busy with other things may be late now and then.
+    let quick = (0..3).any(|number| {
+        if number > 0 {
+            server.restart().unwrap();
+        }
+        let holder = place.running(options, "backup", "echo $$ >&9; exec sleep 1000");
+        let start = Instant::now();
+        server.kill().unwrap();
+        eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
+        let took = start.elapsed();
+        holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
+        took < within
+    });
+    assert!(quick, "the program was stopped too late, three times");
 }
 
 /// A server hangs: a command that does not wait ends. It would wait for the engine's own time limits, of 2 s and more.
@@ -65,7 +79,7 @@ pub(crate) fn no_wait_at_a_server_that_hangs(place: &Place, server: &mut dyn Fau
 
 /// An engine that goes while somebody waits is no busy lock, and nothing is skipped for it.
 pub(crate) fn wait_for_a_server_that_goes(place: &Place, options: &[&str], server: &mut dyn Faults) {
-    let holder = place.running(options, "backup", HOLD);
+    let holder = place.running(&["--ttl", "60s"], "backup", HOLD);
     let waits = |more: &[&str]| {
         let arguments = [&["run"], options, more, &["backup", "--", "echo", "ran"]].concat();
         Kid::of(&mut place.fencepost(arguments))

@@ -67,6 +67,13 @@ fn a_guardian_says_why_it_killed() {
 
 /// Stops the wrapper and looks, as the next holder, whether anything of the first one's runs.
 fn stopped_wrapper(place: &Place, backend: &str, ttl: &str) {
+    // On a busy machine the lease may end before the wrapper is stopped.
+    let is_held = (0..5).any(|_| wrapper_is_stopped(place, backend, ttl));
+    assert!(is_held, "the lock was lost before the wrapper was stopped, five times");
+}
+
+/// Does so once. `false`: the lock was lost before that.
+fn wrapper_is_stopped(place: &Place, backend: &str, ttl: &str) -> bool {
     let mut running = start(place, &["--ttl", ttl, "-b", backend], "hello");
     // This process reads the pipe, perhaps as its own descriptor 9: it does not count.
     let script = format!(
@@ -78,17 +85,27 @@ fn stopped_wrapper(place: &Place, backend: &str, ttl: &str) {
     let arguments = ["run", "-b", backend, "-w", "1000s", "hello", "--", "sh", "-c", &script];
     // It sees what runs while the wrapper is not stopped, so that seeing nothing later means something.
     let arguments_too = ["run", "-b", backend, "other", "--", "sh", "-c", &script];
-    assert!(place.output(arguments_too).expect(0).out.starts_with("alive\n"));
+    let seen = place.output(arguments_too).expect(0).out.clone();
+    assert!(seen.starts_with("alive\n") || !running.pipe.is_open(), "{seen}");
     let waiter = Kid::of(&mut place.fencepost(arguments));
-    eventually("a waiter", LONG, || {
+    let is_held = eventually("a waiter, or the end of the holder", LONG, || {
+        if running.kid.child().try_wait().unwrap().is_some() {
+            return Some(false);
+        }
         let shown = place.output(["queue", "--json", "-b", backend, "hello"]);
-        shown.out.contains(&waiter.pid().to_string()).then_some(())
+        shown.out.contains(&waiter.pid().to_string()).then_some(true)
     });
+    if !is_held {
+        running.kid.said().expect(76);
+        waiter.said().expect(0);
+        return false;
+    }
     running.kid.send(Signal::SIGSTOP);
     assert_eq!(waiter.said().expect(0).out, "next\n");
     running.pipe.closed(LONG);
     running.kid.send(Signal::SIGCONT);
     running.kid.said().expect(76).complains(&["could not be renewed"]);
+    true
 }
 
 #[test]
@@ -278,10 +295,15 @@ fn on_lost_decides_what_happens_to_the_program() {
 #[test]
 fn a_held_lock_is_renewed_past_its_lease() {
     let place = Place::new();
-    let mut running = place.running(&["--ttl", "2s"], "hello", "echo up >&9; sleep 5; echo done >&9; exit 3");
-    place.output(["run", "-w", "3s", "hello", "--", "true"]).expect(75);
-    assert_eq!(running.pipe.line(), "done");
-    running.kid.said().expect(3);
+    // A busy machine may keep the renewals waiting for a whole lease now and then. Then the lock is lost.
+    let is_renewed = (0..3).any(|_| {
+        let running = place.running(&["--ttl", "2s"], "hello", "echo up >&9; sleep 5; exit 3");
+        let next = place.output(["run", "-w", "3s", "hello", "--", "true"]).code;
+        let said = running.kid.said();
+        assert!(matches!(said.code, Some(3 | 76)), "{said:?}");
+        said.code == Some(3) && next == Some(75)
+    });
+    assert!(is_renewed, "the lock was lost, three times");
 }
 
 #[test]

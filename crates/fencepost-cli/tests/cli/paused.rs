@@ -8,10 +8,14 @@ use crate::kit::{Kid, LONG, Place, alive, child_of, eventually, state};
 /// The points at which the command can be paused, each in a process of its own: child of the one before.
 const POINTS: [&str; 3] = ["wrapper", "guardian", "child"];
 
+/// A point that the command does not have, so that it is not paused.
+const NOWHERE: &str = "nowhere";
+
 /// The command with a program that leaves a line in the file `ran`.
 fn start(place: &Place, point: &str, options: &[&str]) -> Kid {
     let rest = ["hello", "--", "sh", "-c", "echo $FENCEPOST_TOKEN >> ran"];
-    let arguments = [&["run", "--ttl", "2s"], options, &rest].concat();
+    let ttl = if point == NOWHERE { "60s" } else { "2s" };
+    let arguments = [&["run", "--ttl", ttl], options, &rest].concat();
     Kid::of(place.fencepost(arguments).env("FENCEPOST_STOP_AT", point))
 }
 
@@ -24,7 +28,7 @@ fn start_job(place: &Place, point: &str) -> Kid {
 fn runs_at_the_next_start(place: &Place) {
     assert_eq!(place.read("ran"), "");
     for _ in 0..2 {
-        start_job(place, "nowhere").said().expect(0);
+        start_job(place, NOWHERE).said().expect(0);
         assert_eq!(place.read("ran").lines().count(), 1);
     }
 }

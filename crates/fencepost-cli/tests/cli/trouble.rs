@@ -238,9 +238,14 @@ fn an_unwritable_standard_error() {
     assert_eq!(code(&["run", "x", "--", "/nonexistent"]), Some(127));
     assert_eq!(code(&["run", "", "--", "true"]), Some(64));
     let script = "trap 'echo termed > termed; exit 5' TERM; echo up > up; while :; do sleep 0.05; done";
-    let stopped = code(&["run", "--max-hold", "500ms", "x", "--", "sh", "-c", script]);
-    assert_eq!((stopped, place.read("termed").trim()), (Some(124), "termed"));
-    assert!(place.leftovers().is_empty());
+    // On a busy machine the shell may be stopped before it has set its trap.
+    let has_its_grace = (0..3).any(|_| {
+        let stopped = code(&["run", "--max-hold", "500ms", "x", "--", "sh", "-c", script]);
+        assert_eq!(stopped, Some(124));
+        assert!(place.leftovers().is_empty());
+        place.read("termed").trim() == "termed"
+    });
+    assert!(has_its_grace, "the program was not asked to end, three times");
 }
 
 /// A lease that could not be printed is known to nobody.

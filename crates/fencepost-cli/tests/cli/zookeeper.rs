@@ -139,9 +139,14 @@ fn a_lease_longer_than_the_session_is_cut_to_it() {
     let place = Place::at(&format!("{}?session=6s", server.url()));
     // Over several of its probes.
     for options in [&["--ttl", "7s"][..], &["--ttl", "9s", "--grace", "3s"], &["--ttl", "60s"]] {
-        let said =
-            place.output([&["run"], options, &["backup", "--", "sh", "-c", "sleep 4; exit 5"]].concat());
-        said.expect(5);
+        let run = [&["run"], options, &["backup", "--", "sh", "-c", "sleep 4; exit 5"]].concat();
+        // A busy machine may keep the probes waiting for a whole session now and then.
+        let is_held = (0..3).any(|_| {
+            let said = place.output(&run);
+            assert!(matches!(said.code, Some(5 | 76)), "{said:?}");
+            said.code == Some(5)
+        });
+        assert!(is_held, "{options:?}: the lock was lost, three times");
     }
 }
 
@@ -183,6 +188,7 @@ fn a_password_never_shows() {
 fn a_server_that_goes_while_one_waits_is_no_busy_lock() {
     needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new()).unwrap();
-    let place = Place::at(&format!("{}?session=2s", server.url()));
+    // The lock is held until the server goes, also on a busy machine.
+    let place = Place::at(&format!("{}?session=5s", server.url()));
     wait_for_a_server_that_goes(&place, &[], &mut server);
 }
