@@ -210,8 +210,11 @@ fn clocks_apart_are_told_with_their_error_bar() {
     let mut server = Redis::start(&Config::new().clock()).unwrap();
     server.jump(3_600).unwrap();
     judged(&doctor(&server.url()), "clock", "note", "ahead of");
-    let (_, says) = found(&doctor(&server.url()), "clock").remove(0);
-    assert!(says.starts_with("3600.0 s (±") || says.starts_with("3599.9 s (±"), "{says}");
+    // A busy machine makes the error bar longer, and the difference is in the middle of it.
+    eventually("the difference with a short error bar", LONG, || {
+        let (_, says) = found(&doctor(&server.url()), "clock").remove(0);
+        (says.starts_with("3600.0 s (±") || says.starts_with("3599.9 s (±")).then_some(())
+    });
 }
 
 #[test]
@@ -251,7 +254,11 @@ fn what_a_user_may_not_do() {
 fn a_replica_that_lags_and_sentinels() {
     needs!(REDIS);
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
-    let said = doctor(&deployment.url());
+    // A replica that is busy for seconds lags.
+    let said = eventually("the replica is in sync", LONG, || {
+        Some(doctor(&deployment.url()))
+            .filter(|said| found(said, "replica").iter().any(|(found, _)| found == "ok"))
+    });
     judged(said.expect(0), "replica", "ok", "in sync");
     let sentinels = found(&said, "sentinel");
     assert_eq!(sentinels.len(), 3);
@@ -296,7 +303,7 @@ fn nodes_of_a_quorum_are_vouched_for() {
     needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).unwrap();
     // Leases of 30 s, the default, are longer than this deployment has.
-    let place = Place::at(&format!("{}?max_ttl=20", masters.url()));
+    let place = Place::at(&format!("{}?max_ttl=20&node_timeout=2s", masters.url()));
     let said = place.output(["doctor", "--json"]);
     judged(said.expect(78), "majority", "problem", "0 of 3 nodes can grant");
     assert!(
@@ -335,7 +342,7 @@ fn nodes_of_a_quorum_are_vouched_for() {
 fn what_cannot_be_used_is_looked_at_all_the_same() {
     needs!(REDIS);
     let mut masters = Masters::start(3, &Config::new()).unwrap();
-    let place = Place::at(&masters.url());
+    let place = Place::at(&format!("{}?node_timeout=2s", masters.url()));
     place.output(["doctor", "--init", "--yes"]).expect(0);
     masters.node(0).kill().unwrap();
     masters.node(2).kill().unwrap();

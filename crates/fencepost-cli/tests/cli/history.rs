@@ -196,7 +196,7 @@ fn a_run_that_ends_badly_is_seen() {
     place.output(["run", "nightly", "--", "/no/such/program"]).expect(127);
     assert_eq!(place.show("nightly")["runs"]["last"]["exit_code"], 127);
     // An operator takes the lock away.
-    let mut held = place.running(&["--ttl", "3s"], "nightly", HOLD);
+    let mut held = place.running(&[], "nightly", HOLD);
     let token = place.show("nightly")["holders"][0]["token"].to_string();
     place.output(["evict", "nightly", "--yes", "--token", &token]).expect(0);
     assert_eq!(held.kid.end().code(), Some(76));

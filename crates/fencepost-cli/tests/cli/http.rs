@@ -120,7 +120,7 @@ fn an_eviction_by_token_needs_no_look() {
         let arguments = [&["evict", "--reason", "maintenance", "site"], options].concat();
         Kid::of(place.fencepost(arguments).env("FENCEPOST_SERVICE_TOKEN", &access)).said()
     };
-    let holder = engine.running(&["--ttl", "3s"], "site", HOLD);
+    let holder = engine.running(&[], "site", HOLD);
     let token = engine.show("site")["holders"][0]["token"].as_u64().unwrap();
     let (own, later) = (token.to_string(), (token + 1).to_string());
     evict(&["--token", &own]).expect(77);
@@ -177,7 +177,7 @@ fn over_tls() {
     let service = Service::listen(&engine, "127.0.0.1:0", &options);
     let url = format!("https://{}", service.address);
     let place = Place::at(&format!("{url}?ca={}", cert.display()));
-    let holder = place.running(&["--ttl", "2s"], "site", HOLD);
+    let holder = place.running(&[], "site", HOLD);
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "50s", "site", "--", "echo", "next"]));
     place.waiters("site", 1);
     holder.kid.send(Signal::SIGTERM);

@@ -5,7 +5,7 @@ use fencepost_testkit::redis::{Config, Redis};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::kit::{HOLD, Kid, LONG, Place, Said, eventually};
+use crate::kit::{HOLD, Kid, LONG, Place, Said, event, eventually};
 use crate::pipe::Reader;
 
 /// The cells of each line.
@@ -146,12 +146,13 @@ fn watch_tells_how_long_it_was_held_and_how_it_ended() {
     assert_eq!((&end["name"], &end["end"]), (&"b".into(), &"expired".into()), "{end}");
     let held = end["held_ms"].as_u64().unwrap();
     assert!((900..10_000).contains(&held), "{end}");
-    // Taken away.
-    // It ends when it is killed, so the watch has time for a look.
-    let stubborn = "trap '' TERM; echo up >&9; while :; do sleep 1; done";
-    let _holder = place.running(&["--grace", "2s"], "c", stubborn);
+    // Taken away. It ends when the watch has seen that.
+    let stubborn = "trap '' TERM; echo up >&9; until [ -e seen ]; do sleep 0.05; done";
+    let _holder = place.running(&["--grace", "10s"], "c", stubborn);
     let token = place.show("c")["holders"][0]["token"].to_string();
     place.output(["evict", "c", "--token", &token, "--yes"]).expect(0);
+    while event(&mut events) != ("evicted".into(), "c".into()) {}
+    place.file("seen", "");
     let end = next_end(&mut events);
     assert_eq!((&end["name"], &end["end"]), (&"c".into(), &"evicted".into()), "{end}");
 }

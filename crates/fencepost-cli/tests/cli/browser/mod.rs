@@ -31,7 +31,7 @@ fn the_page_is_live_and_evicts_a_holder_whose_program_then_stops() {
     let (service, browser) = (Service::start(&place), Browser::start());
     // Through the service, so that the lock has a lease.
     let through = Place::at(&url(&service, ""));
-    let mut holder = through.running(&["--ttl", "3s", "--reason", "night shift"], "backup", HOLD);
+    let mut holder = through.running(&["--ttl", "6s", "--reason", "night shift"], "backup", HOLD);
     browser.open(&url(&service, "/"));
     browser.until("return document.getElementById('live').textContent === 'Live'");
     let row = rows("backup");
@@ -119,7 +119,7 @@ fn hostile_texts_are_shown_as_text() {
 fn the_page_works_without_javascript() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
-    let mut holder = place.running(&["--ttl", "3s"], "stock/1", HOLD);
+    let mut holder = place.running(&[], "stock/1", HOLD);
     let (service, browser) = (Service::start(&place), Browser::start());
     assert_eq!(
         service.post("/v1/acquire", &json!({ "name": "nightly", "ttl": "5m", "holder": "job 7" })).0,
@@ -176,11 +176,7 @@ const FAULTS: &str = "
 fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
     needs!(CHROMIUM, CHROMEDRIVER);
     let place = Place::new();
-    let _holder = place.running(
-        &["--ttl", "3s", "--max-hold", "1h"],
-        "a-lock/with-a-rather-long-name/0123456789",
-        HOLD,
-    );
+    let _holder = place.running(&["--max-hold", "1h"], "a-lock/with-a-rather-long-name/0123456789", HOLD);
     let _waiter = Kid::of(&mut place.fencepost([
         "run",
         "-w",
@@ -225,7 +221,7 @@ fn the_page_is_for_dark_and_light_phones_keyboards_and_screen_readers() {
     browser.until("return document.getElementById('live').textContent === 'Live'");
     // Through the service, so that its lease is renewed.
     let through = Place::at(&url(&service, ""));
-    let _renewed = through.running(&["--ttl", "3s"], "c", HOLD);
+    let _renewed = through.running(&["--ttl", "6s"], "c", HOLD);
     browser.until(&format!("return {} !== undefined", rows("c")));
     let link = "document.querySelector('tbody[data-lock=c] a[href^=evict]')";
     browser.ask(&format!("{link}.focus(); window.before = {link}"));
