@@ -33,8 +33,8 @@ struct Round {
     what: &'static str,
 }
 
-const ONCE: &[&str] = &["-q", "--skip-ok", "--once-per", "1m", "-w", "20s", "--ttl", "2s"];
-const RETRY: &[&str] = &["-q", "--skip-ok", "--once-per", "1m", "--retry", "-w", "20s", "--ttl", "2s"];
+const ONCE: &[&str] = &["-q", "--skip-ok", "--once-per", "1m", "-w", "20s", "--ttl", "5s"];
+const RETRY: &[&str] = &["-q", "--skip-ok", "--once-per", "1m", "--retry", "-w", "20s", "--ttl", "5s"];
 
 const ROUNDS: [Round; 4] = [
     Round {

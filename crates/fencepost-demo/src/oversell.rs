@@ -126,9 +126,12 @@ impl Sale {
         let most = 4 * size.pieces / (size.processes * size.buyers) + 1;
         let (start, mut parts) = (Instant::now(), Vec::new());
         for process in 0..size.processes {
-            let numbers = [process * size.buyers, size.buyers, size.slow, most].map(|n| n.to_string());
-            let [first, buyers, slow, most] = numbers.each_ref().map(String::as_str);
-            parts.push(stage.start(&[recipe, &folder.to_string_lossy(), first, buyers, slow, most])?);
+            let numbers = [process * size.buyers, size.buyers, size.slow, most, size.processes];
+            let numbers = numbers.map(|n| n.to_string());
+            let folder = folder.to_string_lossy();
+            let arguments: Vec<&str> =
+                [recipe, &*folder].into_iter().chain(numbers.iter().map(String::as_str)).collect();
+            parts.push(stage.start(&arguments)?);
         }
         Ok(Sale { recipe, pieces: size.pieces.into(), start, shop, row, parts })
     }

@@ -1,5 +1,6 @@
 //! The recipes of the demo `oversell`, in full: those that people copy, fencepost, and a conditional update.
 
+use std::fs::DirEntry;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,13 +26,15 @@ const POLL: Duration = Duration::from_millis(5);
 const NAME: &str = "fencepost-demo/stock/42";
 /// A process with buyers. The demo `oversell` starts some.
 pub(crate) fn part(arguments: &[String]) -> Result<(), Failure> {
-    let [recipe, folder, first, buyers, slow, most] = arguments else {
-        return Err(Failure::usage("six arguments are expected"));
+    let [recipe, folder, first, buyers, slow, most, processes] = arguments else {
+        return Err(Failure::usage("seven arguments are expected"));
     };
     let number = |text: &String| text.parse::<u32>().map_err(|error| Failure::usage(error.to_string()));
     let (first, buyers, most) = (number(first)?, number(buyers)?, number(most)?);
+    let (folder, processes) = (Path::new(folder), number(processes)? as usize);
     stage::runtime()?.block_on(async {
-        let process = Process::open(recipe, Path::new(folder), number(slow)?).await?;
+        let process = Process::open(recipe, folder, number(slow)?).await?;
+        await_others(folder, first, processes).await?;
         let all = (first..first + buyers).map(|buyer| process.buy(buyer, most));
         let outcome = try_join_all(all).await;
         if let Some(locks) = &process.locks {
@@ -39,6 +42,13 @@ pub(crate) fn part(arguments: &[String]) -> Result<(), Failure> {
         }
         outcome.map(drop)
     })
+}
+
+/// Waits until all processes of the sale are ready. On a busy machine the first one might else sell all pieces alone.
+async fn await_others(folder: &Path, first: u32, processes: usize) -> Result<(), Failure> {
+    std::fs::write(folder.join(format!("ready-{first}")), "")?;
+    let is_ready = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"ready-");
+    until(|| Ok(std::fs::read_dir(folder)?.flatten().filter(is_ready).count() >= processes)).await
 }
 
 /// The parts that the buyers of a process share.

@@ -138,7 +138,8 @@ impl Quorum {
     pub(crate) async fn start(stage: &Stage, step: &str) -> Result<Quorum, Failure> {
         let servers = try_join_all((0..SERVERS).map(|_| Server::start(stage, &[]))).await?;
         let urls: Vec<_> = servers.iter().map(Server::url).collect();
-        let url = format!("redlock:{}", urls.join(","));
+        // A node of a busy machine is waited for.
+        let url = format!("redlock:{}?node_timeout=5s", urls.join(","));
         // A new deployment has lost nothing: without this its servers refuse locks for the longest lease.
         vouch(&url).await?;
         let shop = Shop::make(&stage.folder().join(format!("{step}.db")), 1, PIECES)?;

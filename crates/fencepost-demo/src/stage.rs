@@ -134,9 +134,12 @@ pub(crate) async fn connect() -> Result<Locks, Failure> {
     connect_to(&url()?).await
 }
 
+/// How long a busy machine may take for a request.
+const WAIT: Duration = Duration::from_secs(10);
+
 /// Connects to the engine behind the URL.
 pub(crate) async fn connect_to(url: &str) -> Result<Locks, Failure> {
-    Ok(Locks::builder(url).connect_wait(Duration::from_secs(10)).connect().await?)
+    Ok(Locks::builder(url).connect_wait(WAIT).attempt_timeout(WAIT).connect().await?)
 }
 
 /// The runtime of a process.
@@ -153,17 +156,22 @@ pub(crate) struct Part {
 impl Part {
     /// Waits until the process has stopped itself (`SIGSTOP`).
     pub(crate) fn await_stop(&self, limit: Instant) -> Result<(), Failure> {
-        loop {
-            // The state follows the program's name, which is in parentheses (proc(5)).
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-            match stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]) {
-                Some(b'T') => return Ok(()),
-                Some(b'Z') => return Err(Failure::new("a process of the demo ended before it was stopped")),
-                _ if Instant::now() >= limit => {
-                    return Err(Failure::new("a process of the demo was not stopped"));
-                }
-                _ => std::thread::sleep(Duration::from_millis(10)),
+        while !self.has_stopped()? {
+            if Instant::now() >= limit {
+                return Err(Failure::new("a process of the demo was not stopped"));
             }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Returns whether the process has stopped itself (`SIGSTOP`).
+    pub(crate) fn has_stopped(&self) -> Result<bool, Failure> {
+        // The state follows the program's name, which is in parentheses (proc(5)).
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        match stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes()[0]) {
+            Some(b'Z') => Err(Failure::new("a process of the demo ended before it was stopped")),
+            state => Ok(state == Some(b'T')),
         }
     }
 

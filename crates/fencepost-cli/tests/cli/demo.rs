@@ -1,10 +1,19 @@
 //! `fencepost demo`: the stories come out as told. The long forms run in `cargo xtask prove`.
 
+use std::time::Duration;
+
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 use serde_json::Value;
 
-use crate::kit::Place;
+use crate::kit::{Kid, Place, Said};
+
+/// How long a demo may take. Some start a dozen processes, and those of Java.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn demo(arguments: &[&str]) -> Said {
+    Kid::of(&mut Place::new().fencepost([&["demo"], arguments].concat())).said_within(LIMIT)
+}
 
 /// Runs the short form of a demo, and returns its objects.
 fn short(name: &str) -> Vec<Value> {
@@ -12,7 +21,7 @@ fn short(name: &str) -> Vec<Value> {
 }
 
 fn short_with(name: &str, options: &[&str]) -> Vec<Value> {
-    let said = Place::new().output([&["demo", name, "--short", "--json"], options].concat());
+    let said = demo(&[&[name, "--short", "--json"], options].concat());
     let said = said.expect(0);
     said.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said:?}"))).collect()
 }
@@ -86,8 +95,8 @@ fn each_step_closes_the_hole_of_the_step_before() {
 }
 
 /// Runs the short form of a demo as a person does, and returns the end of each row that begins with one of the names.
-fn rows(demo: &str, names: &[&str]) -> Vec<String> {
-    let said = Place::new().output(["demo", demo, "--short"]).expect(0).out.clone();
+fn rows(name: &str, names: &[&str]) -> Vec<String> {
+    let said = demo(&[name, "--short"]).expect(0).out.clone();
     let row = |name: &&str| {
         let mut lines = said.lines().filter_map(|line| line.trim_start().strip_prefix(*name));
         lines.next().unwrap_or_else(|| panic!("no row {name}:\n{said}")).trim().to_owned()
