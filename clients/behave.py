@@ -228,7 +228,7 @@ class Driver:
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         try:
-            code = self.process.wait(10)
+            code = self.process.wait(LIMIT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -437,7 +437,10 @@ class Case:
         self.done("POST", "/v1/leases/release", {"lease": self.took.pop(step["give"])})
 
     def evict(self, step):
-        holder = self.look(step["evict"])["holders"][0]
+        holders = self.look(step["evict"])["holders"]
+        if not holders:
+            raise Failed("nobody holds the lock")
+        holder = holders[0]
         self.done("POST", "/v1/evict", {"name": step["evict"], "token": holder["token"], "reason": step["reason"]})
 
     def service(self, step):
@@ -451,6 +454,16 @@ class Case:
             self.file.write_text(self.add("next", "acquire,read:job", "acquire,read:second"))
         remove = [self.args.binary, "serve", "token", "remove", "--tokens", self.tokens_file, "client"]
         subprocess.run(remove, check=True, capture_output=True)
+
+
+def tried(case, args, command):
+    """Runs a case until it passes, as often as it says. Returns why it was skipped, or None."""
+    for _ in range(case.get("tries", 1) - 1):
+        try:
+            return Case(case, args, command).run()
+        except Failed as failed:
+            print(f"{args.client}: {case['case']}: begins anew, because of {failed}", flush=True)
+    return Case(case, args, command).run()
 
 
 def folder_of(client):
@@ -496,7 +509,7 @@ def main():
     cases = [case for case in cases if args.case is None or args.case in case["case"]]
     passed = failed = skipped = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        began = {pool.submit(Case(case, args, command).run): case["case"] for case in cases}
+        began = {pool.submit(tried, case, args, command): case["case"] for case in cases}
         for work in concurrent.futures.as_completed(began):
             name = began[work]
             try:

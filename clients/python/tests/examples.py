@@ -34,7 +34,7 @@ def run(block, url):
     """Returns why it failed."""
     environment = variables(url)
     try:
-        done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired as late:
         return f"{late}\n{late.stdout}{late.stderr}"
     return done.stdout + done.stderr if done.returncode else None
@@ -44,11 +44,11 @@ def succeeds(block, url):
     """Lets the leader of two processes stand down, so that the other one leads. Returns why that failed."""
     command = [sys.executable, "-c", block]
     programs = [subprocess.Popen(command, env=variables(url), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    watch = threading.Timer(30, lambda: [program.kill() for program in programs])
+    watch = threading.Timer(120, lambda: [program.kill() for program in programs])
     watch.start()
     try:
         # One of them is silent, because it is no leader.
-        ready, _, _ = select.select([program.stdout for program in programs], [], [], 30)
+        ready, _, _ = select.select([program.stdout for program in programs], [], [], 120)
         programs.sort(key=lambda program: program.stdout not in ready)
         for program in programs:
             first = program.stdout.readline()
