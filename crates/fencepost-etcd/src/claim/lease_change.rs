@@ -22,14 +22,15 @@ pub(crate) enum Purpose {
     Extend,
     /// Its grant is to belong to no process.
     Detach,
-    /// Its claim is evicted, and other claims may renew its lease without end.
+    /// Its claim is evicted or has expired, and other claims may renew its lease without end.
     Evict,
 }
 
 /// The outcome of such a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
-    /// The key has the lease, or one of another program that the claim counts on for now, because it lasts longer.
+    /// The key has the lease, or one of another program that the claim counts on for now, because it lasts longer. The key of an evicted claim may
+    /// have any lease that nobody here renews.
     Done,
     /// The key is gone.
     Gone,
@@ -72,6 +73,11 @@ pub(crate) async fn move_key(
     let keeps = matches!(purpose, Purpose::Keep | Purpose::Extend);
     if keeps && (state.detaching.load(Acquire) || state.phase() == Phase::Gone || !claim.is_valid()) {
         return Ok(Moved::Ended);
+    }
+    // Since the eviction was decided, a detachment may have moved the key to a lease of its own. Nobody renews that, and others count on it.
+    let ends_by_itself = known.as_ref().is_some_and(|known| known.dedicated) && !state.is_lease_uncertain();
+    if purpose == Purpose::Evict && ends_by_itself {
+        return Ok(Moved::Done);
     }
     if let Some(known) = known.as_ref().filter(|known| keeps && known.id != lease.id) {
         // The shared lease under which a claim has waited is none for a fixed grant, because other claims renew it.
@@ -117,8 +123,8 @@ pub(crate) async fn move_key(
             return Ok(Moved::Evicted);
         }
         (written, record.evicted) = (kv.mod_revision, found.evicted);
-        if purpose == Purpose::Evict && !state.may_have_given(kv.lease) {
-            // Another program has moved the key to a lease that nobody here renews, and may count on it.
+        if purpose == Purpose::Evict && (found.detached || !state.may_have_given(kv.lease)) {
+            // A detachment whose answer was lost, or another program, has moved the key to a lease that nobody here renews. Others may count on it.
             return Ok(Moved::Done);
         }
         if purpose == Purpose::Evict || !claim.is_lease_given() || kv.lease == lease.id {
@@ -183,7 +189,10 @@ async fn keep_without_space(
 mod tests {
     use std::sync::OnceLock;
 
-    use fencepost_core::{Backend, BackendUrl, Client, Registry, Reply, Result, Runtime};
+    use fencepost_core::{
+        Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Entry, HolderInfo, How, Mode, Name, Registry,
+        Reply, Result, Runtime, Want,
+    };
     use fencepost_testkit::etcd::{Config, Etcd};
     use fencepost_testkit::needs;
 
@@ -240,5 +249,95 @@ mod tests {
             guard.release().await.unwrap();
         }
         locks.close().await;
+    }
+
+    /// A claim that holds the lock `stock`, without the layers above the engine, so that nobody renews it.
+    struct Alone {
+        client: Arc<EtcdClient>,
+        state: Arc<ClaimState>,
+        revision: i64,
+        entry: Entry,
+        /// Has the runtime.
+        helper: Client,
+    }
+
+    impl Alone {
+        async fn holding(etcd: &Etcd) -> Alone {
+            let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
+            let runtime = helper.runtime().clone();
+            let url = BackendUrl::parse(&etcd.url()).unwrap();
+            let backend = EtcdBackend::open(crate::config::Config::parse(&url).unwrap(), runtime.clone())
+                .await
+                .unwrap();
+            let client = Arc::clone(&backend.client);
+            let want = Want { name: Name::new("stock").unwrap(), mode: Mode::Exclusive };
+            let (id, holder) = (ClaimId::from_u128(7), HolderInfo::labelled("test"));
+            let claim = Arc::new(Claim::new(id, want, LEASE, holder, runtime));
+            let mut entry = backend.entry(claim, How::Enter);
+            assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+            let state = client.state(1).unwrap();
+            let revision = state.phase().revision().unwrap();
+            Alone { client, state, revision, entry, helper }
+        }
+
+        async fn move_key(&self, lease: &Arc<Lease>, purpose: Purpose) -> Moved {
+            move_key(&self.client, &self.state, self.revision, lease, purpose).await.unwrap()
+        }
+
+        async fn dedicated(&self) -> Arc<Lease> {
+            self.client.leases.dedicated(LEASE).await.unwrap()
+        }
+
+        /// Writes the key as another program does.
+        async fn put(&self, record: &ClaimRecord, lease: i64) {
+            let put = PutRequest::leased(self.state.key().unwrap().to_vec(), record.to_bytes(), lease);
+            let txn = TxnRequest { success: vec![Op::Put(put).into()], ..TxnRequest::default() };
+            self.client.cluster.call(txn, None).await.unwrap();
+        }
+
+        /// Returns the key's record and lease.
+        async fn found(&self) -> (ClaimRecord, i64) {
+            let read = RangeRequest::one(self.state.key().unwrap().to_vec());
+            let found = self.client.cluster.call(read, None).await.unwrap();
+            let kv = found.kvs.first().expect("the key exists");
+            (ClaimRecord::read(&kv.value).unwrap(), kv.lease)
+        }
+
+        async fn close(self) {
+            self.entry.forget();
+            self.client.close().await;
+            self.helper.close().await;
+        }
+    }
+
+    /// Longer than any test.
+    const LEASE: Duration = Duration::from_secs(600);
+
+    /// The cleanup of an expired claim, or its eviction, waits for a detachment that is under way. The program that has the text of the lease
+    /// counts on the detached key.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_key_that_was_detached_meanwhile_stays_detached() {
+        needs!(ETCD, ETCDCTL);
+        let etcd = Etcd::start(&Config::new()).unwrap();
+        for is_answered in [true, false] {
+            let alone = Alone::holding(&etcd).await;
+            let (detached, last) = (alone.dedicated().await, alone.dedicated().await);
+            if is_answered {
+                assert_eq!(alone.move_key(&detached, Purpose::Detach).await, Moved::Done);
+            } else {
+                // The request took effect, and its answer was lost.
+                alone.state.try_lease(&detached);
+                let record = ClaimRecord::read(&alone.state.value()).unwrap();
+                alone.put(&ClaimRecord { detached: true, ..record }, detached.id).await;
+            }
+            assert_eq!(alone.move_key(&last, Purpose::Evict).await, Moved::Done);
+            let (record, lease) = alone.found().await;
+            assert!(
+                record.detached && lease == detached.id,
+                "answered: {is_answered}, {lease:x}: {record:?}"
+            );
+            etcd.look().run(&["del", "--prefix", "stock/"]);
+            alone.close().await;
+        }
     }
 }
