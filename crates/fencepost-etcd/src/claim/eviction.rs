@@ -30,9 +30,7 @@ pub(crate) fn evicted(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
         // The entry deletes the key.
         state.set_phase(Phase::Gone);
     }
-    // Nobody renews a dedicated lease for a claim that has ended.
-    let renewed = |lease: &Arc<Lease>| !lease.dedicated || state.is_lease_uncertain();
-    let is_renewed = holds && state.lease().is_some_and(|lease| renewed(&lease));
+    let is_renewed = holds && !state.ends_by_itself();
     let client = Arc::clone(client);
     client.runtime.clone().spawn(async move {
         if is_renewed {

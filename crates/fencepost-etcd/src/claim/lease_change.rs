@@ -75,8 +75,7 @@ pub(crate) async fn move_key(
         return Ok(Moved::Ended);
     }
     // Since the eviction was decided, a detachment may have moved the key to a lease of its own. Nobody renews that, and others count on it.
-    let ends_by_itself = known.as_ref().is_some_and(|known| known.dedicated) && !state.is_lease_uncertain();
-    if purpose == Purpose::Evict && ends_by_itself {
+    if purpose == Purpose::Evict && state.ends_by_itself() {
         return Ok(Moved::Done);
     }
     if let Some(known) = known.as_ref().filter(|known| keeps && known.id != lease.id) {

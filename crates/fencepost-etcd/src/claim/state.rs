@@ -172,9 +172,10 @@ impl ClaimState {
         !self.claim.is_lease_given() && self.inner.with(is_certain)
     }
 
-    /// Returns whether a request to move the key had no reply.
-    pub(crate) fn is_lease_uncertain(&self) -> bool {
-        self.inner.with(|inner| !inner.tried.is_empty())
+    /// Returns whether the key has a lease that this client does not renew once the claim has ended. Another program may have moved the key.
+    pub(crate) fn ends_by_itself(&self) -> bool {
+        self.inner
+            .with(|inner| inner.tried.is_empty() && inner.lease.as_ref().is_some_and(|lease| lease.dedicated))
     }
 
     /// Notes that a request may move the key to this lease.

@@ -161,11 +161,11 @@ pub(crate) fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
             continue;
         }
         state.set_phase(Phase::Gone);
-        if state.claim.is_lease_given() {
-            // Another program may count on the key.
-            leave_shared(client, state, revision);
-        } else {
+        if !state.claim.is_lease_given() {
             clean_up(client, state);
+        } else if !state.ends_by_itself() {
+            // Another program may count on the key. It needs a lease that other claims do not renew.
+            leave_shared(client, state, revision);
         }
     }
 }

@@ -55,10 +55,18 @@ impl Bare {
     }
 
     fn enter_named(&self, name: &str, id: u128, ttl: Duration) -> Entry {
+        Arc::clone(&self.backend).entry(Arc::new(self.claim(name, id, ttl)), How::Enter)
+    }
+
+    fn enter_fixed(&self, name: &str, id: u128, ttl: Duration) -> Entry {
+        let mut claim = self.claim(name, id, ttl);
+        claim.renewed = false;
+        Arc::clone(&self.backend).entry(Arc::new(claim), How::Enter)
+    }
+
+    fn claim(&self, name: &str, id: u128, ttl: Duration) -> Claim {
         let want = Want { name: Name::new(name).unwrap(), mode: Mode::Exclusive };
-        let (holder, runtime) = (HolderInfo::labelled("test"), self.runtime.clone());
-        Arc::clone(&self.backend)
-            .entry(Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime)), How::Enter)
+        Claim::new(ClaimId::from_u128(id), want, ttl, HolderInfo::labelled("test"), self.runtime.clone())
     }
 
     /// Takes the lock and gives it back.
@@ -235,6 +243,45 @@ async fn the_cleanup_of_an_expired_claim_deletes_no_later_claims_key() {
     proxy.mend().unwrap();
     next.withdraw().await.unwrap();
     other.withdraw().await.unwrap();
+    engine.close().await;
+}
+
+/// A claim with a fixed lease has waited under a shared one, which its client goes on renewing for others. Its own lease ends by itself, and a new
+/// one would keep the lock for twice the time.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cleanup_of_an_expired_claim_lengthens_no_fixed_lease() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = server();
+    let clock = Clock::manual();
+    let host = Arc::new(Beside(tokio::runtime::Handle::current()));
+    let engine = Bare::over(etcd.address(), Runtime::for_client(1, clock.clone(), host)).await;
+    // Fixed claims wait under a lease of 10 s.
+    let (waiting, ttl) = (SHORT * 5, 2 * SOON);
+    let mut other = engine.enter_named("other", 1, waiting);
+    let mut fixed = engine.enter_fixed("stock", 2, ttl);
+    for entry in [&mut other, &mut fixed] {
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+    }
+    fixed.claim().give_lease();
+    let leases = || {
+        let mut leases = etcd.look().leases();
+        leases.sort();
+        leases
+    };
+    let before = leases();
+    assert_eq!(before.len(), 2, "the shared lease, and the fixed one");
+    let renewal = other.renewal().unwrap();
+    while fixed.claim().is_valid() {
+        clock.advance_to(clock.now() + waiting / 2);
+        renewal.session.renew(std::slice::from_ref(&renewal.claim)).await.unwrap();
+    }
+    // The cleanup takes no longer than these.
+    for _ in 0..4 {
+        engine.backend.reach().await.unwrap();
+    }
+    assert_eq!(leases(), before, "the key has another lease");
+    fixed.release().await.unwrap();
+    other.release().await.unwrap();
     engine.close().await;
 }
 
