@@ -109,10 +109,28 @@ impl Request<'_> {
         };
         let used = self.state.key_used.swap(true, Relaxed);
         let reply = self.client.cluster.call(txn, Some(&self.state.create_unanswered)).await;
-        if reply.as_ref().is_err_and(|failure| !failure.is_unknown()) {
-            self.state.key_used.store(used, Relaxed);
+        let Err(failure) = reply else { return reply };
+        if failure.is_unknown() {
+            return Err(failure);
         }
-        reply
+        let mut delete_unanswered = false;
+        // A server that runs out of space by a request carries it out and refuses it. For deletions it needs no space.
+        if failure.is_no_space() {
+            let repeated = AtomicBool::new(false);
+            let deleted = self.client.cluster.call(DeleteRequest::one(self.key), Some(&repeated)).await;
+            if deleted.is_err() {
+                return Err(failure.unknown());
+            }
+            // A later claim must not have the name, because the first deletion may still arrive.
+            delete_unanswered = repeated.into_inner();
+        }
+        self.state.key_used.store(used || delete_unanswered, Relaxed);
+        Err(failure)
+    }
+
+    /// Returns whether an earlier attempt of this claim, whose reply was lost, has created the key.
+    fn is_own(&self, kv: &KeyValue) -> Result<bool, LaterFormat> {
+        Ok(ClaimRecord::read(&kv.value)?.id == Some(self.state.claim.id))
     }
 
     /// Joins the queue.
@@ -123,8 +141,7 @@ impl Request<'_> {
         let reply = self.create(Compare::created(self.key, 0), (!watched).then_some(limit), true).await?;
         let revision = match reply.key(0) {
             _ if reply.succeeded => reply.revision(),
-            // The reply to an earlier attempt was lost.
-            Some(kv) if ClaimRecord::read(&kv.value)?.id == Some(self.state.claim.id) => kv.create_revision,
+            Some(kv) if self.is_own(kv)? => kv.create_revision,
             _ => return Ok(Outcome::Gone),
         };
         Ok(match reply.range(1).map(|range| self.position(&range.kvs, range.more)).transpose()? {
@@ -152,7 +169,11 @@ impl Request<'_> {
                 let (read_at, kvs) = self.client.queue(queue).await?;
                 (revision, position) = (read_at, self.position(&kvs, false)?);
             }
-            match (position, reply.key(0).is_some()) {
+            let exists = match reply.key(0) {
+                Some(kv) if !self.is_own(kv)? => return Ok(Outcome::Gone),
+                found => found.is_some(),
+            };
+            match (position, exists) {
                 (Position::First(revision), true) => return Ok(Outcome::First(revision)),
                 (Position::Behind | Position::Unknown, true) => return self.take_back().await,
                 _ if self.state.claim.is_leaving() => return Ok(Outcome::Gone),
@@ -169,7 +190,7 @@ impl Request<'_> {
             }
         }
         let reply = self.create(Compare::created(self.key, 0), Some(0), true).await?;
-        if !reply.succeeded && reply.key(0).is_none() {
+        if !reply.succeeded && !reply.key(0).is_some_and(|kv| self.is_own(kv).unwrap_or(false)) {
             return Ok(Outcome::Gone);
         }
         match reply.range(1).map(|range| self.position(&range.kvs, false)).transpose()? {

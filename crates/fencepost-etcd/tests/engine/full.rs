@@ -1,9 +1,10 @@
 //! A server that is out of space refuses puts and still deletes.
 
 use crate::kit::{SHORT, SOON, connect, eventually};
-use fencepost_core::{Effect, Eviction, Loss};
+use fencepost_core::{Effect, Eviction, Guard, Loss};
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::needs;
+use futures_util::future::join_all;
 
 /// A server with little space.
 fn small() -> Etcd {
@@ -72,5 +73,44 @@ async fn a_request_that_finds_no_space_has_not_taken_effect() {
     // A held lock can be released.
     guard.release().await.unwrap();
     assert!(etcd.look().keys("stock/").is_empty());
+    locks.close().await;
+}
+
+/// A server carries out the request by which its space runs out, and refuses it all the same. Only requests that arrive at the same time meet
+/// that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_by_which_the_space_runs_out_leaves_no_key() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = small();
+    // A slow machine has time for all requests.
+    let locks = connect(&format!("{}?timeout=60s", etcd.url())).await;
+    // The shared lease exists before the space runs out.
+    let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    let fill = (0..64).map(|worker| {
+        let locks = &locks;
+        async move {
+            let mut held = Vec::new();
+            for number in 0.. {
+                let name = format!("try-{worker}-{number}");
+                match locks.mutex(&name).unwrap().try_lock().await {
+                    Ok(granted) => held.push(granted.expect("nobody else wants it")),
+                    Err(error) => {
+                        assert!(error.to_string().contains("out of space"), "{error}");
+                        return (held, name);
+                    }
+                }
+            }
+            unreachable!("the space runs out")
+        }
+    });
+    let filled = join_all(fill).await;
+    let keys = etcd.look().keys("try-");
+    for (held, refused) in filled {
+        let left = keys.iter().find(|key| key.starts_with(&format!("{refused}/")));
+        assert_eq!(left, None, "a refused request has left its key");
+        join_all(held.into_iter().map(Guard::release)).await;
+    }
+    assert!(etcd.look().keys("try-").is_empty());
+    guard.release().await.unwrap();
     locks.close().await;
 }
