@@ -6,6 +6,7 @@ use fencepost_core::{Loss, SingleFlight};
 
 use crate::claim::lease_change::{self, Moved, Purpose};
 use crate::claim::state::{ClaimState, Phase};
+use crate::claim::withdraw::clean_up;
 use crate::client::{EtcdClient, PAUSE};
 use crate::error::Failed;
 use crate::keys::{self, KeyId};
@@ -46,8 +47,9 @@ pub(crate) fn leave_shared(client: &Arc<EtcdClient>, state: Arc<ClaimState>, rev
     client.runtime.clone().spawn(async move { move_away(&client, &state, revision).await });
 }
 
-/// Moves the claim's key from the leases that this client renews to one that nobody renews.
-async fn move_away(client: &EtcdClient, state: &ClaimState, revision: i64) {
+/// Moves the claim's key from the leases that this client renews to one that nobody renews. If that fails until nobody counts on the key any more,
+/// for example because the server has no space left, the key is deleted.
+async fn move_away(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, revision: i64) {
     let clock = client.runtime.clock();
     let own = state.own_leases();
     let until = match (state.claim.is_lease_given(), state.lease()) {
@@ -63,6 +65,9 @@ async fn move_away(client: &EtcdClient, state: &ClaimState, revision: i64) {
         };
         if moved.await.is_ok() {
             return;
+        }
+        if clock.now() >= until {
+            return clean_up(client, Arc::clone(state));
         }
         clock.sleep_until(clock.now() + PAUSE).await;
     }

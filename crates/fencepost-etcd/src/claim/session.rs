@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Reply, Result, Session, margin};
+use fencepost_core::{Claim, Loss, Reply, Result, Session, State, margin};
 use futures_util::{StreamExt, stream};
 
 use crate::claim::confirm::{confirm, renew};
+use crate::claim::eviction::leave_shared;
 use crate::claim::state::{ClaimState, Phase};
-use crate::claim::withdraw::end_expired;
+use crate::claim::withdraw::clean_up;
 use crate::client::EtcdClient;
 use crate::error::Failed;
 use crate::lease::Lease;
@@ -83,6 +84,25 @@ async fn renew_all(
     });
     let confirmed = stream::iter(confirmations).buffer_unordered(AT_ONCE);
     confirmed.fold(Ok(()), async |all, one| all.and(one)).await
+}
+
+/// Deletes the keys of claims that are lost although their lease goes on: it may be longer than they asked for, because it has whole
+/// seconds, and other claims renew it. Their guards may be kept for as long as the program runs.
+fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
+    for state in client.claims_that(|state| state.may_have_given(lease.id)) {
+        let lost = || state.claim.validity.state(client.now()) == State::Lost(Loss::Expired);
+        let Phase::Holding(revision) = state.phase() else { continue };
+        if !lost() {
+            continue;
+        }
+        state.set_phase(Phase::Gone);
+        if !state.claim.is_lease_given() {
+            clean_up(client, state);
+        } else if !state.ends_by_itself() {
+            // Another program may count on the key. It needs a lease that other claims do not renew.
+            leave_shared(client, state, revision);
+        }
+    }
 }
 
 /// Confirms a claim for what is known of the lease that its key certainly has.

@@ -8,16 +8,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use fencepost_core::{
-    AbandonedClaim, ClaimId, ClaimRecord, Found, Left, Loss, Result, State, remove_abandoned,
-};
+use fencepost_core::{AbandonedClaim, ClaimId, ClaimRecord, Found, Left, Result, remove_abandoned};
 
-use crate::claim::eviction::leave_shared;
 use crate::claim::state::{ClaimState, Phase};
 use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
-use crate::lease::Lease;
 use crate::rpc::proto::{Compare, DeleteRequest, Op, PutRequest, RangeRequest, TxnRequest};
 
 /// The result of a deletion.
@@ -149,25 +145,6 @@ impl AbandonedClaim for AbandonedKey {
 /// Deletes the claim's key in the background.
 pub(crate) fn clean_up(client: &Arc<EtcdClient>, state: Arc<ClaimState>) {
     remove_abandoned(&client.runtime, AbandonedKey { client: Arc::clone(client), state });
-}
-
-/// Deletes the keys of claims that are lost although their lease goes on: it may be longer than they asked for, because it has whole
-/// seconds, and other claims renew it. Their guards may be kept for as long as the program runs.
-pub(crate) fn end_expired(client: &Arc<EtcdClient>, lease: &Lease) {
-    for state in client.claims_that(|state| state.may_have_given(lease.id)) {
-        let lost = || state.claim.validity.state(client.now()) == State::Lost(Loss::Expired);
-        let Phase::Holding(revision) = state.phase() else { continue };
-        if !lost() {
-            continue;
-        }
-        state.set_phase(Phase::Gone);
-        if !state.claim.is_lease_given() {
-            clean_up(client, state);
-        } else if !state.ends_by_itself() {
-            // Another program may count on the key. It needs a lease that other claims do not renew.
-            leave_shared(client, state, revision);
-        }
-    }
 }
 
 /// Deletes the key of a detached claim.

@@ -1,5 +1,6 @@
 //! Requests that are dropped while they are under way.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,6 +16,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::server::Proxy;
 use futures_util::future::join_all;
 
+use crate::full::{fill, small};
 use crate::kit::{SHORT, SOON, connect, eventually, server};
 
 /// How slow the network is where a test needs time between a request and its answer.
@@ -44,7 +46,8 @@ impl Bare {
         Bare { helper: Some(helper), ..bare }
     }
 
-    async fn over(address: SocketAddr, runtime: Runtime) -> Bare {
+    /// The address may have options behind it.
+    async fn over(address: impl Display, runtime: Runtime) -> Bare {
         let url = BackendUrl::parse(&format!("etcd://{address}")).unwrap();
         let backend = fencepost_etcd::open(url, runtime.clone()).await.unwrap();
         Bare { backend, runtime, helper: None }
@@ -282,6 +285,43 @@ async fn the_cleanup_of_an_expired_claim_lengthens_no_fixed_lease() {
     assert_eq!(leases(), before, "the key has another lease");
     fixed.release().await.unwrap();
     other.release().await.unwrap();
+    engine.close().await;
+}
+
+/// A move of its key to a lease that nobody renews needs space. Its guard may be kept for as long as the program runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_claim_whose_lease_was_given_out_frees_its_lock_without_space() {
+    needs!(ETCD, ETCDCTL);
+    let etcd = small();
+    let clock = Clock::manual();
+    let host = Arc::new(Beside(tokio::runtime::Handle::current()));
+    // No request times out when the clock moves.
+    let address = format!("{}?timeout=1h", etcd.address());
+    let engine = Bare::over(address, Runtime::for_client(1, clock.clone(), host)).await;
+    let ttl = 20 * SOON;
+    let (mut expired, mut other) = (engine.enter(1, ttl), engine.enter_named("other", 2, ttl));
+    for entry in [&mut expired, &mut other] {
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+    }
+    expired.claim().give_lease();
+    fill(&etcd);
+    // The other claim keeps their lease.
+    let renewal = other.renewal().unwrap();
+    let later = async || {
+        clock.advance_to(clock.now() + ttl / 2);
+        renewal.session.renew(std::slice::from_ref(&renewal.claim)).await.unwrap();
+    };
+    while expired.claim().is_valid() {
+        later().await;
+    }
+    assert_eq!(etcd.look().keys("stock/").len(), 1, "another program may count on the key");
+    eventually("the lock is free", async || {
+        later().await;
+        etcd.look().keys("stock/").is_empty()
+    })
+    .await;
+    expired.withdraw().await.unwrap();
+    other.withdraw().await.unwrap();
     engine.close().await;
 }
 

@@ -7,11 +7,11 @@ use fencepost_testkit::needs;
 use futures_util::future::join_all;
 
 /// A server with little space.
-fn small() -> Etcd {
+pub(crate) fn small() -> Etcd {
     Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap()
 }
 
-fn fill(etcd: &Etcd) {
+pub(crate) fn fill(etcd: &Etcd) {
     let full = |n: u32| etcd.look().try_run(&["put", &format!("filler{n}"), &"x".repeat(50_000)]).is_err();
     assert!((0..100).any(full), "it has no end");
 }
