@@ -11,7 +11,7 @@ use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
-use crate::rpc::proto::{Compare, Op, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use crate::rpc::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
 /// Why a key is written with a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,13 +113,11 @@ pub(crate) async fn move_key(
         }
         // Somebody else has written the key, or an earlier attempt has, whose reply was lost.
         let Some(kv) = reply.key(0).filter(|kv| kv.create_revision == revision) else {
-            return Ok(Moved::Gone);
+            return Ok(gone_or_evicted(state, revision, false, reply.key(1)));
         };
         let found = ClaimRecord::read(&kv.value)?;
         if found.evicted && purpose != Purpose::Evict {
-            let by = reply.key(1).map(|note| String::from_utf8_lossy(&note.value));
-            state.note_eviction(revision, &by.unwrap_or_default());
-            return Ok(Moved::Evicted);
+            return Ok(gone_or_evicted(state, revision, true, reply.key(1)));
         }
         (written, record.evicted) = (kv.mod_revision, found.evicted);
         if purpose == Purpose::Evict && (found.detached || !state.may_have_given(kv.lease)) {
@@ -155,6 +153,17 @@ pub(crate) async fn move_key(
         }
     }
     Err(Failed::contested())
+}
+
+/// Returns the outcome for a claim whose key is gone or has the mark of an eviction, and notes who has evicted it and why. An eviction at once deletes
+/// the key and leaves only the note.
+fn gone_or_evicted(state: &ClaimState, revision: i64, has_mark: bool, note: Option<&KeyValue>) -> Moved {
+    if !has_mark && note.is_none() {
+        return Moved::Gone;
+    }
+    let by = note.map(|note| String::from_utf8_lossy(&note.value));
+    state.note_eviction(revision, &by.unwrap_or_default());
+    Moved::Evicted
 }
 
 /// Confirms a claim that keeps the lock at a server that has no space left, and so refuses each write: by a look at the key. Other programs cannot
@@ -197,6 +206,7 @@ mod tests {
 
     use super::*;
     use crate::backend::EtcdBackend;
+    use crate::rpc::proto::DeleteRequest;
 
     static CLIENT: OnceLock<Arc<EtcdClient>> = OnceLock::new();
 
@@ -287,6 +297,16 @@ mod tests {
             self.client.leases.dedicated(LEASE).await.unwrap()
         }
 
+        /// Leaves the note of an eviction, and writes the key for it or deletes it. No watch tells the claim of that.
+        async fn evict(&self, key: RequestOp) {
+            self.client.remove(&self.state);
+            let note =
+                keys::eviction(&self.client.config.prefix, self.state.key_id().unwrap(), self.revision);
+            let note = PutRequest::leased(note, b"maintenance".to_vec(), self.dedicated().await.id);
+            let txn = TxnRequest { success: vec![key, Op::Put(note).into()], ..TxnRequest::default() };
+            self.client.cluster.call(txn, None).await.unwrap();
+        }
+
         /// Writes the key as another program does.
         async fn put(&self, record: &ClaimRecord, lease: i64) {
             let put = PutRequest::leased(self.state.key().unwrap().to_vec(), record.to_bytes(), lease);
@@ -338,5 +358,17 @@ mod tests {
             etcd.look().run(&["del", "--prefix", "stock/"]);
             alone.close().await;
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_renewal_that_finds_the_key_deleted_by_an_eviction_tells_who_and_why() {
+        needs!(ETCD);
+        let etcd = Etcd::start(&Config::new()).unwrap();
+        let alone = Alone::holding(&etcd).await;
+        let lease = alone.state.lease().unwrap();
+        alone.evict(Op::Delete(DeleteRequest::one(alone.state.key().unwrap())).into()).await;
+        assert_eq!(alone.move_key(&lease, Purpose::Keep).await, Moved::Evicted);
+        assert_eq!(&*alone.state.evicted_by(), "maintenance");
+        alone.close().await;
     }
 }
