@@ -31,7 +31,9 @@ fn client(nodes: &[Arc<dyn Backend>]) -> (Client, Arc<dyn Backend>, Runtime) {
 fn claim(id: u128, runtime: &Runtime) -> Arc<Claim> {
     let want = Want { name: Name::new("lock").unwrap(), mode: Mode::Exclusive };
     let holder = HolderInfo::labelled("test");
-    Arc::new(Claim::new(ClaimId::from_u128(id), want, Duration::from_secs(9), holder, runtime.clone()))
+    // Some of these are not renewed.
+    let ttl = Duration::from_secs(60);
+    Arc::new(Claim::new(ClaimId::from_u128(id), want, ttl, holder, runtime.clone()))
 }
 
 #[tokio::test]
@@ -39,19 +41,21 @@ async fn a_release_wakes_the_oldest_at_once() {
     let nodes = nodes(5);
     let clients = [client(&nodes).0, client(&nodes).0];
     let mutex = |turn: usize| clients[turn % 2].mutex("lock").unwrap();
-    let start = Instant::now();
     let mut guard = mutex(0).lock().await.unwrap();
+    let mut slow = 0;
     for turn in 1..=40 {
         let next = mutex(turn);
         let waiting = tokio::spawn(async move { next.lock().wait(Duration::from_secs(20)).await.unwrap() });
         while clients[0].inspect("lock").await.unwrap().waiters().count() == 0 {
             tokio::task::yield_now().await;
         }
+        let start = Instant::now();
         guard.release().await.unwrap();
         guard = waiting.await.unwrap();
+        slow += u32::from(start.elapsed() > Duration::from_millis(900));
     }
-    // One who is not woken asks again after a second.
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}: they were not woken", start.elapsed());
+    // One who is not woken asks again after a second. A busy machine may hold some up.
+    assert!(slow <= 10, "{slow} of 40 were not woken");
     guard.release().await.unwrap();
 }
 
