@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a member may be silent.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a member may be silent. `etcdctl` itself gives up after 5 s.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An operator of one or several members. It does not use the network that a test can cut.
 #[derive(Debug, Clone)]
@@ -45,12 +45,13 @@ impl Look {
         command
     }
 
-    /// Runs `etcdctl` and returns its output.
+    /// Runs `etcdctl` and returns its output. It has 30 s (`PATIENCE`), unless an argument says otherwise.
     ///
     /// # Errors
     /// Returns an error with its output if it fails.
     pub fn try_run(&self, arguments: &[&str]) -> io::Result<String> {
-        let output = self.command(arguments).output()?;
+        let limit = format!("--command-timeout={}s", PATIENCE.as_secs());
+        let output = self.command(&[&[limit.as_str()], arguments].concat()).output()?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             return Err(io::Error::other(format!("etcdctl {arguments:?}: {text}")));
@@ -63,7 +64,14 @@ impl Look {
     /// # Panics
     /// Panics if it fails.
     pub fn run(&self, arguments: &[&str]) -> String {
-        self.try_run(arguments).expect("etcdctl does it")
+        let start = Instant::now();
+        loop {
+            match self.try_run(arguments) {
+                // A busy machine holds up leaders, and `etcdctl` does not repeat a write when another one is elected.
+                Err(error) if error.to_string().contains("leader") && start.elapsed() < PATIENCE => {}
+                done => return done.expect("etcdctl does it"),
+            }
+        }
     }
 
     /// Returns all keys with this prefix. An empty prefix means all keys.

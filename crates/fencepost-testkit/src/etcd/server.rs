@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// How long a server may be silent that is asked whether it is ready. It is asked again.
+const READY_LIMIT: Duration = Duration::from_secs(2);
+/// How long a busy server may be silent that is asked for its counts.
+const COUNTS_LIMIT: Duration = Duration::from_secs(30);
+
 /// A running `etcd` with one member.
 pub struct Etcd {
     server: Server,
@@ -30,7 +35,7 @@ impl Etcd {
         if config.tls {
             plan.ready = Box::new(|port, dir| {
                 let look = Look::at(format!("https://127.0.0.1:{port}"), Some(dir.join("cert.pem")));
-                look.try_run(&["endpoint", "health"]).is_ok()
+                look.try_run(&["--command-timeout=5s", "endpoint", "health"]).is_ok()
             });
         } else {
             plan.ready = Box::new(|port, _| is_healthy(port));
@@ -81,7 +86,7 @@ impl Etcd {
     /// # Errors
     /// Returns an error if it does not answer.
     pub fn requests(&self) -> io::Result<BTreeMap<String, u64>> {
-        let text = get(self.address().port(), "/metrics")?;
+        let text = get(self.address().port(), "/metrics", COUNTS_LIMIT)?;
         let lines = text.lines().filter_map(|line| {
             let rest = line.strip_prefix("grpc_server_started_total{")?;
             let (labels, count) = rest.split_once("} ")?;
@@ -96,7 +101,7 @@ impl Etcd {
     /// # Errors
     /// Returns an error if it does not answer.
     pub fn watches(&self) -> io::Result<u64> {
-        let text = get(self.address().port(), "/metrics")?;
+        let text = get(self.address().port(), "/metrics", COUNTS_LIMIT)?;
         let count = text.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
         let count = count.and_then(|count| count.parse::<f64>().ok());
         count.map(|count| count as u64).ok_or_else(|| io::Error::other("it counts no watches"))
@@ -120,13 +125,13 @@ fn command(config: &Config, port: u16, dir: &Path) -> io::Result<Command> {
 
 /// Whether the member has a leader and accepts writes.
 pub(super) fn is_healthy(port: u16) -> bool {
-    get(port, "/health").is_ok_and(|answer| answer.contains("\"health\":\"true\""))
+    get(port, "/health", READY_LIMIT).is_ok_and(|answer| answer.contains("\"health\":\"true\""))
 }
 
-/// Requests `path` over HTTP, and returns the reply.
-fn get(port: u16, path: &str) -> io::Result<String> {
+/// Requests `path` over HTTP, and returns the reply. `limit`: how long the server may be silent.
+fn get(port: u16, path: &str, limit: Duration) -> io::Result<String> {
     let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-    http(&format!("127.0.0.1:{port}"), &request, Duration::from_secs(2))
+    http(&format!("127.0.0.1:{port}"), &request, limit)
 }
 
 /// Sends a request, and returns the reply. `limit`: how long the server may be silent.

@@ -4,16 +4,22 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The timeout of an operator's command.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server may be silent that is asked whether it serves. It is asked again.
+const READY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a busy server may be silent that is asked anything else.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends a four-letter command, such as `srvr`, `dump` or `mntr`, and returns the reply.
 ///
 /// # Errors
 /// Returns an error if the server does not answer.
 pub fn word(address: SocketAddr, word: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    word_within(address, word, PATIENCE)
+}
+
+fn word_within(address: SocketAddr, word: &str, limit: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
     stream.write_all(word.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -33,10 +39,10 @@ pub fn ephemerals(address: SocketAddr) -> io::Result<Vec<String>> {
 
 /// Whether it serves requests: alone, or as a member of an ensemble that has a leader.
 pub(super) fn serves(address: SocketAddr) -> bool {
-    word(address, "srvr").is_ok_and(|answer| answer.contains("Mode: "))
+    word_within(address, "srvr", READY_LIMIT).is_ok_and(|answer| answer.contains("Mode: "))
 }
 
 /// Whether it is the leader of an ensemble.
 pub(super) fn leads(address: SocketAddr) -> bool {
-    word(address, "srvr").is_ok_and(|answer| answer.contains("Mode: leader"))
+    word_within(address, "srvr", READY_LIMIT).is_ok_and(|answer| answer.contains("Mode: leader"))
 }
