@@ -14,7 +14,8 @@ import org.apache.curator.retry.RetryNTimes;
 public class Neighbour {
     public static void main(String[] args) throws Exception {
         String hosts = args[0], path = args[1], kind = args[2];
-        CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, 6000, 6000, new RetryNTimes(50, 100));
+        int session = Integer.parseInt(args[3]);
+        CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, session, 6000, new RetryNTimes(50, 100));
         client.start();
         client.blockUntilConnected(30, TimeUnit.SECONDS);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));

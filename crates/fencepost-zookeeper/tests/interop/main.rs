@@ -42,11 +42,14 @@ struct Street {
     path: String,
     options: &'static str,
     locks: Client,
-    start: fn(&str, &str, &str) -> Neighbour,
+    start: Start,
 }
 
+/// Starts a neighbour on these hosts, for this path and kind, with this session.
+type Start = fn(&str, &str, &str, Duration) -> Neighbour;
+
 fn url(hosts: &str, path: &str, session: Duration, options: &str) -> String {
-    format!("zookeeper://{hosts}{path}?session={}ms{options}", session.as_millis())
+    format!("zookeeper://{hosts}{path}?session={}ms&timeout=20s{options}", session.as_millis())
 }
 
 /// The lock that all of them are about, by its name and by its node.
@@ -54,12 +57,13 @@ const NAME: &str = "stock/42";
 const NODE: &str = "stock%2F42";
 
 impl Street {
-    async fn new(start: fn(&str, &str, &str) -> Neighbour, options: &'static str) -> Street {
+    async fn new(start: Start, options: &'static str) -> Street {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let hosts = SERVER.lock().address().to_string();
         let path = format!("/street{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let url = url(&hosts, &path, SESSION, options);
-        let locks = Client::builder().connect(&registry(), &url).await.expect("it connects");
+        let builder = Client::builder().attempt_timeout(SOON).release_timeout(SOON).connect_wait(SOON);
+        let locks = builder.connect(&registry(), &url).await.expect("it connects");
         Street { hosts, path, options, locks, start }
     }
 
@@ -68,7 +72,11 @@ impl Street {
     }
 
     fn neighbour(&self, kind: &str) -> Neighbour {
-        (self.start)(&self.hosts, &format!("{}/{NODE}", self.path), kind)
+        self.neighbour_for(kind, SESSION)
+    }
+
+    fn neighbour_for(&self, kind: &str, session: Duration) -> Neighbour {
+        (self.start)(&self.hosts, &format!("{}/{NODE}", self.path), kind, session)
     }
 
     /// Waits until the queue has this many claims.
@@ -115,10 +123,10 @@ impl Street {
 
     /// Their process is killed while it holds, and while it waits. The test lasts until two sessions have ended.
     async fn theirs_is_killed<'a>(&self, theirs: &str, ours: impl Fn() -> Acquire<Single<'a>>) {
-        let other = self.neighbour(theirs);
+        let other = self.neighbour_for(theirs, SHORT);
         other.held();
         let guard = self.after(ours(), || other.kill()).await;
-        let other = self.neighbour(theirs);
+        let other = self.neighbour_for(theirs, SHORT);
         self.waiting(1).await;
         other.kill();
         self.waiting(0).await;

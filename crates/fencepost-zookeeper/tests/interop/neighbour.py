@@ -4,8 +4,8 @@ import sys
 
 from kazoo.client import KazooClient
 
-hosts, path, kind = sys.argv[1:4]
-client = KazooClient(hosts=hosts, timeout=6.0)
+hosts, path, kind, session = sys.argv[1:5]
+client = KazooClient(hosts=hosts, timeout=int(session) / 1000)
 client.start(timeout=30)
 if kind == "beside":
     # kazoo in a folder of Curator's: it counts their names, and they count its number.

@@ -65,16 +65,16 @@ pub(crate) struct Neighbour {
 
 impl Neighbour {
     /// Curator's `mutex`, `read`, `write`, or `semaphoreN`.
-    pub(crate) fn curator(hosts: &str, path: &str, kind: &str) -> Neighbour {
+    pub(crate) fn curator(hosts: &str, path: &str, kind: &str, session: Duration) -> Neighbour {
         let classes = format!("{}:{}", class_path(&JARS), CURATOR.display());
         let mut command = Command::new("java");
         command.args(["-Xmx64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
         command.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", &classes, "Neighbour"]);
-        Neighbour::start(command.args([hosts, path, kind]))
+        Neighbour::start(command.args([hosts, path, kind, &session.as_millis().to_string()]))
     }
 
     /// kazoo's `mutex`, `read`, `write`, `semaphoreN`, or a mutex `beside` Curator's.
-    pub(crate) fn kazoo(hosts: &str, path: &str, kind: &str) -> Neighbour {
+    pub(crate) fn kazoo(hosts: &str, path: &str, kind: &str, session: Duration) -> Neighbour {
         let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/neighbour.py");
         // One at a time looks whether it is there.
         static ONCE: Mutex<()> = Mutex::new(());
@@ -82,7 +82,13 @@ impl Neighbour {
             let _alone = ONCE.lock();
             KAZOO.clone()
         };
-        Neighbour::start(Command::new(python).args([program, hosts, path, kind]))
+        Neighbour::start(Command::new(python).args([
+            program,
+            hosts,
+            path,
+            kind,
+            &session.as_millis().to_string(),
+        ]))
     }
 
     fn start(command: &mut Command) -> Neighbour {
