@@ -14,6 +14,13 @@ use fencepost_testkit::zookeeper::{Config, Ensemble, ZooKeeper, ephemerals};
 /// The session of the clients under test. A machine that is suspended for as long makes them lose their locks.
 const SESSION: Duration = Duration::from_secs(10);
 
+/// The bare driver. By default its requests would fail after 2.4 s, although the server is only busy.
+async fn bare(server: SocketAddr) -> zookeeper_client::Client {
+    let connector = zookeeper_client::Client::connector().with_session_timeout(Duration::from_secs(60));
+    let connector = connector.with_connection_timeout(Duration::from_secs(20));
+    connector.connect(&server.to_string()).await.expect("it connects")
+}
+
 /// A path of nodes that no other case has.
 struct Place {
     url: String,
@@ -25,15 +32,14 @@ impl Place {
     fn at(url: &str, servers: Vec<SocketAddr>, options: &str) -> Box<dyn Namespace> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let path = format!("/case{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let url = format!("{url}{path}?session={}ms{options}", SESSION.as_millis());
+        let url = format!("{url}{path}?session={}ms&timeout=20s{options}", SESSION.as_millis());
         Box::new(Place { url, path, servers })
     }
 
     /// Has each server catch up with the leader.
     async fn sync(&self) {
         for server in &self.servers {
-            let client = zookeeper_client::Client::connect(&server.to_string()).await.expect("it connects");
-            client.sync("/").await.expect("it answers");
+            bare(*server).await.sync("/").await.expect("it answers");
         }
     }
 
@@ -141,8 +147,7 @@ impl Namespace for Place {
         Box::pin(async move {
             // A server of an ensemble may not know yet what another one has answered.
             self.sync().await;
-            let client =
-                zookeeper_client::Client::connect(&self.servers[0].to_string()).await.expect("it connects");
+            let client = bare(self.servers[0]).await;
             let all = ephemerals(self.servers[0]).expect("the server answers its operator");
             for path in all.into_iter().filter(|path| path.starts_with(&below)) {
                 let (data, _) = client.get_data(&path).await.expect("the node is there");
