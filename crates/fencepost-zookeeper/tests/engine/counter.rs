@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use fencepost_core::{Kind, Severity};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper};
-use zookeeper_client::{Acls, Client, CreateMode};
+use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::client;
+use crate::kit::{LASTING, bare_at, client};
 
 /// No claim is made from this number on.
 const LAST: i32 = i32::MAX - (1 << 20) + 1;
 
 /// A folder that stays although nobody claims its lock.
 async fn keep(server: &ZooKeeper, folder: &str) {
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let bare = bare_at(server.address()).await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     bare.mkdir(&format!("{folder}/kept"), &options).await.expect("it is made");
 }
@@ -28,7 +28,7 @@ async fn claims_near_the_end_of_the_counter_are_refused() {
     }
     // Numbers are set by a restart, and after each restart there is a new client, because the driver of an old one may need as long as the
     // restart took until it has its connection again.
-    let url = format!("{}/count?session=60s", server.url());
+    let url = format!("{}/count?{LASTING}", server.url());
     server.set_counts(&[("/count/lock", LAST - 3)]).expect("it is set");
     let locks = client(&url).await;
     let mutex = locks.mutex("lock").expect("a good name");
@@ -87,7 +87,7 @@ async fn an_examination_warns_of_a_high_count() {
     let counts =
         [("/count/few", (1 << 30) - 1), ("/count/many", 1 << 30), ("/count/stock%2F42/leases", LAST)];
     server.set_counts(&counts).expect("they are set");
-    let locks = client(&format!("{}/count?session=60s", server.url())).await;
+    let locks = client(&format!("{}/count?{LASTING}", server.url())).await;
     let report = locks.examine().await.expect("it can look");
     let mut counters: Vec<_> =
         report.findings.iter().filter(|finding| finding.subject == "counter").collect();

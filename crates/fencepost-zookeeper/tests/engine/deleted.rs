@@ -12,9 +12,11 @@ use fencepost_core::{
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 use tokio::time::timeout;
-use zookeeper_client::{Acl, Acls, AuthId, Client, Permission};
+use zookeeper_client::{Acl, Acls, AuthId, Permission};
 
-use crate::kit::{SOON, address, bare, client, client_of, eventually, near, nodes, path, requests};
+use crate::kit::{
+    LASTING, SOON, address, bare, bare_at, client, client_of, eventually, near, nodes, path, requests,
+};
 
 /// No renewal comes before the end of a test.
 const LONG: Duration = Duration::from_secs(1_200);
@@ -41,8 +43,8 @@ async fn told(guard: &Guard, node: &str) {
 async fn a_holder_is_told_that_its_node_was_deleted() {
     needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let locks = client(&format!("{}/held?{LASTING}", server.url())).await;
+    let bare = bare_at(server.address()).await;
     let guard = locks.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
     let other = locks.mutex("other").expect("a good name").lock().ttl(LONG).await.expect("it is free");
     let three = locks.semaphore("three", 3).expect("a good name");
@@ -75,8 +77,8 @@ async fn a_holder_is_told_that_its_node_was_deleted() {
 async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_deletion() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let far = client(&format!("{}/held?session=30s", server.url())).await;
-    let near = client(&format!("{}/held?session=30s", server.direct_url())).await;
+    let far = client(&format!("{}/held?{LASTING}", server.url())).await;
+    let near = client(&format!("{}/held?{LASTING}", server.direct_url())).await;
     let guard = far.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
     let three = far.semaphore("three", 3).expect("a good name");
     let two = three.acquire_many(2).ttl(LONG).await.expect("they are free");
@@ -100,8 +102,8 @@ async fn a_far_holder_that_is_evicted_at_once_is_told_of_that_and_not_of_a_delet
 async fn a_far_holder_that_is_evicted_before_its_node_is_watched_is_told_of_that_and_not_of_a_deletion() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let far = client(&format!("{}/held?session=30s", server.url())).await;
-    let near = client(&format!("{}/held?session=30s", server.direct_url())).await;
+    let far = client(&format!("{}/held?{LASTING}", server.url())).await;
+    let near = client(&format!("{}/held?{LASTING}", server.direct_url())).await;
     let guard = far.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
     server.delay(Duration::from_millis(700)).expect("the network can be slow");
     let how = Eviction::new(true).because("moved");
@@ -119,19 +121,29 @@ async fn a_far_holder_that_is_evicted_before_its_node_is_watched_is_told_of_that
 async fn a_far_holder_whose_node_was_deleted_is_told_before_it_knows_whether_it_was_evicted() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
-    let guard = locks.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
-    watched(server.address(), "/held/", 1).await;
-    let delay = Duration::from_secs(1);
-    server.delay(delay).expect("the network can be slow");
-    let node = nodes(server.address(), "/held/lock").pop().expect("it is held");
-    let start = Instant::now();
-    bare.delete(&node, None).await.expect("it was there");
-    told(&guard, &node).await;
-    assert!(start.elapsed() < delay * 2, "the event takes {delay:?}, and an answer twice as long");
-    server.mend().expect("the network can be mended");
-    drop(guard);
+    let locks = client(&format!("{}/held?{LASTING}", server.url())).await;
+    let bare = bare_at(server.address()).await;
+    let (delay, begun) = (Duration::from_secs(1), Instant::now());
+    loop {
+        let guard = locks.mutex("lock").expect("a good name").lock().ttl(LONG).await.expect("it is free");
+        watched(server.address(), "/held/", 1).await;
+        server.delay(delay).expect("the network can be slow");
+        let node = nodes(server.address(), "/held/lock").pop().expect("it is held");
+        let start = Instant::now();
+        bare.delete(&node, None).await.expect("it was there");
+        told(&guard, &node).await;
+        let took = start.elapsed();
+        server.mend().expect("the network can be mended");
+        drop(guard);
+        if took < delay * 2 {
+            break;
+        }
+        // A busy machine may hold it up.
+        assert!(
+            begun.elapsed() < SOON,
+            "told after {took:?}: the event takes {delay:?}, and an answer twice as long"
+        );
+    }
     locks.close().await;
 }
 
@@ -172,7 +184,7 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     // A request takes several answers of 1.4 s each. With the usual limit of 5 s, it fails on a busy machine before its nodes are seen.
     let locks = client(&format!("{}/held?session=60s&timeout=60s", server.url())).await;
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let bare = bare_at(server.address()).await;
     let three = locks.semaphore("three", 3).expect("a good name");
     three.acquire().await.expect("it is free").release().await.expect("it was held");
     // The claim has all answers three such times after its nodes are made.
@@ -185,10 +197,9 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
     server.cut().expect("the network can be cut");
     server.mend().expect("the network can be mended");
     match timeout(SOON, asks).await.expect("it is answered").expect("no panic") {
-        Ok(two) => {
-            assert_eq!(nodes(server.address(), "/held/three/leases").len(), 2);
-            two.release().await.expect("it was held");
-        }
+        Ok(two) if leases().len() == 2 => two.release().await.expect("it was held"),
+        // On a busy machine it was granted before the deletion, and is told.
+        Ok(two) => assert_eq!(timeout(SOON, two.lost()).await.expect("two by one node"), Loss::Deleted),
         // A claim whose answer was lost on a slow connection may also fail, and holds nothing then.
         Err(error) => {
             assert!(error.is_unreachable(), "{error}");
@@ -203,7 +214,7 @@ async fn a_claim_that_finds_some_of_its_nodes_holds_no_more_permits_than_nodes()
 async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let bare = bare_at(server.address()).await;
     let helper =
         fencepost_core::Client::builder().connect(&Registry::new(), "memory:").await.expect("it opens");
     let runtime = helper.runtime().clone();
@@ -220,18 +231,25 @@ async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
     let mut first = entry(1, 1);
     assert!(matches!(first.attempt().await, Ok(Attempt::Granted(_))));
     first.withdraw().await.expect("it answers");
-    server.delay(Duration::from_millis(700)).expect("the network can be slow");
-    let mut two = entry(2, 2);
-    let asks = tokio::spawn(async move { (two.attempt().await, two) });
-    let folder = "/held/three/leases";
-    eventually("its nodes are made", || nodes(server.address(), folder).len() == 2).await;
-    server.cut().expect("the network can be cut");
-    bare.delete(&nodes(server.address(), folder)[0], None).await.expect("it was there");
+    let (folder, start, mut id) = ("/held/three/leases", Instant::now(), 1);
     let undeletable = Permission::READ | Permission::CREATE | Permission::ADMIN;
-    bare.set_acl(folder, &[Acl::new(undeletable, AuthId::anyone())], None).await.expect("it is there");
-    server.mend().expect("the network can be mended");
-    let (answer, mut two) = asks.await.expect("no panic");
-    answer.expect_err("the answer is lost");
+    let mut two = loop {
+        id += 1;
+        let mut two = entry(id, 2);
+        server.delay(Duration::from_millis(700)).expect("the network can be slow");
+        let asks = tokio::spawn(async move { (two.attempt().await, two) });
+        eventually("its nodes are made", || nodes(server.address(), folder).len() == 2).await;
+        server.cut().expect("the network can be cut");
+        bare.delete(&nodes(server.address(), folder)[0], None).await.expect("it was there");
+        bare.set_acl(folder, &[Acl::new(undeletable, AuthId::anyone())], None).await.expect("it is there");
+        server.mend().expect("the network can be mended");
+        let (answer, mut two) = asks.await.expect("no panic");
+        let Ok(answer) = answer else { break two };
+        // On a busy machine it had its answers before the cut.
+        assert!(start.elapsed() < SOON, "{answer:?}, although its answer is lost");
+        bare.set_acl(folder, &Acls::anyone_all(), None).await.expect("it is there");
+        two.withdraw().await.expect("it answers");
+    };
     let start = Instant::now();
     loop {
         let error = two.attempt().await.expect_err("it cannot delete the other node");
@@ -254,8 +272,8 @@ async fn a_claim_that_cannot_delete_the_rest_of_its_nodes_is_not_granted() {
 async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
-    let bare = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let locks = client(&format!("{}/held?{LASTING}", server.url())).await;
+    let bare = bare_at(server.address()).await;
     let old = locks.mutex("old").expect("a good name").lock().ttl(LONG).await.expect("it is free");
     watched(server.address(), "/held/", 1).await;
     // This one is too young to be watched, perhaps.
@@ -292,7 +310,8 @@ async fn a_node_that_was_deleted_in_an_outage_is_told_after_it() {
 async fn held_locks_whose_paths_fill_no_request_outlive_a_broken_connection() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    // Each guard shows that the connection is mended with the next probe of the session, which comes after a sixth of its time.
+    let locks = client(&format!("{}/held?session=30s&timeout=20s", server.url())).await;
     let mut guards = Vec::new();
     for number in 0..600 {
         let lock = locks.mutex(&format!("{number:0>200}")).expect("a good name");
@@ -316,7 +335,9 @@ async fn held_locks_whose_paths_fill_no_request_outlive_a_broken_connection() {
 async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
     needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/held?session=30s", server.url())).await;
+    // No lock is held for long by its clock, which stands still, however busy the machine is.
+    let clock = Clock::manual();
+    let locks = client_of(&clock, &format!("{}/held?{LASTING}", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     mutex.lock().await.expect("it is free").release().await.expect("it was held");
     let before = requests(server.address());
@@ -326,6 +347,7 @@ async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
     // The request for the count is no client's.
     let sent = requests(server.address()) - before;
     assert!(sent <= 50 * 3 + 10, "{sent} requests for 50 cycles");
+    clock.advance_to(clock.now() + Duration::from_secs(2));
     watched(server.address(), "/held/", 0).await;
     locks.close().await;
 }
@@ -336,7 +358,7 @@ async fn a_watch_with_a_fast_answer_is_one_request() {
     needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
     let clock = Clock::manual();
-    let locks = client_of(&clock, &format!("{}/held?session=30s", server.url())).await;
+    let locks = client_of(&clock, &format!("{}/held?{LASTING}", server.url())).await;
     let many = locks.semaphore("many", 50).expect("a good name");
     let guard = many.acquire_many(50).ttl(LONG).await.expect("they are free");
     let before = requests(server.address());

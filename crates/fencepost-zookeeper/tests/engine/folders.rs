@@ -1,6 +1,7 @@
 //! Folders: how they come and go, the claims in them, and the price of a long queue.
 
 use fencepost_testkit::needs;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use fencepost_core::{Page, Token};
@@ -8,7 +9,7 @@ use fencepost_testkit::zookeeper::{Config, ZooKeeper};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, LockPrefix};
 
-use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
+use crate::kit::{LASTING, SOON, address, bare, client, eventually, near, nodes, path, requests};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_although_a_removed_folder_counts_anew() {
@@ -41,7 +42,7 @@ async fn tokens_grow_although_a_removed_folder_counts_anew() {
 async fn a_folder_of_kazoos_layout_stays_when_it_is_empty() {
     needs!(ZOOKEEPER);
     let path = path();
-    let locks = client(&format!("zookeeper://{}{path}/deep?session=4s&layout=kazoo", address())).await;
+    let locks = client(&format!("zookeeper://{}{path}/deep?{LASTING}&layout=kazoo", address())).await;
     let bare = bare().await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
     guard.release().await.expect("it was held");
@@ -68,6 +69,7 @@ async fn waiters_whose_folder_was_deleted_queue_again_at_once() {
     needs!(ZOOKEEPER);
     let path = path();
     let (holder, locks, bare) = (near(&path).await, near(&path).await, bare().await);
+    let mut slow = 0;
     for round in 0..10 {
         let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
         let queue: Vec<_> = (0..20)
@@ -89,38 +91,21 @@ async fn waiters_whose_folder_was_deleted_queue_again_at_once() {
         for waiting in queue {
             waiting.await.expect("no panic");
         }
-        // The list is asked for again every ten seconds, whatever happens.
         println!("round {round}: {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(4), "round {round}: idle for {:?}", start.elapsed());
+        slow += u32::from(start.elapsed() > Duration::from_secs(4));
         drop(guard);
     }
+    // The list is asked for again every ten seconds, whatever happens. A busy machine may hold up two rounds.
+    assert!(slow <= 2, "{slow} of 10 rounds were idle for seconds");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_line_costs_a_few_requests_for_each_in_it() {
     needs!(ZOOKEEPER);
-    let path = path();
-    let clients = [near(&path).await, near(&path).await];
-    let mutex = clients[0].mutex("lock").expect("a good name");
-    let guard = mutex.lock().await.expect("it is free");
-    let before = requests(address());
-    const EACH: usize = 100;
-    let mut queue = Vec::new();
-    for locks in &clients {
-        for _ in 0..EACH {
-            let lock = locks.mutex("lock").expect("a good name");
-            queue.push(tokio::spawn(async move {
-                lock.lock().await.expect("its turn comes").release().await.expect("it was held");
-            }));
-        }
-    }
-    eventually("all are in the queue", || nodes(address(), &path).len() == 2 * EACH + 1).await;
-    guard.release().await.expect("it was held");
-    for waiting in queue {
-        waiting.await.expect("no panic");
-    }
-    // With a list for each of them it would be hundreds. Other tests are at work on the same server.
-    let cost = (requests(address()) - before) as f64 / (2 * EACH) as f64;
+    let server = COUNTED.lock().await;
+    let url = format!("{}/long?{LASTING}", server.url());
+    let cost = cost_of_a_line(&server, &url, "/long", 100).await;
+    // With a list for each of them it would be hundreds.
     assert!(cost < 20., "{cost} requests for each");
 }
 
@@ -215,7 +200,7 @@ async fn what_kazoo_has_not_is_refused_in_the_name_of_its_layout() {
 async fn names_of_a_template_and_the_locks_of_a_small_client() {
     needs!(ZOOKEEPER);
     let path = path();
-    let url = format!("zookeeper://{}{path}?session=4s&node=%7Bname%7D/locks/_c_%7Bhex%7D-lock-", address());
+    let url = format!("zookeeper://{}{path}?{LASTING}&node=%7Bname%7D/locks/_c_%7Bhex%7D-lock-", address());
     let (locks, other, bare) = (client(&url).await, client(&url).await, bare().await);
     let mutex = locks.mutex("a/b").expect("a good name");
     let guard = mutex.lock().await.expect("it is free");
@@ -253,14 +238,23 @@ async fn names_of_a_template_and_the_locks_of_a_small_client() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
     needs!(ZOOKEEPER);
-    // Requests are counted, so it is a server of its own.
-    let server = ZooKeeper::start(&Config::new()).expect("a server starts");
-    let url = format!("{}/line?session=30s&watch=nodes", server.url());
-    let clients = [client(&url).await, client(&url).await];
+    let server = COUNTED.lock().await;
+    let url = format!("{}/line?{LASTING}&watch=nodes", server.url());
+    let cost = cost_of_a_line(&server, &url, "/line", 50).await;
+    // The making and the deleting, two lists, a watch; and on a slow machine a few lists more.
+    assert!(cost < 7., "{cost} requests for each");
+}
+
+/// A server whose requests are counted, by one test at a time.
+static COUNTED: LazyLock<tokio::sync::Mutex<ZooKeeper>> =
+    LazyLock::new(|| tokio::sync::Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
+
+/// Returns how many requests a claim costs in a line of `each` claims of each of two clients.
+async fn cost_of_a_line(server: &ZooKeeper, url: &str, path: &str, each: usize) -> f64 {
+    let clients = [client(url).await, client(url).await];
     let guard = clients[0].mutex("lock").expect("a good name").lock().await.expect("it is free");
     let before = requests(server.address());
-    const EACH: usize = 50;
-    let lines = clients.iter().flat_map(|locks| std::iter::repeat_n(locks, EACH));
+    let lines = clients.iter().flat_map(|locks| std::iter::repeat_n(locks, each));
     let queue: Vec<_> = lines
         .map(|locks| {
             let lock = locks.mutex("lock").expect("a good name");
@@ -269,18 +263,18 @@ async fn a_line_without_recursive_watches_costs_each_in_it_a_few_requests() {
             })
         })
         .collect();
-    eventually("all are in the queue", || nodes(server.address(), "/line").len() == 2 * EACH + 1).await;
-    let looks = requests(server.address());
+    // The server counts these looks, too, and the request for the count.
+    let mut looks = 1;
+    eventually("all are in the queue", || {
+        looks += 1;
+        nodes(server.address(), path).len() == 2 * each + 1
+    })
+    .await;
     guard.release().await.expect("it was held");
     for waiting in queue {
         waiting.await.expect("no panic");
     }
-    // The making and the deleting, two lists, a watch; and on a slow machine a few lists more. The count itself asks, too.
-    let sent = requests(server.address()) - before;
-    assert!(
-        sent as f64 / 100. < 7.,
-        "{sent} requests for {} claims, {} of them before",
-        2 * EACH,
-        looks - before
-    );
+    let sent = requests(server.address()) - before - looks;
+    println!("{sent} requests for {} claims", 2 * each);
+    sent as f64 / (2 * each) as f64
 }

@@ -13,7 +13,7 @@ use fencepost_zookeeper::{Guarded, Write};
 use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, address, bare, client, client_of, near, path, requests};
+use crate::kit::{LASTING, SOON, address, bare, bare_at, client, client_of, near, path, requests};
 
 fn guarded(guard: &mut Guard) -> Guarded {
     let native = guard.native().expect("ZooKeeper has one");
@@ -64,7 +64,7 @@ async fn a_refused_write_tells_the_guard() {
 async fn a_refused_write_tells_a_guard_that_it_was_evicted_at_once() {
     needs!(ZOOKEEPER);
     let path = path();
-    let locks = client_of(&Clock::manual(), &format!("zookeeper://{}{path}?session=30s", address())).await;
+    let locks = client_of(&Clock::manual(), &format!("zookeeper://{}{path}?{LASTING}", address())).await;
     let (other, bare) = (near(&path).await, bare().await);
     let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
     let writer = guarded(&mut guard);
@@ -94,8 +94,8 @@ async fn a_refused_write_of_a_far_holder_tells_whether_it_was_evicted() {
     let clock = Clock::manual();
     // The driver takes a silent server for a dead one after the timeout.
     let far = client_of(&clock, &format!("{}/g?session=60s&timeout=60s", server.url())).await;
-    let near = client(&format!("{}/g?session=30s", server.direct_url())).await;
-    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let near = client(&format!("{}/g?{LASTING}", server.direct_url())).await;
+    let bare = bare_at(server.address()).await;
     let mut kept = far.mutex("kept").expect("a good name").lock().await.expect("it is free");
     let later = guarded(&mut kept);
     for evicted in [true, false] {
@@ -136,7 +136,7 @@ async fn a_refused_write_of_a_far_holder_tells_whether_it_was_evicted() {
 async fn a_write_with_a_fast_answer_is_one_request() {
     needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
-    let locks = client_of(&Clock::manual(), &format!("{}/g?session=30s", server.url())).await;
+    let locks = client_of(&Clock::manual(), &format!("{}/g?{LASTING}", server.url())).await;
     let mut guard = locks.mutex("stock").expect("a good name").lock().await.expect("it is free");
     let writer = guarded(&mut guard);
     let before = requests(server.address());
@@ -155,10 +155,10 @@ async fn a_holder_from_an_ended_session_is_refused() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
     let far = client(&format!("{}/g?session=1s", server.url())).await;
-    let near = client(&format!("{}/g?session=8s", server.direct_url())).await;
+    let near = client(&format!("{}/g?{LASTING}", server.direct_url())).await;
     let mut stale = far.mutex("stock").expect("a good name").lock().await.expect("it is free");
     let writer = guarded(&mut stale);
-    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let bare = bare_at(server.address()).await;
     bare.create("/value", b"1", &CreateMode::Persistent.with_acls(Acls::anyone_all()))
         .await
         .expect("it is made");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::{Client, Kind};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path};
+use crate::kit::{LASTING, SOON, address, bare, client, eventually, near, nodes, path};
 
 /// The data of Curator's nodes: an address.
 const THEIRS: &[u8] = b"10.0.0.7";
@@ -179,7 +179,7 @@ async fn those_in_a_long_line_are_refused_when_another_library_has_come() {
 async fn in_kazoos_layout_a_write_lock_is_a_plain_one() {
     needs!(ZOOKEEPER);
     let path = path();
-    let url = format!("zookeeper://{}{path}?session=4s&layout=kazoo", address());
+    let url = format!("zookeeper://{}{path}?{LASTING}&layout=kazoo", address());
     let (locks, bare) = (client(&url).await, bare().await);
     let node = theirs(&bare, &path, "0__rlock__").await;
     for kind in [Kind::Mutex, Kind::Write] {

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Clock, Registry, Result, Runtime, Spawner, Task};
+use fencepost_core::{Client, ClientBuilder, Clock, Registry, Result, Runtime, Spawner, Task};
 use fencepost_testkit::zookeeper::{Config, ZooKeeper, ephemerals, word};
 
 /// The bound of each wait for an event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// The options of a URL whose client loses nothing while a busy machine holds it or its server up.
+pub(crate) const LASTING: &str = "session=60s&timeout=20s";
 
 static SERVER: LazyLock<Mutex<ZooKeeper>> =
     LazyLock::new(|| Mutex::new(ZooKeeper::start(&Config::new()).expect("a server starts")));
@@ -27,14 +30,18 @@ pub(crate) fn path() -> String {
 }
 
 pub(crate) async fn try_client(url: &str) -> Result<Client> {
-    let registry = fencepost_zookeeper::register(Registry::new());
-    Client::builder().connect(&registry, url).await
+    connect(Client::builder(), url).await
 }
 
+async fn connect(builder: ClientBuilder, url: &str) -> Result<Client> {
+    builder.connect(&fencepost_zookeeper::register(Registry::new()), url).await
+}
+
+/// A client that gives a busy server time to answer a call that does not wait, and a release.
 pub(crate) async fn client(url: &str) -> Client {
     let start = Instant::now();
     loop {
-        match try_client(url).await {
+        match connect(Client::builder().attempt_timeout(2 * SOON).release_timeout(SOON), url).await {
             // On a busy machine it may take longer than a request may.
             Err(error) if error.is_unreachable() && start.elapsed() < SOON => {}
             done => return done.expect("it connects"),
@@ -44,10 +51,9 @@ pub(crate) async fn client(url: &str) -> Client {
 
 /// A client whose time passes only when the test moves the clock, so that no limit ends a wait for a slow server.
 pub(crate) async fn client_of(clock: &Clock, url: &str) -> Client {
-    let registry = fencepost_zookeeper::register(Registry::new());
     let tasks = Arc::new(Tasks(tokio::runtime::Handle::current()));
     let runtime = Runtime::for_client(1, clock.clone(), tasks);
-    Client::builder().runtime(runtime).connect(&registry, url).await.expect("it connects")
+    connect(Client::builder().runtime(runtime), url).await.expect("it connects")
 }
 
 struct Tasks(tokio::runtime::Handle);
@@ -58,14 +64,20 @@ impl Spawner for Tasks {
     }
 }
 
-/// A client below `path` on the shared server, with sessions of 4 s.
+/// A client below `path` on the shared server. A machine that is busy for seconds ends neither its session nor its requests.
 pub(crate) async fn near(path: &str) -> Client {
-    client(&format!("zookeeper://{}{path}?session=4s", address())).await
+    client(&format!("zookeeper://{}{path}?{LASTING}", address())).await
 }
 
 /// The bare driver, to look and to disturb.
 pub(crate) async fn bare() -> zookeeper_client::Client {
-    zookeeper_client::Client::connect(&address().to_string()).await.expect("it connects")
+    bare_at(address()).await
+}
+
+/// The same at another server. By default its session would end after 6 s, and its requests would fail after 2.4 s.
+pub(crate) async fn bare_at(at: SocketAddr) -> zookeeper_client::Client {
+    let connector = zookeeper_client::Client::connector().with_session_timeout(3 * SOON);
+    connector.with_connection_timeout(SOON).connect(&at.to_string()).await.expect("it connects")
 }
 
 /// The claims' nodes below a path.

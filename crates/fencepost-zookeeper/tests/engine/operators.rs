@@ -3,18 +3,20 @@
 use fencepost_testkit::needs;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Eviction, Finding, HolderInfo, Loss, Page, Registry, Severity};
+use fencepost_core::{Client, Clock, Eviction, Finding, HolderInfo, Loss, Page, Registry, Severity};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, try_client};
+use crate::kit::{
+    LASTING, SOON, address, bare, bare_at, client, client_of, eventually, near, nodes, path, try_client,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_says_who_and_why() {
     needs!(ZOOKEEPER);
     let path = path();
-    let locks = client(&format!("zookeeper://{}{path}?session=4s&data=shard%207", address())).await;
+    let locks = client(&format!("zookeeper://{}{path}?{LASTING}&data=shard%207", address())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     let guard = mutex.lock().label("nightly").reason("backup").await.expect("it is free");
     let node = nodes(address(), &path).pop().expect("a node");
@@ -67,11 +69,11 @@ async fn an_evicted_reader_is_the_only_one_told() {
 async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let far = client(&format!("{}/late?session=30s", server.url())).await;
-    let near = client(&format!("{}/late?session=30s", server.direct_url())).await;
+    let far = client(&format!("{}/late?{LASTING}", server.url())).await;
+    let near = client(&format!("{}/late?{LASTING}", server.direct_url())).await;
     let guard = far.mutex("lock").expect("a good name").lock().await.expect("it is free");
     // It listens.
-    let bare = zookeeper_client::Client::connect(&server.address().to_string()).await.expect("it connects");
+    let bare = bare_at(server.address()).await;
     let start = Instant::now();
     while bare.check_stat("/late/.fencepost/evicted").await.expect("it answers").is_none() {
         assert!(start.elapsed() < SOON, "it does not listen");
@@ -92,28 +94,38 @@ async fn a_holder_that_hears_late_of_its_eviction_hears_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
     needs!(ZOOKEEPER);
-    let path = path();
-    let (holder, other) = (near(&path).await, near(&path).await);
-    let mutex = holder.mutex("lock").expect("a good name");
-    let guard = mutex.lock().ttl(Duration::from_secs(3)).await.expect("it is free");
+    let (path, clock) = (path(), Clock::manual());
+    let holder = client_of(&clock, &format!("zookeeper://{}{path}?{LASTING}", address())).await;
+    let other = near(&path).await;
+    let ttl = Duration::from_secs(3);
+    let guard = holder.mutex("lock").expect("a good name").lock().ttl(ttl).await.expect("it is free");
+    let planned = clock.now() + ttl;
     let waiting = tokio::spawn({
-        let mutex = other.mutex("lock").expect("a good name");
+        let (mutex, clock) = (other.mutex("lock").expect("a good name"), clock.clone());
         async move {
-            let next = mutex.lock().wait(SOON).await.expect("its turn comes");
-            (next, Instant::now())
+            let next = mutex.lock().wait(3 * SOON).await.expect("its turn comes");
+            (next, clock.now())
         }
     });
+    eventually("the other one waits", || nodes(address(), &path).len() == 2).await;
     // Two renewals: the lease ends well after the moment that was planned at the grant.
     for _ in 0..2 {
         let before = guard.valid_until();
+        clock.advance_to(clock.now() + ttl * 2 / 5);
         eventually("it is renewed", || guard.valid_until() > before).await;
     }
-    let end = Instant::now() + guard.remaining();
+    let end = guard.valid_until();
     other.evict("lock", guard.token(), &Eviction::default()).await.expect("it holds");
     assert_eq!(tokio::time::timeout(SOON, guard.lost()).await.expect("it is told"), Loss::Evicted);
     // Its program may still be at work: the next one comes when the lease has expired, although nobody releases.
+    clock.advance_to(planned);
+    for _ in 0..20 {
+        // A deletion at this moment is sent before some of these, and tells the one that waits.
+        assert_eq!(holder.inspect("lock").await.expect("it answers").claims.len(), 2, "its node is gone");
+    }
+    clock.advance_to(end + ttl);
     let (next, granted) = waiting.await.expect("no panic");
-    assert!(granted >= end, "granted {:?} before the lease of the evicted one ended", end - granted);
+    assert!(granted >= end, "granted {:?} before the lease of the evicted one ended", end.since(granted));
     drop(guard);
     next.release().await.expect("it was held");
 }
@@ -122,7 +134,7 @@ async fn who_is_evicted_keeps_its_node_until_its_renewed_lease_ends() {
 async fn nodes_of_a_user_are_his() {
     needs!(ZOOKEEPER);
     let path = path();
-    let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
+    let url = |user: &str| format!("zookeeper://{user}{}{path}?{LASTING}", address());
     let (mine, theirs) = (client(&url("me:secret@")).await, client(&url("you:other@")).await);
     let guard = mine.mutex("lock").expect("a good name").lock().await.expect("it is free");
     let error = theirs.mutex("lock").expect("a good name").try_lock().await.expect_err("it is not his");
@@ -137,7 +149,7 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
     needs!(ZOOKEEPER);
     let (path, bare) = (path(), bare().await);
     bare.create(&path, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("it is made");
-    let url = |user: &str| format!("zookeeper://{user}{}{path}?session=4s", address());
+    let url = |user: &str| format!("zookeeper://{user}{}{path}?{LASTING}", address());
     let (mine, open) = (client(&url("me:secret@")).await, near(&path).await);
     let hidden = mine.mutex("mine").expect("a good name").lock().await.expect("it is free");
     let guard = open.mutex("open").expect("a good name").lock().await.expect("it is free");
@@ -169,7 +181,8 @@ async fn users_of_one_root_do_not_stand_in_each_others_way() {
 async fn the_text_of_a_notice_is_cut_to_the_length_of_a_reason() {
     needs!(ZOOKEEPER);
     let (path, bare) = (path(), bare().await);
-    let locks = near(&path).await;
+    // By its clock it holds the lock for too short a time for a watch of its node, so that the notice is the first that it learns of.
+    let locks = client_of(&Clock::manual(), &format!("zookeeper://{}{path}?{LASTING}", address())).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
     let node = nodes(address(), &path).pop().expect("a node");
     let stat = bare.check_stat(&node).await.expect("it answers").expect("it is there");
@@ -243,9 +256,10 @@ async fn old_runs_are_deleted() {
     needs!(ZOOKEEPER);
     let path = path();
     let registry = fencepost_zookeeper::register(Registry::new());
-    let builder = Client::builder().attempt_timeout(SOON).history(Duration::from_millis(1));
-    let locks =
-        builder.connect(&registry, &format!("zookeeper://{}{path}", address())).await.expect("it connects");
+    let builder = Client::builder().attempt_timeout(SOON).release_timeout(SOON);
+    let url = format!("zookeeper://{}{path}?{LASTING}", address());
+    let builder = builder.history(Duration::from_millis(1));
+    let locks = builder.connect(&registry, &url).await.expect("it connects");
     let cycle = async |name: &str| {
         let guard = locks.mutex(name).expect("a good name").lock().await.expect("it is free");
         guard.release().await.expect("it was held");

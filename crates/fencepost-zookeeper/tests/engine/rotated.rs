@@ -13,7 +13,7 @@ async fn certificates_are_read_again() {
     needs!(ZOOKEEPER, OPENSSL);
     let mut server = ZooKeeper::start(&Config::new().mutual_tls()).expect("a server starts");
     let files = ClientFiles::of(&server.certificate()).expect("copied");
-    let locks = client(&format!("{}/rotated?session=30s&timeout=2s&{}", server.url(), files.options())).await;
+    let locks = client(&format!("{}/rotated?session=50s&timeout=2s&{}", server.url(), files.options())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     let guard = mutex.lock().await.expect("it is free");
 

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use fencepost_core::Client;
 use fencepost_testkit::faults::Faults;
+use fencepost_testkit::server::free_port;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, word};
 
-use crate::kit::{SOON, client, eventually, nodes, path, try_client};
+use crate::kit::{LASTING, SOON, client, eventually, nodes, path, try_client};
 
 /// The addresses and files of a server.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ impl Known {
 
     /// A URL by which it is trusted.
     fn trusted(&self, path: &str) -> String {
-        format!("{}{path}?session=4s&ca={}", self.url, self.ca.display())
+        format!("{}{path}?{LASTING}&ca={}", self.url, self.ca.display())
     }
 
     /// One that says who we are, too.
@@ -64,11 +65,19 @@ async fn cycle(locks: &Client) {
     guard.release().await.expect("it was held");
 }
 
-/// Why no client can be had.
-async fn refused(url: &str) -> String {
-    let error = try_client(url).await.expect_err(url);
-    assert!(error.is_configuration() || error.is_unreachable(), "{error}");
-    error.to_string()
+/// Checks that no client can be had, and that the reason has these parts.
+async fn refused(url: &str, parts: &[&str]) {
+    let start = Instant::now();
+    loop {
+        let error = try_client(url).await.expect_err(url);
+        assert!(error.is_configuration() || error.is_unreachable(), "{error}");
+        let why = error.to_string();
+        if parts.iter().all(|part| why.contains(part)) {
+            return;
+        }
+        // On a busy machine the time of a request may end before the reason is found.
+        assert!(start.elapsed() < SOON, "{parts:?}: {why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,32 +107,24 @@ async fn a_host_may_go_by_its_name() {
 async fn who_is_not_trusted_is_refused_with_the_reason() {
     needs!(ZOOKEEPER);
     let server = open();
-    let why = refused(&server.url).await;
-    assert!(why.contains("no certificate that is trusted here") && why.contains("ca=/path"), "{why}");
-    assert!(why.contains(&server.secure.to_string()), "the server is not named: {why}");
-    let why = refused(&format!("{}?ca={}", server.url, mutual().ca.display())).await;
-    assert!(why.contains("no certificate that is trusted here"), "{why}");
-    let why = refused(&format!("{}?ca=/nowhere", server.url)).await;
-    assert!(why.contains("ca names /nowhere"), "{why}");
+    let (untrusted, named) = ("no certificate that is trusted here", server.secure.to_string());
+    refused(&server.url, &[untrusted, "ca=/path", &named]).await;
+    refused(&format!("{}?ca={}", server.url, mutual().ca.display()), &[untrusted]).await;
+    refused(&format!("{}?ca=/nowhere", server.url), &["ca names /nowhere"]).await;
     let elsewhere = started(&Config::new().tls_for("DNS:elsewhere.example"));
-    let why = refused(&elsewhere.trusted("")).await;
-    assert!(why.contains("for another name"), "{why}");
+    refused(&elsewhere.trusted(""), &["for another name"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_speaks_something_else_is_told() {
     needs!(ZOOKEEPER);
     let server = open();
-    let why = refused(&format!("zookeepers://{}?timeout=2s&ca={}", server.plain, server.ca.display())).await;
-    assert!(
-        why.contains("does not answer in TLS") && why.contains("one with zookeeper: goes without"),
-        "{why}"
-    );
-    let why = refused(&format!("zookeeper://{}?timeout=2s", server.secure)).await;
-    assert!(why.contains("zookeepers:"), "{why}");
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
-    let why = refused(&format!("zookeepers://{nobody}?timeout=2s&ca={}", server.ca.display())).await;
-    assert!(why.contains(&nobody.to_string()) && why.contains("cannot be reached"), "{why}");
+    let tls_to = |address: &str| format!("zookeepers://{address}?timeout=2s&ca={}", server.ca.display());
+    let without_tls = ["does not answer in TLS", "one with zookeeper: goes without"];
+    refused(&tls_to(&server.plain.to_string()), &without_tls).await;
+    refused(&format!("zookeeper://{}?timeout=2s", server.secure), &["zookeepers:"]).await;
+    let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
+    refused(&tls_to(&nobody), &[&nobody, "cannot be reached"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,8 +132,7 @@ async fn a_server_that_wants_certificates_gets_one() {
     needs!(ZOOKEEPER);
     let server = mutual();
     cycle(&client(&server.known("/mutual")).await).await;
-    let why = refused(&server.trusted("/mutual")).await;
-    assert!(why.contains("wants to know its clients by certificates") && why.contains("cert=/path"), "{why}");
+    refused(&server.trusted("/mutual"), &["wants to know its clients by certificates", "cert=/path"]).await;
     let stranger = open();
     let url = format!(
         "{}&cert={}&key={}",
@@ -140,8 +140,7 @@ async fn a_server_that_wants_certificates_gets_one() {
         stranger.ca.display(),
         stranger.key.display()
     );
-    let why = refused(&url).await;
-    assert!(why.contains("does not take our certificate"), "{why}");
+    refused(&url, &["does not take our certificate"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +169,11 @@ async fn one_server_that_hangs_holds_up_no_other() {
     let server = open();
     let hangs = TcpListener::bind("127.0.0.1:0").expect("a port");
     let both = format!("{},{}", hangs.local_addr().expect("an address"), server.secure);
-    let url = server.trusted("/hangs").replace(&server.secure.to_string(), &both);
+    // The server that hangs is given up after a fifth of the session.
+    let url = server
+        .trusted("/hangs")
+        .replace(&server.secure.to_string(), &both)
+        .replace("session=60s", "session=8s");
     // Which one is tried first is a matter of chance.
     for _ in 0..3 {
         let locks = client(&url).await;
@@ -183,7 +186,9 @@ async fn one_server_that_hangs_holds_up_no_other() {
 async fn a_server_that_comes_back_finds_its_clients() {
     needs!(ZOOKEEPER);
     let mut server = ZooKeeper::start(&Config::new().tls()).expect("a server starts");
-    let locks = client(&Known::of(&server).trusted("/back").replace("session=4s", "session=20s")).await;
+    // The guard is held again with a probe of the session, which comes within a sixth of its time.
+    let url = Known::of(&server).trusted("/back").replace("session=60s", "session=40s");
+    let locks = client(&url).await;
     let guard = locks.mutex("lock").expect("a good name").lock().await.expect("it is free");
     server.kill().expect("it runs");
     eventually("the guard is suspect", || guard.state() == fencepost_core::State::Suspect).await;
@@ -196,10 +201,9 @@ async fn a_server_that_comes_back_finds_its_clients() {
         let line = text.lines().find_map(|line| line.strip_prefix("zk_num_alive_connections"));
         line.and_then(|number| number.trim().parse::<u32>().ok()).expect("a count")
     };
-    // The question is a connection itself.
-    let before = connections();
     locks.close().await;
-    eventually("no connection is left", || connections() + 1 == before).await;
+    // The question is a connection itself.
+    eventually("no other connection is left", || connections() == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,12 +216,16 @@ async fn a_holder_that_is_cut_off_learns_of_its_loss() {
     for silent in [true, false] {
         let guard = mutex.lock().wait(SOON).await.expect("it is free");
         if silent { server.silence() } else { server.cut() }.expect("the network can fail");
-        let near = client(&format!("{}/cut?session=30s&ca={}", server.direct_url(), ca.display())).await;
+        let near = client(&format!("{}/cut?{LASTING}&ca={}", server.direct_url(), ca.display())).await;
         let next = near.mutex("lock").expect("a good name").lock().wait(SOON).await.expect("its turn comes");
         assert!(guard.ensure_held().is_err(), "two hold it");
         tokio::time::timeout(Duration::ZERO, guard.lost()).await.expect("the holder is told");
         server.mend().expect("the network can be mended");
         next.release().await.expect("it was held");
     }
-    cycle(&locks).await;
+    // On a busy machine its short session may end once more.
+    let start = Instant::now();
+    while mutex.lock().wait(SOON).await.expect("it is free").release().await.is_err() {
+        assert!(start.elapsed() < SOON, "it cannot be held");
+    }
 }

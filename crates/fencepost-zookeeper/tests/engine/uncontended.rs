@@ -7,7 +7,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::zookeeper::{Config, Proxied, ZooKeeper, ephemerals};
 use zookeeper_client::{Acls, Client, CreateMode, CreateSequence, Error};
 
-use crate::kit::{SOON, address, bare, client, eventually, near, nodes, path, requests};
+use crate::kit::{LASTING, SOON, address, bare, bare_at, client, eventually, near, nodes, path, requests};
 
 /// Makes a node as another library would, and its folder if the server has just removed the empty one.
 async fn come(other: &Client, node: &str) -> CreateSequence {
@@ -32,7 +32,7 @@ async fn an_uncontended_cycle_costs_three_requests() {
     needs!(ZOOKEEPER);
     // Requests are counted, so it is a server of its own.
     let server = ZooKeeper::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/own?session=30s", server.url())).await;
+    let locks = client(&format!("{}/own?{LASTING}", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
     let cycle = async || mutex.lock().await.expect("it is free").release().await.expect("it was held");
     for _ in 0..20 {
@@ -81,9 +81,9 @@ async fn a_claim_that_comes_in_between_holds_the_lock() {
 async fn a_claim_that_came_while_the_connection_was_broken_holds_the_lock() {
     needs!(ZOOKEEPER);
     let mut server = Proxied::start(&Config::new()).expect("a server starts");
-    let locks = client(&format!("{}/s?session=60s", server.url())).await;
+    let locks = client(&format!("{}/s?{LASTING}", server.url())).await;
     let mutex = locks.mutex("lock").expect("a good name");
-    let other = Client::connect(&server.address().to_string()).await.expect("it connects");
+    let other = bare_at(server.address()).await;
     for _ in 0..5 {
         for _ in 0..6 {
             mutex.lock().wait(SOON).await.expect("it is free").release().await.expect("it was held");
