@@ -116,7 +116,7 @@ impl SessionRow {
         for waiter in found.missing.iter().filter(|waiter| !waiter.is_leaving()) {
             waiter.claim.validity.end(Loss::Deleted);
         }
-        self.remove_lost(client);
+        self.remove_expired(client);
         let mut state = self.state.lock();
         state.evictions = found.evictions;
         state.sent = state.sent.max(sent);
@@ -131,17 +131,17 @@ impl SessionRow {
         Ok(true)
     }
 
-    /// Removes the rows of claims that this client counts as lost: the renewal was late for them, and in time for the session. Otherwise
-    /// the session would keep their locks until their guards are dropped. The work under a lost lock has the margin of the lease to stop, as
-    /// where the lease ends by itself.
-    fn remove_lost(&self, client: &Arc<TableClient>) {
-        let is_lost = |waiter: &&Arc<Waiter>| {
+    /// Removes the rows of claims whose leases have expired: the renewal was late for them, and in time for the session. Otherwise the
+    /// session would keep their locks until their guards are dropped. The work under a lost lock has the margin of the lease to stop, as
+    /// where the lease ends by itself. The row of an evicted claim stays, because it has the end of the lease that the work may count on.
+    fn remove_expired(&self, client: &Arc<TableClient>) {
+        let is_expired = |waiter: &&Arc<Waiter>| {
             let validity = &waiter.claim.validity;
-            let lost = validity.is_confirmed() && validity.ended().is_some();
-            lost && !has_own_lease(&waiter.claim) && !waiter.is_leaving()
+            let expired = validity.is_confirmed() && validity.ended() == Some(Loss::Expired);
+            expired && !has_own_lease(&waiter.claim) && !waiter.is_leaving()
         };
-        let lost: Vec<_> = self.claims.lock().values().filter(is_lost).cloned().collect();
-        for waiter in lost {
+        let expired: Vec<_> = self.claims.lock().values().filter(is_expired).cloned().collect();
+        for waiter in expired {
             let (client, margin) = (Arc::clone(client), margin(self.ttl));
             client.runtime.clone().spawn(async move {
                 let clock = client.runtime.clock();
