@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fencepost_core::sync::Mutex;
-use fencepost_core::{Claim, Loss, Mode, Reply, Result, Session, State};
+use fencepost_core::{Claim, Loss, Reply, Result, Session, State};
 
 use crate::client::{BUSY_TIMEOUT, Client, moment};
 use crate::db::lease;
@@ -148,12 +148,8 @@ impl SqliteSession {
     /// The net below: rings for those of our waiters whose turn it is, in case nobody else did. The first in the queue looks in
     /// every round, once a second; the others in every third.
     fn poll(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
-        let client = &self.client;
-        let waiting = due.iter().filter(|claim| !claim.validity.is_confirmed());
-        let mut waiters: Vec<Arc<TrackedClaim>> = waiting
-            .filter_map(|claim| client.waiters.get(claim.id))
-            .filter(|waiter| waiter.is_poll_due())
-            .collect();
+        let mut waiters: Vec<Arc<TrackedClaim>> =
+            self.waiters_of(due).filter(|waiter| waiter.is_poll_due()).collect();
         waiters.sort_unstable_by(|a, b| a.name().cmp(b.name()));
         for waiters in waiters.chunk_by(|a, b| a.name() == b.name()) {
             self.poll_resource(waiters[0].name(), waiters)?;
@@ -161,15 +157,17 @@ impl SqliteSession {
         Ok(())
     }
 
+    fn waiters_of(&self, due: &[Arc<Claim>]) -> impl Iterator<Item = Arc<TrackedClaim>> {
+        let waiting = due.iter().filter(|claim| !claim.validity.is_confirmed());
+        waiting.filter_map(|claim| self.client.waiters.get(claim.id))
+    }
+
     fn poll_resource(&self, name: &str, waiters: &[Arc<TrackedClaim>]) -> Result<(), Failure> {
         let client = &self.client;
         let now = client.now();
-        // A row that asks for more permits than a stored limit was removed by the claim that found it.
-        let permits = waiters.iter().any(|waiter| matches!(waiter.claim.want().mode, Mode::Permits { .. }));
         let (queue, in_line) = client.database.read(|db| {
             let queue = queue::state(db, &mut client.liveness(now), name)?;
-            let in_line = if permits { Some(rows::ids_of(db, name, client.key)?) } else { None };
-            Ok((queue, in_line))
+            Ok((queue, rows::ids_of(db, name, client.key)?))
         })?;
         let to_wake = if queue.needs_repair {
             client.database.write(|db| queue::next(db, &mut client.liveness(now), name))?
@@ -178,7 +176,9 @@ impl SqliteSession {
         };
         for waiter in waiters {
             waiter.set_first(queue.first == Some(waiter.id()));
-            if in_line.as_ref().is_some_and(|ids| !ids.contains(&waiter.id())) {
+            // Others remove the row of a claim that asks for more permits than a stored limit, and the rows of a process that was stopped.
+            // No later release tells such a claim that its turn has come.
+            if !in_line.contains(&waiter.id()) {
                 waiter.wake();
             }
         }
@@ -203,9 +203,13 @@ impl Session for SqliteSession {
             Ok(others) => others,
             Err(failure) => return Reply::ready(Err(failure.at(self.client.path()))),
         };
-        // A database that is being written must not fail the round: the leases are renewed, and the poll comes again.
+        // A poll that fails must not fail the round, because the leases are renewed.
         if let Err(failure) = self.poll(due) {
             tracing::debug!(?failure, "the line could not be looked at");
+            // A database that is being written is looked at again in the next round. Any other failure is for the callers to see.
+            if !matches!(failure, Failure::Busy) {
+                self.waiters_of(due).for_each(|waiter| waiter.wake());
+            }
         }
         if others.is_empty() {
             return Reply::ready(Ok(()));

@@ -220,6 +220,8 @@ async fn a_stopped_waiter_holds_nobody_up() {
     assert!(start.elapsed() < Duration::from_secs(20), "a position in the queue outlives its process by 3 s");
     stopped.signal(Signal::SIGCONT);
     assert!(!stopped.has_said("held"));
+    drop(other);
+    token(&stopped);
 }
 
 #[tokio::test]

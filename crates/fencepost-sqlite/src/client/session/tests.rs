@@ -179,21 +179,38 @@ fn a_round_wakes_the_waiters_whose_turn_it_is() {
     drop(held);
 }
 
-/// No message told them that a smaller limit has removed their rows.
+/// Nobody rings for them, because their rows are gone: a smaller limit has removed them, or this process was stopped for so long that it was
+/// taken for dead.
 #[test]
-fn a_round_wakes_the_waiters_for_permits_whose_rows_are_gone() {
+fn a_round_wakes_the_waiters_whose_rows_are_gone() {
+    for mode in [Mode::Permits { n: 2, of: 2 }, Mode::Exclusive] {
+        let folder = testing::folder();
+        let stage = Stage::new(&folder);
+        let held = stage.ask(1, "a");
+        let mut waiting = [2, 3].map(|id| stage.ask_in(mode, id, "a"));
+        let due: Vec<_> = waiting.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
+        // Those who are not the first in the queue look in every third round.
+        let rounds = || (0..3).for_each(|_| now(stage.session.renew(&due)).unwrap());
+        rounds();
+        assert!(waiting.iter_mut().all(|(_, entry, _)| waits(entry)), "the lock is held");
+        stage.sql("DELETE FROM line WHERE resource = 'a' AND token = 0 AND seq > 0");
+        rounds();
+        assert!(waiting.iter_mut().all(|(_, entry, _)| !waits(entry)), "{mode:?}");
+        drop(held);
+    }
+}
+
+/// They ask then, and their callers get the error.
+#[test]
+fn a_round_wakes_the_waiters_if_the_queue_cannot_be_read() {
     let folder = testing::folder();
     let stage = Stage::new(&folder);
     let held = stage.ask(1, "a");
-    let mode = Mode::Permits { n: 2, of: 2 };
-    let mut waiting = [2, 3].map(|id| stage.ask_in(mode, id, "a"));
+    let mut waiting = [2, 3].map(|id| stage.ask(id, "a"));
     let due: Vec<_> = waiting.iter().map(|(claim, ..)| Arc::clone(claim)).collect();
-    // Those who are not the first in the queue look in every third round.
-    let rounds = || (0..3).for_each(|_| now(stage.session.renew(&due)).unwrap());
-    rounds();
-    assert!(waiting.iter_mut().all(|(_, entry, _)| waits(entry)), "the lock is held");
-    stage.sql("DELETE FROM line WHERE resource = 'a' AND token = 0 AND seq > 0");
-    rounds();
+    stage.sql("ALTER TABLE line RENAME TO away");
+    now(stage.session.renew(&due)).unwrap();
+    stage.sql("ALTER TABLE away RENAME TO line");
     assert!(waiting.iter_mut().all(|(_, entry, _)| !waits(entry)));
     drop(held);
 }
