@@ -7,7 +7,7 @@ pub(crate) mod session;
 use fencepost_core::sync::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -159,6 +159,8 @@ impl Client {
 
     /// Fails if the database was given up before this claim was confirmed, because nobody could end the claim then.
     pub(crate) fn check_granted(&self, claim: &Claim) -> Result<(), Failure> {
+        // Either this sees that the database was given up, or `give_up` sees that the claim was confirmed.
+        fence(Ordering::SeqCst);
         if self.database.is_given_up() {
             claim.validity.end(Loss::Deleted);
             return Err(self.database.changed_error());
@@ -183,7 +185,10 @@ impl Client {
     /// was granted here is used any more.
     pub(crate) fn give_up(&self, why: &str) {
         self.database.give_up(why);
+        fence(Ordering::SeqCst);
+        // Before the connection is closed, because a slow transaction would hold that up.
         let held = self.end_claims(why);
+        self.database.close();
         // A pinned grant lasts until its program has ended.
         if let Some(heartbeat) = self.heartbeat.get().filter(|_| !(self.pinned && held))
             && let Err(error) = heartbeat.end()

@@ -56,10 +56,10 @@ impl SqliteSession {
     }
 
     /// Ends the claims whose rows are gone or evicted, because a message that names one may not have arrived. If the database is busy even
-    /// for readers, for example because another process recovers its log, the next round looks again.
+    /// for readers, the next round looks again: another process recovers its log, or another thread of this one is in a slow commit.
     fn check_rows(&self, due: &[Arc<Claim>]) -> Result<(), Failure> {
         let client = &self.client;
-        let looked = client.database.read_from_file(|db| {
+        let looked = client.database.try_read_from_file(|db| {
             let now = client.runtime.clock().now();
             for claim in due.iter().filter(|claim| claim.validity.is_confirmed()) {
                 if let State::Lost(_) = claim.validity.state(now) {
@@ -127,7 +127,7 @@ impl SqliteSession {
         let now = client.now();
         // This may be a later try than the round's first: others judge a row that is longer now by the time in the side file.
         let renewed_at = client.renew(now.boot, 0)?;
-        let kept = client.database.write(|db| {
+        let kept = client.database.try_write(|db| {
             let liveness = client.liveness(now);
             claims.iter().map(|claim| lease::keep(db, &liveness, claim)).collect::<Result<Vec<_>, Failure>>()
         })?;
@@ -165,12 +165,12 @@ impl SqliteSession {
     fn poll_resource(&self, name: &str, waiters: &[Arc<TrackedClaim>]) -> Result<(), Failure> {
         let client = &self.client;
         let now = client.now();
-        let (queue, in_line) = client.database.read(|db| {
+        let (queue, in_line) = client.database.try_read(|db| {
             let queue = queue::state(db, &mut client.liveness(now), name)?;
             Ok((queue, rows::ids_of(db, name, client.key)?))
         })?;
         let to_wake = if queue.needs_repair {
-            client.database.write(|db| queue::next(db, &mut client.liveness(now), name))?
+            client.database.try_write(|db| queue::next(db, &mut client.liveness(now), name))?
         } else {
             queue.to_wake
         };

@@ -1,11 +1,12 @@
 //! The database: opening it, and transactions on it.
 
-use fencepost_core::sync::Mutex;
+use fencepost_core::sync::{Mutex, MutexGuard};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::config::DbConfig;
@@ -27,6 +28,9 @@ use crate::error::{self, ENGINE, Failure};
 use crate::process;
 use crate::process::heartbeat_file;
 use crate::process::notify_fifo::{self, Notice};
+
+/// How long a renewal waits for a transaction of another thread. Most take some 20 µs, and one that waits for a slow disk takes seconds.
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// One client's connection. Transactions run on the caller's thread: a hop to another costs more than the transaction.
 pub(crate) struct Database {
@@ -50,7 +54,7 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(&path, flags)?;
         // SQLite must never wait on a thread that others need: who finds it busy waits outside.
-        db.busy_timeout(std::time::Duration::ZERO)?;
+        db.busy_timeout(Duration::ZERO)?;
         db.set_prepared_statement_cache_capacity(64);
         // Without this a statement whose parameter could change its plan is compiled again for every new value.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
@@ -93,15 +97,19 @@ impl Database {
         self.files.changed(&self.path)
     }
 
-    /// Closes the connection for good, and leaves the files at the paths as they are. `why` names the file and its change.
+    /// Gives the connection up. `why` names the file and its change. Waits for nobody: [`close`](Database::close) follows.
     pub(crate) fn give_up(&self, why: &str) {
         self.changed.get_or_init(|| why.to_owned());
+    }
+
+    /// Closes a connection that was given up, and leaves the files at the paths as they are. Waits for the transaction under way.
+    pub(crate) fn close(&self) {
         drop(self.db.lock().take());
     }
 
-    /// Returns whether the connection was given up.
+    /// Returns whether the connection was given up. Waits for no transaction.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.db.lock().is_none()
+        self.changed.get().is_some()
     }
 
     /// Makes the error of a connection that was given up. Each call names the same file.
@@ -116,21 +124,38 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.transaction("BEGIN IMMEDIATE", work)
+        self.transaction(self.db.lock(), "BEGIN IMMEDIATE", work)
+    }
+
+    /// Does the same unless another thread has the connection for long, which is [`Failure::Busy`].
+    pub(crate) fn try_write<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.transaction(self.try_lock()?, "BEGIN IMMEDIATE", work)
     }
 
     /// Runs `work` on one state of the database. Needs no lock that a writer holds.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, Failure> {
-        self.transaction("BEGIN", work)
+        self.transaction(self.db.lock(), "BEGIN", work)
     }
 
-    /// Does the same past what the connection has cached: a file that was overwritten shows its new content.
-    pub(crate) fn read_from_file<T>(
+    /// Does the same unless another thread has the connection, as [`try_write`](Database::try_write) does.
+    pub(crate) fn try_read<T>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.once(|db| db.execute_batch("PRAGMA shrink_memory"))?;
-        self.read(work)
+        self.transaction(self.try_lock()?, "BEGIN", work)
+    }
+
+    /// Does the same past what the connection has cached: a file that was overwritten shows its new content.
+    pub(crate) fn try_read_from_file<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let db = self.try_lock()?;
+        self.connection(&db)?.execute_batch("PRAGMA shrink_memory")?;
+        self.transaction(db, "BEGIN", work)
     }
 
     /// Runs one statement, which is a transaction by itself.
@@ -142,12 +167,24 @@ impl Database {
         Ok(work(self.connection(&db)?)?)
     }
 
+    /// Threads that commit one short transaction after another must not make each call fail, so it tries for up to [`PATIENCE`].
+    fn try_lock(&self) -> Result<MutexGuard<'_, Option<Connection>>, Failure> {
+        let start = Instant::now();
+        loop {
+            match self.db.try_lock() {
+                Some(db) => return Ok(db),
+                None if start.elapsed() > PATIENCE => return Err(Failure::Busy),
+                None => std::thread::sleep(PATIENCE / 100),
+            }
+        }
+    }
+
     fn transaction<T>(
         &self,
+        db: MutexGuard<'_, Option<Connection>>,
         begin: &str,
         work: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let db = self.db.lock();
         transaction(self.connection(&db)?, begin, work)
     }
 

@@ -301,3 +301,22 @@ fn a_grant_in_removed_files_is_not_detached() {
     assert!(error.is_configuration(), "{error}");
     assert_eq!(claim.validity.ended(), Some(Loss::Deleted));
 }
+
+/// A commit can take seconds. Meanwhile others would take this client's leases and positions for expired.
+#[test]
+fn a_round_renews_while_another_thread_has_the_connection() {
+    let folder = testing::folder();
+    let stage = Stage::new(&folder);
+    let (claim, _entry, _) = stage.ask(1, "a");
+    let (waiting, _waiting, _) = stage.ask(2, "a");
+    let before = claim.validity.until();
+    stage.clock.advance_to(stage.clock.now() + Duration::from_secs(10));
+    let (session, due) = (Arc::clone(&stage.session), vec![Arc::clone(&claim), waiting]);
+    let (sender, renewed) = std::sync::mpsc::channel();
+    let renewed = stage.client.database.write(|_| {
+        std::thread::spawn(move || sender.send(now(session.renew(&due)).is_ok()));
+        Ok(renewed.recv_timeout(Duration::from_secs(60)))
+    });
+    assert_eq!(renewed.unwrap(), Ok(true));
+    assert!(claim.validity.until() > before);
+}
