@@ -219,7 +219,7 @@ impl SqlitePlace {
     fn remove_row(&mut self) -> Result<Withdrawal, Failure> {
         let client = &self.client;
         if client.database.is_given_up() {
-            return Ok(Withdrawal { removed: Removed::Nothing, next: Vec::new() });
+            return Ok(Withdrawal::NOTHING);
         }
         let resource = self.waiter.claim.want().name.as_str();
         let id = self.id();
@@ -230,7 +230,14 @@ impl SqlitePlace {
         let now = client.now();
         let (withdrawal, dead) = client.database.write(|db| {
             let mut liveness = client.liveness(now);
-            let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, self.seq)?;
+            let mut seq = self.seq;
+            if seq.is_none() && !self.attaches {
+                // A claim that is gone leaves, too, and a row with its id may be that of another client or of a detached lease.
+                let own = rows::find(db, resource, &id)?.filter(|row| row.process == Some(client.key));
+                let Some(own) = own else { return Ok((Withdrawal::NOTHING, Vec::new())) };
+                seq = Some(own.seq);
+            }
+            let withdrawal = queue::withdraw(db, &mut liveness, resource, &id, seq)?;
             Ok((withdrawal, liveness.dead_processes().collect()))
         })?;
         self.seq = None;

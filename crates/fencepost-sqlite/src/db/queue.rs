@@ -95,6 +95,15 @@ fn answer(
         fits
     })?;
     scan.repair(db, liveness)?;
+    if let Some(other) = scan.own.as_ref().filter(|row| row.process != Some(request.process)) {
+        // A claim of another client has used the id before. The row ends with that client, or with the detached lease that it has become,
+        // whatever this client renews.
+        if liveness.check(other)? != Liveness::Dead {
+            return Ok((Outcome::Gone, Vec::new()));
+        }
+        rows::delete(db, request.resource, other.seq, &other.id)?;
+        return Ok((Outcome::Gone, next(db, liveness, request.resource)?));
+    }
     if let Some(own) = &scan.own
         && own.holds()
     {

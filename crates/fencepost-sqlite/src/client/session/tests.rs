@@ -50,13 +50,17 @@ impl Stage {
     }
 
     fn ask_in(&self, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, Entry, Attempt) {
+        self.come(How::Enter, mode, id, name)
+    }
+
+    fn come(&self, how: How, mode: Mode, id: u128, name: &str) -> (Arc<Claim>, Entry, Attempt) {
         let want = Want { name: Name::new(name).unwrap(), mode };
         let (id, holder) = (ClaimId::from_u128(id), HolderInfo::labelled("test"));
         let ttl = Duration::from_secs(30);
         let claim = Arc::new(Claim::new(id, want, ttl, holder, self.client.runtime.clone()));
         let (client, session) = (Arc::clone(&self.client), Arc::clone(&self.session));
-        let place = SqlitePlace::new(client, session, Arc::clone(&claim), false);
-        let mut entry = Entry::new(Arc::clone(&claim), How::Enter, place);
+        let place = SqlitePlace::new(client, session, Arc::clone(&claim), how == How::Attach);
+        let mut entry = Entry::new(Arc::clone(&claim), how, place);
         let attempt = now(entry.attempt()).unwrap();
         (claim, entry, attempt)
     }
@@ -319,4 +323,23 @@ fn a_round_renews_while_another_thread_has_the_connection() {
     });
     assert_eq!(renewed.unwrap(), Ok(true));
     assert!(claim.validity.until() > before);
+}
+
+/// The id may be that of a claim before the program was started again.
+#[test]
+fn a_claim_with_the_id_of_another_clients_claim_is_gone_and_leaves_that_one_alone() {
+    let folder = testing::folder();
+    let (stage, other) = (Stage::new(&folder), Stage::new(&folder));
+    let (claim, mut held, _) = stage.ask(1, "a");
+    for detached in [false, true] {
+        if detached {
+            now(held.detach()).unwrap();
+        }
+        let row = stage.row("a", 1);
+        let (asks, mut entry, attempt) = other.ask(1, "a");
+        assert_eq!((attempt, asks.validity.is_confirmed()), (Attempt::Gone, false), "detached: {detached}");
+        now(entry.withdraw()).unwrap();
+        assert_eq!(stage.row("a", 1), row, "detached: {detached}");
+    }
+    assert_eq!(claim.validity.ended(), None);
 }

@@ -18,6 +18,10 @@ pub(crate) struct Withdrawal {
     pub(crate) next: Vec<ClaimRef>,
 }
 
+impl Withdrawal {
+    pub(crate) const NOTHING: Withdrawal = Withdrawal { removed: Removed::Nothing, next: Vec::new() };
+}
+
 /// Takes one claim out of the line, and says whose turn it is.
 pub(crate) fn withdraw(
     db: &Connection,
@@ -30,7 +34,7 @@ pub(crate) fn withdraw(
         Some(seq) => Some(seq),
         None => rows::find(db, resource, id)?.map(|row| row.seq),
     };
-    let Some(seq) = seq else { return Ok(Withdrawal { removed: Removed::Nothing, next: Vec::new() }) };
+    let Some(seq) = seq else { return Ok(Withdrawal::NOTHING) };
     let mut scan = Scan::new(resource, Some(*id), false, false);
     let mut next = Vec::new();
     scan.run(db, liveness, |held, waiter| collect_fitting(held, waiter, &mut next))?;

@@ -77,6 +77,18 @@ fn a_row_has_a_fixed_end_only_if_all_its_claims_have_one() {
     }
 }
 
+/// A program that was started again may ask with an id from before. A grant on the row of its earlier process would end with that.
+#[test]
+fn a_claim_whose_id_a_dead_process_has_used_is_gone_with_that_row() {
+    for sql in ["UPDATE line SET token = token", "UPDATE line SET process = NULL, until = 1"] {
+        let test = TestDb::new();
+        granted(&attempt_at(&test, 0, &Request { process: test.dead, ..test.request(1, X) }));
+        test.sql(sql);
+        assert_eq!(attempt_at(&test, 0, &test.request(1, X)), Outcome::Gone, "{sql}");
+        assert_eq!(rows(&test), 0, "{sql}");
+    }
+}
+
 #[test]
 fn asking_again_finds_the_own_place_in_the_queue() {
     let test = TestDb::new();
