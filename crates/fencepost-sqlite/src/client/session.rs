@@ -25,13 +25,27 @@ pub(crate) struct SqliteSession {
     unread_evictions: Mutex<Option<String>>,
 }
 
+/// What a round has still to write into the database.
+struct Unwritten<'a> {
+    claims: Vec<&'a Arc<Claim>>,
+    /// How long it may wait for the database. The leases that it has confirmed by the side file are renewed again only after it, so it ends
+    /// before they are due.
+    timeout: Duration,
+}
+
+impl Unwritten<'_> {
+    fn limit(&mut self, timeout: Duration) {
+        self.timeout = self.timeout.min(timeout);
+    }
+}
+
 impl SqliteSession {
     pub(crate) fn new(client: Arc<Client>) -> SqliteSession {
         SqliteSession { client, unread_evictions: Mutex::default() }
     }
 
-    /// Renews by the side file and confirms what rests on that alone; returns what needs the database.
-    fn renew_leases<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Vec<&'a Arc<Claim>>, Failure> {
+    /// Renews by the side file, and confirms what rests on that alone.
+    fn renew_leases<'a>(&self, due: &'a [Arc<Claim>]) -> Result<Unwritten<'a>, Failure> {
         let client = &self.client;
         let sent = client.now().boot;
         let renewed_at = client.renew(sent, 0)?;
@@ -40,19 +54,28 @@ impl SqliteSession {
             self.check_evictions()?;
             self.check_rows(due)?;
         }
-        let mut others = Vec::new();
+        let mut unwritten = Unwritten { claims: Vec::new(), timeout: BUSY_TIMEOUT };
         for claim in due.iter().filter(|claim| !claim.is_leaving()) {
             let ttl = claim.ttl();
+            let in_row = Duration::from_nanos(claim.note.load(Ordering::SeqCst));
             if !claim.validity.is_confirmed() {
-                claim.validity.waiting(moment(renewed_at), Duration::from_nanos(WAITING_TTL));
-            } else if nanos(ttl) > claim.note.load(Ordering::SeqCst) {
-                others.push(claim);
-            } else {
-                // The row says at least `ttl`; a lease that became shorter may stay longer there.
+                let ttl = Duration::from_nanos(WAITING_TTL);
+                claim.validity.waiting(moment(renewed_at), ttl);
+                unwritten.limit(ttl / 6);
+            } else if ttl <= in_row {
+                // A lease that became shorter may stay longer in the row.
                 claim.confirm(moment(renewed_at), ttl);
+                unwritten.limit(ttl / 6);
+            } else {
+                unwritten.claims.push(claim);
+                if !in_row.is_zero() {
+                    // The row says this much already.
+                    claim.confirm(moment(renewed_at), in_row);
+                    unwritten.limit(in_row / 2);
+                }
             }
         }
-        Ok(others)
+        Ok(unwritten)
     }
 
     /// Ends the claims whose rows are gone or evicted, because a message that names one may not have arrived. If the database is busy even
@@ -199,8 +222,8 @@ impl Session for SqliteSession {
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
-        let others = match self.renew_leases(due) {
-            Ok(others) => others,
+        let unwritten = match self.renew_leases(due) {
+            Ok(unwritten) => unwritten,
             Err(failure) => return Reply::ready(Err(failure.at(self.client.path()))),
         };
         // A poll that fails must not fail the round, because the leases are renewed.
@@ -211,10 +234,10 @@ impl Session for SqliteSession {
                 self.waiters_of(due).for_each(|waiter| waiter.wake());
             }
         }
-        if others.is_empty() {
+        if unwritten.claims.is_empty() {
             return Reply::ready(Ok(()));
         }
-        self.client.retry_while_busy(BUSY_TIMEOUT, move || self.renew_rows(&others))
+        self.client.retry_while_busy(unwritten.timeout, move || self.renew_rows(&unwritten.claims))
     }
 }
 

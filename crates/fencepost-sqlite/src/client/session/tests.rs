@@ -343,3 +343,46 @@ fn a_claim_with_the_id_of_another_clients_claim_is_gone_and_leaves_that_one_alon
     }
     assert_eq!(claim.validity.ended(), None);
 }
+
+/// The others of its round may not wait for it, because the side file confirms them.
+#[test]
+fn a_round_gives_up_a_busy_database_before_the_leases_in_the_side_file_are_due_again() {
+    for (waits, limit) in [(false, Duration::from_secs(5)), (true, Duration::from_millis(500))] {
+        let folder = testing::folder();
+        let (writer, stage) = (Stage::new(&folder), Stage::new(&folder));
+        let (_, mut detached, _) = stage.ask(1, "a");
+        now(detached.detach()).unwrap();
+        let (attached, _attached, _) = stage.come(How::Attach, Mode::Exclusive, 1, "a");
+        let (plain, _plain, _) = stage.ask(2, "b");
+        let (waiting, _waiting, _) = stage.ask(3, "b");
+        let due: Vec<_> = [attached, plain].into_iter().chain(waits.then_some(waiting)).collect();
+        let ended = writer.client.database.write(|_| {
+            let mut round = stage.session.renew(&due);
+            let mut poll = || Pin::new(&mut round).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(poll().is_pending());
+            stage.clock.advance_to(stage.clock.now() + limit);
+            Ok(matches!(poll(), Poll::Ready(Err(_))))
+        });
+        assert!(ended.unwrap(), "waits: {waits}");
+    }
+}
+
+/// Others judge the claim by the length in its row already, so that length needs the side file alone.
+#[test]
+fn a_lease_is_renewed_while_its_extension_waits_for_the_database() {
+    let folder = testing::folder();
+    let (writer, stage) = (Stage::new(&folder), Stage::new(&folder));
+    let (claim, _entry, _) = stage.ask(1, "a");
+    let (before, due, pause) = (claim.validity.until(), [Arc::clone(&claim)], Duration::from_secs(10));
+    claim.set_ttl(Duration::from_secs(60));
+    stage.clock.advance_to(stage.clock.now() + pause);
+    let round = writer.client.database.write(|_| {
+        let mut round = stage.session.renew(&due);
+        assert!(Pin::new(&mut round).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        Ok(round)
+    });
+    assert_eq!(claim.validity.until(), before + pause);
+    stage.clock.advance_to(stage.clock.now() + Duration::from_millis(20));
+    now(round.unwrap()).unwrap();
+    assert!(claim.validity.until() > before + 2 * pause, "the lease is longer");
+}
