@@ -65,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// Returns whether the database could not be read beside another process, for which SQLite has waited for 10 s.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Failure::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::FileLockingProtocolFailed))
+    }
+
     /// Returns whether a transaction may be in the log although it failed: whoever reads the log anew then finds it. All others have
     /// changed nothing.
     fn may_be_logged(&self) -> bool {
@@ -224,6 +229,7 @@ mod tests {
     fn a_database_that_cannot_be_read_beside_a_stopped_process_is_unreachable() {
         let code = ffi::Error::new(ffi::SQLITE_PROTOCOL);
         let failure = Failure::from(rusqlite::Error::SqliteFailure(code, None));
+        assert!(failure.is_unreadable());
         assert!(failure.at(Path::new("locks.db")).is_unreachable());
     }
 

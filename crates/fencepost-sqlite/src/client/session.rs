@@ -31,6 +31,8 @@ struct Unwritten<'a> {
     /// How long it may wait for the database. The leases that it has confirmed by the side file are renewed again only after it, so it ends
     /// before they are due.
     timeout: Duration,
+    /// The database cannot be read, and so not be written.
+    unreadable: Option<Failure>,
 }
 
 impl Unwritten<'_> {
@@ -49,12 +51,15 @@ impl SqliteSession {
         let client = &self.client;
         let sent = client.now().boot;
         let renewed_at = client.renew(sent, 0)?;
+        let mut unwritten = Unwritten { claims: Vec::new(), timeout: BUSY_TIMEOUT, unreadable: None };
         if due.iter().any(|claim| claim.validity.is_confirmed()) {
             // After the time was noted: an eviction that this look misses counts its last lease from later than `sent`.
             self.check_evictions()?;
-            self.check_rows(due)?;
+            match self.check_rows(due) {
+                Err(failure) if failure.is_unreadable() => unwritten.unreadable = Some(failure),
+                checked => checked?,
+            }
         }
-        let mut unwritten = Unwritten { claims: Vec::new(), timeout: BUSY_TIMEOUT };
         for claim in due.iter().filter(|claim| !claim.is_leaving()) {
             let ttl = claim.ttl();
             let in_row = Duration::from_nanos(claim.note.load(Ordering::SeqCst));
@@ -226,11 +231,16 @@ impl Session for SqliteSession {
             Ok(unwritten) => unwritten,
             Err(failure) => return Reply::ready(Err(failure.at(self.client.path()))),
         };
+        if let Some(failure) = unwritten.unreadable {
+            // For each further look SQLite would wait for 10 s, too.
+            let is_done = unwritten.claims.is_empty();
+            return Reply::ready(if is_done { Ok(()) } else { Err(failure.at(self.client.path())) });
+        }
         // A poll that fails must not fail the round, because the leases are renewed.
         if let Err(failure) = self.poll(due) {
             tracing::debug!(?failure, "the line could not be looked at");
-            // A database that is being written is looked at again in the next round. Any other failure is for the callers to see.
-            if !matches!(failure, Failure::Busy) {
+            // A database that is busy is looked at again in the next round. Any other failure is for the callers to see.
+            if !matches!(failure, Failure::Busy) && !failure.is_unreadable() {
                 self.waiters_of(due).for_each(|waiter| waiter.wake());
             }
         }
