@@ -1,5 +1,6 @@
 //! The tasks on the client's own thread: reading the FIFO, and removing what dead clients left.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -107,29 +108,53 @@ pub(crate) async fn remove_dead_clients(client: Weak<Client>) {
     remove_dead(Arc::downgrade(&client), dead).await;
 }
 
-/// Removes the rows and files of those among `dead` that really are.
-pub(crate) async fn remove_dead(client: Weak<Client>, dead: Vec<ClientKey>) {
+/// Removes the rows and files of those among `keys` whose clients are dead.
+pub(crate) async fn remove_dead(client: Weak<Client>, mut keys: Vec<ClientKey>) {
     let Some(client) = client.upgrade() else { return };
-    for key in dead {
-        if let Err(error) = remove_one(&client, key) {
+    keys.retain(|key| {
+        !matches!(heartbeat_file::state(&client.folder, *key), Ok(ProcessState::Locked { .. }) | Err(_))
+    });
+    if keys.is_empty() {
+        return;
+    }
+    // Only now, because a client that is dead adds no row any more.
+    let mut names = match names_of(&client, &keys) {
+        Ok(names) => names,
+        Err(error) => return tracing::debug!(?error, "what dead processes left could not be read"),
+    };
+    for key in keys {
+        if let Err(error) = remove_one(&client, key, names.remove(&key).unwrap_or_default()) {
             tracing::debug!(?error, %key, "what a dead process left could not be removed");
         }
-        // Each key costs a look at the whole table, and the client's other tasks are on the same thread.
+        // The client's other tasks are on the same thread.
         tokio::task::yield_now().await;
     }
 }
 
-fn remove_one(client: &Client, key: ClientKey) -> Result<(), Failure> {
+/// Returns the names for which these clients have rows, by one look at the whole table.
+fn names_of(client: &Client, keys: &[ClientKey]) -> Result<HashMap<ClientKey, Vec<String>>, Failure> {
+    client.database.read(|db| {
+        let mut names = HashMap::<_, Vec<_>>::new();
+        let sql = "SELECT DISTINCT process, resource FROM line WHERE process IS NOT NULL";
+        let mut statement = db.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let key: ClientKey = row.get(0)?;
+            if keys.contains(&key) {
+                names.entry(key).or_default().push(row.get(1)?);
+            }
+        }
+        Ok(names)
+    })
+}
+
+/// Removes the rows of a client for these `names`, which are all of its names, and its files, unless it lives.
+fn remove_one(client: &Client, key: ClientKey, names: Vec<String>) -> Result<(), Failure> {
     let path = client.folder.join(key.to_string());
     let state = heartbeat_file::state(&client.folder, key)?;
     if let ProcessState::Locked { .. } = state {
         return Ok(());
     }
-    let names: Vec<String> = client.database.read(|db| {
-        let mut names = db.prepare_cached("SELECT DISTINCT resource FROM line WHERE process = ?1")?;
-        let names = names.query_map([key], |row| row.get(0))?;
-        Ok(names.collect::<rusqlite::Result<_>>()?)
-    })?;
     // Without its file nobody knows whether the process lives; its rows end with their leases.
     if state == ProcessState::Unknown && !names.is_empty() {
         return Ok(());
