@@ -32,7 +32,9 @@ impl Node {
     }
 
     pub(super) fn is_master(&self) -> bool {
-        self.flags.contains("master") && !self.flags.contains("fail")
+        // Not `nofail` or `nofailover`, which each node has whose replicas replace nobody.
+        let is = |wanted: &[&str]| self.flags.split(',').any(|flag| wanted.contains(&flag));
+        is(&["master"]) && !is(&["fail", "fail?"])
     }
 
     pub(super) fn has(&self, slot: u16) -> bool {
