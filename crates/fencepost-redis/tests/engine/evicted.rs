@@ -30,14 +30,15 @@ async fn a_holder_whose_message_is_lost_learns_who_evicted_it_and_why() {
 async fn each_guard_of_a_lease_that_was_extended_is_told_of_an_eviction_at_once() {
     needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
-    let (locks, operator) = (connect(&redis.url(), LONG).await, connect(&redis.url(), LONG).await);
+    // Its next renewal comes later than `SOON`.
+    let ttl = 10 * LONG;
+    let (locks, operator) = (connect(&redis.url(), ttl).await, connect(&redis.url(), ttl).await);
     let lease = lock(&locks, "lock").await.detach().await.unwrap();
     let guards = [locks.attach(&lease).await.unwrap(), locks.attach(&lease).await.unwrap()];
-    locks.extend(&lease, LONG).await.unwrap();
+    locks.extend(&lease, ttl).await.unwrap();
     let how = Eviction::new(false).because("the host is replaced");
     operator.evict("lock", guards[0].token(), &how).await.unwrap();
     for guard in guards {
-        // Its next renewal comes later.
         assert_eq!(within(SOON, guard.lost()).await, Loss::Evicted);
         let error = guard.ensure_held().unwrap_err().to_string();
         assert!(error.contains("the host is replaced"), "{error}");

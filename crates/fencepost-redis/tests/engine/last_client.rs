@@ -2,8 +2,9 @@
 
 use fencepost_testkit::needs;
 use std::thread;
+use std::time::Duration;
 
-use crate::kit::{LONG, SOON, connect, lock, registry};
+use crate::kit::{LONG, connect, lock, registry};
 use fencepost_core::Client;
 use fencepost_testkit::redis::{Config, Redis};
 
@@ -16,7 +17,7 @@ fn its_requests_leave_a_blocked_runtime_at_once() {
     let url = format!("{plain}?timeout=60s");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let builder = Client::builder().ttl(LONG).drop_timeout(2 * SOON);
+        let builder = Client::builder().ttl(LONG).drop_timeout(Duration::from_secs(10));
         let locks = builder.connect(&registry(), &url).await.unwrap();
         drop(lock(&locks, "lock").await);
         drop(locks);

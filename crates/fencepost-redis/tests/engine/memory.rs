@@ -23,16 +23,18 @@ fn fill(look: &mut Look) {
 async fn what_is_held_goes_on_and_what_is_new_is_refused() {
     needs!(REDIS);
     let redis = Redis::start(&Config::new().memory(8_000_000, "noeviction")).unwrap();
-    let ttl = Duration::from_secs(2);
-    let (locks, other) = (connect(&redis.url(), ttl).await, connect(&redis.url(), LONG).await);
+    let (locks, other) =
+        (connect(&redis.url(), Duration::from_secs(9)).await, connect(&redis.url(), LONG).await);
     let guard = lock(&locks, "lock").await;
     let waiting = wait(&locks, "lock", 1).await;
     fill(&mut redis.look());
-    all_along(2 * ttl, async || {
+    let first = guard.valid_until();
+    all_along(Duration::from_secs(4), async || {
         guard.ensure_held().expect("renewals go on");
         assert!(!waiting.is_finished(), "two hold it");
     })
     .await;
+    eventually("renewals go on", async || guard.valid_until() > first).await;
     let refused = other.mutex("new").unwrap().lock().wait(Duration::from_millis(500)).await;
     let error = refused.expect_err("there is no room for one more lock");
     let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));

@@ -1,10 +1,16 @@
 //! Grants that count only when replicas have them.
 
-use crate::kit::{LONG, SOON, Waiting, connect, eventually, granted, line_of, lock, within};
+use crate::kit::{LONG, SOON, TRIES, Waiting, connect, eventually, granted, line_of, lock, registry, within};
 use fencepost_core::{Client, Error, Guard, Page, Registry, Result, Tokens};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis, Sentinel};
+use std::cell::Cell;
 use std::time::Duration;
+
+/// A client with the usual limit of a request, a quarter of which it waits for replicas: for replicas that will not answer.
+async fn connect_hasty(sentinel: &Sentinel, ttl: Duration) -> Client {
+    connect(&format!("{}?timeout=2s", sentinel.url()), ttl).await
+}
 
 async fn ask(locks: &Client, replicas: u32) -> Result<Guard> {
     within(SOON, locks.mutex("lock").unwrap().lock().replicas(replicas)).await
@@ -51,9 +57,16 @@ async fn a_grant_that_the_replica_has_outlives_the_master() {
 async fn a_grant_that_too_few_replicas_have_is_given_back() {
     needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
-    let locks = connect(&sentinel.url(), LONG).await;
-    assert_short(&ask(&locks, 2).await.expect_err("there is only one replica"), "1 of the 2 replicas");
-    assert_given_back(&locks).await;
+    let locks = connect_hasty(&sentinel, LONG).await;
+    for tries in 1.. {
+        let error = ask(&locks, 2).await.expect_err("there is only one replica");
+        assert_given_back(&locks).await;
+        // On a busy machine the one that is there may be late, too.
+        if tries == TRIES || error.to_string().contains("1 of the 2 replicas") {
+            assert_short(&error, "1 of the 2 replicas");
+            break;
+        }
+    }
     sentinel.cut_replica().unwrap();
     assert_short(&ask(&locks, 1).await.expect_err("it has no replica any more"), "0 of the 1 replicas");
     assert_given_back(&locks).await;
@@ -76,6 +89,7 @@ async fn a_grant_that_is_handed_over_waits_for_replicas_too() {
     assert!(second.token() > token && second.remaining() > LONG / 2, "it is confirmed for all its lease");
     second.release().await.unwrap();
     let first = lock(&one, "lock").await;
+    let two = connect_hasty(&sentinel, LONG).await;
     let waiting = wait(&one, &two).await;
     sentinel.cut_replica().unwrap();
     first.release().await.unwrap();
@@ -88,46 +102,69 @@ async fn a_grant_that_is_handed_over_waits_for_replicas_too() {
 async fn who_is_dropped_while_he_waits_for_replicas_leaves_nothing() {
     needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
-    let locks = connect(&sentinel.url(), LONG).await;
+    let locks = connect_hasty(&sentinel, LONG).await;
     let look = connect(&sentinel.url(), LONG).await;
     sentinel.cut_replica().unwrap();
-    let asking = tokio::spawn({
-        let locks = locks.clone();
-        async move { ask(&locks, 1).await }
-    });
-    eventually("the server has granted it", async || {
-        look.inspect("lock").await.is_ok_and(|info| info.holders().count() == 1)
-    })
-    .await;
-    asking.abort();
-    eventually("it is taken back", async || {
-        look.inspect("lock").await.is_ok_and(|info| info.claims.is_empty())
-    })
-    .await;
-    assert_given_back(&look).await;
+    for _ in 0..TRIES {
+        let asking = tokio::spawn({
+            let locks = locks.clone();
+            async move { ask(&locks, 1).await }
+        });
+        let is_granted = Cell::new(false);
+        eventually("the server has granted it", async || {
+            is_granted.set(look.inspect("lock").await.is_ok_and(|info| info.holders().count() == 1));
+            is_granted.get() || asking.is_finished()
+        })
+        .await;
+        asking.abort();
+        eventually("it is taken back", async || {
+            look.inspect("lock").await.is_ok_and(|info| info.claims.is_empty())
+        })
+        .await;
+        assert_given_back(&look).await;
+        if is_granted.get() {
+            return;
+        }
+    }
+    panic!("the grant was not seen in {TRIES} tries");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_that_no_replica_has_is_none() {
     needs!(REDIS);
+    for _ in 0..TRIES {
+        if try_to_renew_without_replicas().await {
+            return;
+        }
+    }
+    panic!("a lease of three seconds ended in each of {TRIES} tries");
+}
+
+/// Returns whether the leases lasted for as long as they should, for which a busy machine may be too slow.
+async fn try_to_renew_without_replicas() -> bool {
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let ttl = Duration::from_secs(3);
-    let locks = connect(&sentinel.url(), ttl).await;
+    let locks = connect_hasty(&sentinel, ttl).await;
     let mut guard = ask(&locks, 1).await.expect("there is a replica");
     let other = lock(&locks, "another").await;
     let first = guard.valid_until();
-    eventually("it is renewed", async || guard.valid_until() > first).await;
+    eventually("it is renewed", async || guard.valid_until() > first || guard.ensure_held().is_err()).await;
     sentinel.cut_replica().unwrap();
     let error = guard.extend(LONG).await.expect_err("the replica does not hear of it");
+    // It stands as before.
+    if guard.ensure_held().is_err() {
+        return false;
+    }
     assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
-    guard.ensure_held().expect("it stands as before");
     let valid = guard.valid_until();
     within(ttl + SOON, guard.lost()).await;
     assert_eq!(guard.valid_until().since(valid), Duration::ZERO, "it was never renewed again");
-    other.ensure_held().expect("who asked for no replicas does not mind");
+    // Who asked for no replicas does not mind.
+    let is_held = other.ensure_held().is_ok();
     drop(guard);
     eventually("it is free", async || locks.inspect("lock").await.is_ok_and(|info| info.claims.is_empty()))
         .await;
+    is_held
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,6 +178,7 @@ async fn a_lease_waits_for_replicas_where_the_client_does() {
     let guard = all.attach(&lease).await.expect("there is a replica");
     let lease = guard.detach().await.expect("there is a replica");
     sentinel.cut_replica().unwrap();
+    let all = connect(&format!("{url}&timeout=2s"), LONG).await;
     let error = all.extend(&lease, LONG).await.expect_err("the replica does not hear of it");
     assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
     none.extend(&lease, LONG).await.expect("it is there all the same");
@@ -192,14 +230,21 @@ async fn a_crowd_without_replicas_is_answered() {
 async fn a_master_that_refuses_writes_is_quoted() {
     needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
-    let locks = connect(&redis.url(), LONG).await;
+    let locks = Client::builder().ttl(LONG).connect(&registry(), &redis.url()).await.unwrap();
     redis.look().ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let mutex = locks.mutex("lock").unwrap();
-    let tried = mutex.try_lock().await.map(drop);
-    let waited = mutex.lock().wait(Duration::from_millis(500)).await.map(drop);
-    for error in [tried, waited].map(|answer| answer.expect_err("the server takes no writes")) {
-        let said = format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string));
-        assert!(said.contains("min-replicas-to-write"), "{said}");
+    for tries in 1.. {
+        let tried = mutex.try_lock().await.map(drop);
+        let waited = mutex.lock().wait(Duration::from_millis(500)).await.map(drop);
+        let said = [tried, waited].map(|answer| {
+            let error = answer.expect_err("the server takes no writes");
+            format!("{error} {:?}", std::error::Error::source(&error).map(ToString::to_string))
+        });
+        // On a busy machine it may not answer within the limits of these calls.
+        if said.iter().all(|said| said.contains("min-replicas-to-write")) {
+            break;
+        }
+        assert!(tries < TRIES, "{said:?}");
     }
     locks.close().await;
 }

@@ -97,7 +97,11 @@ async fn all_expires_in_the_end() {
     locks.close().await;
     let mut look = redis.look();
     let ttl: i64 = look.ask(&["PTTL", "fencepost:lock"]);
-    assert!((0..=4_000).contains(&ttl), "an idle lock's key goes soon after its retention, not in {ttl} ms");
+    // -2: it has gone already. -1 would be a key that never expires.
+    assert!(
+        ttl == -2 || (0..=4_000).contains(&ttl),
+        "an idle lock's key goes soon after its retention, not in {ttl} ms"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,7 +121,7 @@ async fn a_long_line_that_was_lost_with_the_data_is_asked_for_again_at_once() {
     redis.look().ask::<()>(&["FLUSHALL"]);
     // By sixteen a second it would take a minute.
     let all = futures_util::future::join_all(waiting);
-    for one in within(4 * SOON, all).await {
+    for one in within(2 * SOON, all).await {
         one.unwrap().expect("waiting is no error");
     }
 }

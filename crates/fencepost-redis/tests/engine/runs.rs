@@ -7,7 +7,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Proxied, Redis};
 
-use crate::kit::{LONG, SOON, eventually, granted, lock, registry, wait};
+use crate::kit::{LONG, SOON, eventually, granted, lock, patient, registry, wait};
 use crate::strangers::{allow, enough};
 
 fn days(n: u64) -> Duration {
@@ -16,7 +16,8 @@ fn days(n: u64) -> Duration {
 
 /// A client whose runs the server keeps for so long.
 pub(crate) async fn keeper(url: &str, keep: Duration) -> Client {
-    Client::builder().ttl(LONG).history(keep).connect(&registry(), url).await.unwrap()
+    let builder = Client::builder().ttl(LONG).history(keep).attempt_timeout(SOON).release_timeout(SOON);
+    builder.connect(&registry(), &patient(url)).await.unwrap()
 }
 
 async fn cycle(locks: &Client, exit_code: i32) {
