@@ -6,7 +6,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Masters};
 use fencepost_testkit::wait::eventually;
 
-use super::{WAIT, client, lose, vouch};
+use super::{WAIT, client, lose, patient_client, vouch};
 
 /// Three of five nodes grant a lease, and one of them loses it. Nobody can be given the lock, so nobody is told that it is free.
 async fn shown(flushed: bool) {
@@ -24,7 +24,7 @@ async fn shown(flushed: bool) {
         masters.node(down).restart().expect("it comes back");
     }
     vouch(&url).await;
-    let looks = client(&url).await;
+    let looks = patient_client(&url).await;
     let info = looks.inspect("lock").await.expect("all nodes answer");
     assert!(info.holders().all(|holder| !holder.unconfirmed) && info.holders().count() == 1, "{info:?}");
     lose(masters.node(0), flushed);
@@ -56,7 +56,7 @@ async fn a_lease_that_a_node_forgot_when_it_was_flushed_is_shown() {
 async fn looks_at_new_nodes_fail_no_longer_than_the_longest_lease() {
     needs!(REDIS);
     let masters = Masters::start(3, &Config::new()).expect("servers start");
-    let looks = client(&format!("{}?max_ttl=2", masters.url())).await;
+    let looks = patient_client(&format!("{}?max_ttl=2", masters.url())).await;
     let error = looks.inspect("lock").await.expect_err("all nodes are new");
     assert!(error.is_unreachable() && error.to_string().contains("stays out"), "{error}");
     eventually(WAIT, "the nodes vote", async || looks.inspect("lock").await.is_ok()).await;
