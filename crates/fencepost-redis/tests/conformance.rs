@@ -36,6 +36,11 @@ impl Place {
             vouched: None,
         }
     }
+
+    /// Of servers that no case troubles: on a machine that is busy with other things they may be late by seconds.
+    fn patient(self) -> Place {
+        Place { url: format!("{}&timeout=10s&connect_timeout=10s", self.url), ..self }
+    }
 }
 
 /// One server for each case, which writes every grant to its disk before it answers, behind a proxy.
@@ -77,7 +82,7 @@ impl Fixture for Watched {
     fn namespace(&self) -> Fut<'_, Box<dyn Namespace>> {
         let sentinel = || SENTINEL.lock();
         let url = sentinel().url();
-        let place = Place::at(url, move || vec![sentinel().master().look()]);
+        let place = Place::at(url, move || vec![sentinel().master().look()]).patient();
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }
 }
@@ -101,7 +106,7 @@ impl Fixture for Clustered {
         let cluster = || CLUSTER.lock();
         let url = cluster().url();
         let masters = move || cluster().nodes()[..3].iter().map(|node| node.look()).collect();
-        let place = Place::at(url, masters);
+        let place = Place::at(url, masters).patient();
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }
 }
@@ -125,9 +130,8 @@ impl Fixture for Majority {
         let masters = || MASTERS.lock();
         let url = masters().url();
         let looks = move || masters().nodes().iter().map(|node| node.look()).collect();
-        let place = Place::at(url, looks);
-        // A machine that is busy with other things may be late with the replies of a majority.
-        let url = format!("{}&node_timeout=2s", place.url);
+        let place = Place::at(url, looks).patient();
+        let url = format!("{}&node_timeout=10s", place.url);
         let place = Place { vouched: Some(Arc::default()), url, ..place };
         Box::pin(async { Box::new(place) as Box<dyn Namespace> })
     }

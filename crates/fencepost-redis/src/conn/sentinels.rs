@@ -137,7 +137,7 @@ mod tests {
                 security: None,
             }),
             clock: Clock::manual(),
-            patience: Duration::from_secs(1),
+            patience: crate::testing::PATIENCE,
             turn: AtomicUsize::new(0),
         };
         let tasks = Handle::current().metrics();
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(tasks.num_alive_tasks(), 0, "a task of its own may end just when the command is sent");
             named
         });
-        let named = tokio::time::timeout(Duration::from_secs(5), named).await.expect("it answers");
+        let named = crate::testing::within(named).await;
         let master = tcp(servers.master().address());
         assert_eq!(named.expect("a master").to_string(), master.to_string());
     }

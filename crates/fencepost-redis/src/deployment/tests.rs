@@ -9,7 +9,7 @@ use fencepost_testkit::redis;
 use super::*;
 use crate::backend::connect;
 use crate::script::{Script, Text};
-use crate::testing::{Thread, add, client, command, number, within};
+use crate::testing::{Thread, add, client, command, first_number, number, within};
 
 fn server(config: &redis::Config) -> redis::Redis {
     redis::Redis::start(config).expect("a redis-server")
@@ -63,7 +63,7 @@ async fn a_server_that_is_down_or_stopped_costs_the_time_of_a_call_and_no_more()
     assert_eq!(error.effect(), fencepost_core::Effect::None, "{error}");
     server.restart().expect("a restart");
     client.recorder.restored(1).await;
-    assert_eq!(number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number"), 1);
+    assert!(first_number(&client.deployment, Lane::Caller, "a", 1).await >= 1);
 }
 
 /// Else a server that has come back with old data would be taken for the one that has not forgotten what it granted since.
@@ -126,7 +126,9 @@ fn a_runtime_that_ends_or_stands_still_delays_nobody_else() {
     let new = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for dropped in [true, false] {
         let first = new();
-        let client = first.block_on(client(&server.url(), &thread)).expect("a client");
+        // A runtime that nobody runs is found out after a quarter of the limit.
+        let client =
+            first.block_on(client(&format!("{}?timeout=4s", server.url()), &thread)).expect("a client");
         first.block_on(number(&client.deployment, Lane::Caller, "a", 1)).expect("a number");
         // Not dropped it is a runtime that nobody runs.
         let kept = if dropped { None } else { Some(first) };
@@ -272,9 +274,17 @@ async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it(
     let (server, thread) = (plain(), Thread::start());
     let mut proxy = fencepost_testkit::server::Proxy::start(server.address()).expect("a proxy");
     let url = format!("redis://{}?timeout=300ms&connect_timeout=300ms", proxy.address());
-    let mut client = client(&url, &thread).await.expect("a client");
-    number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
-    assert_eq!(within(client.messages.recv()).await.expect("a message"), b"1");
+    let mut client = within(async {
+        loop {
+            // On a busy machine connecting may take longer than that.
+            if let Ok(client) = client(&url, &thread).await {
+                return client;
+            }
+        }
+    })
+    .await;
+    first_number(&client.deployment, Lane::Caller, "a", 1).await;
+    within(client.messages.recv()).await.expect("a message");
     proxy.silence().expect("silence");
     for _ in 0..3 {
         let error =
@@ -284,7 +294,7 @@ async fn a_dark_network_costs_calls_their_time_and_the_inbox_comes_back_with_it(
     proxy.mend().expect("a mended network");
     client.recorder.restored(1).await;
     // A request that the network delayed may have arrived after all.
-    let n = number(&client.deployment, Lane::Caller, "a", 1).await.expect("a number");
+    let n = first_number(&client.deployment, Lane::Caller, "a", 1).await;
     loop {
         let heard = within(client.messages.recv()).await.expect("a message");
         if heard == n.to_string().into_bytes() {

@@ -2,4 +2,4 @@
 
 mod tests;
 
-pub(crate) use tests::{ADD, Thread, add, client, command, number, within};
+pub(crate) use tests::{ADD, PATIENCE, Thread, add, client, command, first_number, number, within};
