@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::kit::{Lines, acquire, answer, lease, named, pause, post};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 /// The engine of a copy that a grant is detached for, without an answer. From then on nothing arrives until it is back.
 struct CutOff {

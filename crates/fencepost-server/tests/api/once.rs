@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::kit::{Events, acquire, answer, get, named, pause, post, service};
 
 const KEY: &str = "0b6d1f0a-58f4-4c0e-9f55-1f8e1f2f7a11";
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 fn firing(retry: bool) -> Value {
     json!({ "once": { "window": "1h", "retry": retry }, "holder": "host 1", "process": { "host": "h1", "pid": 7 } })

@@ -110,7 +110,7 @@ async fn the_end_of_a_stream_that_released_nothing_is_exact() {
             pause().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), look).await.expect("it is released");
+    tokio::time::timeout(Duration::from_secs(20), look).await.expect("it is released");
     let ended = async {
         loop {
             let (_, page) = text(&router, get("/?name=a")).await;
@@ -120,7 +120,7 @@ async fn the_end_of_a_stream_that_released_nothing_is_exact() {
             pause().await;
         }
     };
-    let page = tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it is shown as released");
+    let page = tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it is shown as released");
     assert!(!page.contains("up to"), "{page}");
 }
 
@@ -172,7 +172,7 @@ async fn a_reader_of_the_page_learns_who_holds_a_late_report_up_and_what_to_do()
             pause().await;
         }
     };
-    let page = tokio::time::timeout(Duration::from_secs(10), overdue).await.expect("it is overdue");
+    let page = tokio::time::timeout(Duration::from_secs(20), overdue).await.expect("it is overdue");
     let first = plain(page.split_once("id=\"overdue\"").unwrap().1.split_once("</section>").unwrap().0);
     let (_, of_lock) = text(&router, get("/?name=report%2Fnightly")).await;
     // The sentence and the row of the grant name the same second, and a grant that is held has no time yet.
@@ -332,7 +332,7 @@ async fn a_job_without_a_good_run_is_late_where_that_was_asked_for() {
                     pause().await;
                 }
             };
-            let page = tokio::time::timeout(Duration::from_secs(10), page).await.expect(says);
+            let page = tokio::time::timeout(Duration::from_secs(20), page).await.expect(says);
             for part in ["Late:", "pid 7 on the host <bdi>db-7</bdi>", "evict it"] {
                 assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
             }

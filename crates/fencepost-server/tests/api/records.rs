@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::kit::{Events, acquire, answer, lease, named, pause, post};
 
 const KEY: &str = "7d4a9f10-6c1e-4a3b-9a55-0c4c7c1f2f11";
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(20);
 
 /// A request to the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -273,13 +273,13 @@ async fn end_the_wait_while_the_grant_is_noted(fault: Fault) -> (Service, Status
     let fails = matches!(fault, Fault::WaitAndFail);
     let service = Service::start([(Step::Grant, fault)]);
     let (_, held) = acquire(&service.router, "a", &json!({})).await;
-    let waits = service.begin("/v1/acquire", &json!({ "wait": "1s" }));
+    let waits = service.begin("/v1/acquire", &json!({ "wait": "9s" }));
     service.claims(false, 1).await;
     answer(&service.router, post("/v1/leases/release", &lease(&held))).await;
     service.faults.reached().await;
     tokio::time::pause();
     if fails {
-        tokio::time::advance(Duration::from_millis(1_500)).await;
+        tokio::time::advance(Duration::from_millis(9_500)).await;
         tokio::task::yield_now().await;
         service.faults.go.add_permits(1);
     }
@@ -293,7 +293,7 @@ async fn a_request_whose_grant_is_being_noted_is_told_to_ask_again() {
     let (service, status, problem) = end_the_wait_while_the_grant_is_noted(Fault::Wait).await;
     assert_eq!((status, &problem["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("in-progress")));
     service.faults.go.add_permits(1);
-    let (status, granted) = service.acquire(&json!({ "wait": "1s" })).await;
+    let (status, granted) = service.acquire(&json!({ "wait": "9s" })).await;
     assert_eq!(status, StatusCode::OK, "{granted}");
 }
 

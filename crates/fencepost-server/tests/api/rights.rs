@@ -361,7 +361,7 @@ async fn a_request_that_waits_is_granted_only_with_the_rights_of_that_time() {
                 pause().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), queued).await.unwrap();
         change(&service, "acquire:", "acquire:b/");
         let lease = held["lease"].as_str().unwrap().parse().unwrap();
         service.locks.release(&lease).await.unwrap();

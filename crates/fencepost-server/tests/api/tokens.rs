@@ -57,9 +57,11 @@ async fn a_file_that_is_being_written_revokes_nobody() {
     let token = service.token(&["read:"]);
     assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
     let text = fs::read_to_string(&service.file).unwrap();
-    // An editor empties the file first.
+    // An editor empties the file first. If the machine stalls for a second, the file is finished.
+    let emptied = Instant::now();
     fs::write(&service.file, "").unwrap();
-    assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
+    let status = service.ask(&token, get("/v1/locks")).await.0;
+    assert!(status == StatusCode::OK || emptied.elapsed() >= Duration::from_secs(1), "{status}");
     fs::write(&service.file, &text).unwrap();
     assert_eq!(service.ask(&token, get("/v1/locks")).await.0, StatusCode::OK);
     write(&service.file, "");
@@ -103,7 +105,7 @@ async fn a_file_that_is_written_all_the_time_revokes_within_a_second() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), refused).await.expect("the token is revoked");
+    tokio::time::timeout(Duration::from_secs(20), refused).await.expect("the token is revoked");
     assert!(removed.elapsed() >= Duration::from_secs(1), "somebody may be writing the file");
 }
 
@@ -147,7 +149,7 @@ async fn tokens_are_added_and_removed_by_a_new_file() {
             pause().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), removed).await.expect("the token is revoked");
+    tokio::time::timeout(Duration::from_secs(20), removed).await.expect("the token is revoked");
     assert_eq!(service.ask(&second, get("/v1/locks")).await.0, StatusCode::OK);
     assert!(Tokens::remove(&service.file, "ci").unwrap_err().is_invalid());
     fs::set_permissions(&service.file, fs::Permissions::from_mode(0o666)).unwrap();
@@ -174,7 +176,7 @@ async fn a_token_limits_its_waiting_requests() {
             pause().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), queued).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), queued).await.unwrap();
     // The count outlives a change of the file.
     service.token(&["read:"]);
     let (status, problem) = service.ask(&limited, request("30s")).await;
