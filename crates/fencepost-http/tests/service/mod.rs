@@ -10,7 +10,7 @@ use fencepost_core::sync::Mutex;
 use fencepost_core::{Client, Registry};
 use fencepost_server::{Options, bind, router, serve};
 use fencepost_testkit::faults::{Fault, Faults};
-use fencepost_testkit::server::Proxy;
+use fencepost_testkit::server::{Proxy, free_port};
 use tokio::runtime::{Builder, Runtime};
 
 /// A service and the network before it. Clones share it.
@@ -46,7 +46,9 @@ impl Service {
 
     /// Starts a service with these options.
     pub(crate) fn with(locks: Client, options: Options) -> Service {
-        let (address, runs) = run(&locks, ([127, 0, 0, 1], 0).into(), &options);
+        // A port that the system gives to no connection while the service is down.
+        let port = free_port().expect("a port");
+        let (address, runs) = run(&locks, ([127, 0, 0, 1], port).into(), &options);
         let proxy = Proxy::start(address).expect("a proxy");
         Service(Arc::new(Mutex::new(Inner { locks, options, address, runs: Some(runs), proxy })))
     }
