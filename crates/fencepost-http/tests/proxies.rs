@@ -19,6 +19,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use service::Service;
 
 const SOON: Duration = Duration::from_secs(20);
+/// How often a test begins anew on a machine that is too slow to show anything.
+const TRIES: u32 = 5;
 const PAGE: &str = include_str!("../../../docs/backends/http.md");
 /// The usual lines for nginx, without those of the page. Without HTTP/1.1 to the service, nginx keeps events back unless they ask it not to.
 const USUAL: &str = "```nginx\nlocation /locks/ { proxy_pass http://127.0.0.1:7070/; }\n```";
@@ -86,7 +88,8 @@ async fn names_stay(proxy: WebServer, page: &str) {
     let registry = fencepost_http::register(Registry::new());
     let token = access.dir.path().join("token");
     let url = format!("http://{}/locks?token_file={}", proxy.address(), token.display());
-    let locks = Client::builder().connect(&registry, &url).await.unwrap();
+    let builder = Client::builder().attempt_timeout(SOON).release_timeout(SOON);
+    let locks = builder.connect(&registry, &url).await.unwrap();
     for name in NAMES {
         let guard = locks.mutex(name).unwrap().lock().await.unwrap();
         let held = engine.list("", &Page::default()).await.unwrap().resources;
@@ -149,39 +152,56 @@ impl Hold {
 /// A killed proxy ends the streams of callers that still work.
 async fn a_killed_proxy_frees_nothing(proxy: WebServer) {
     let (engine, service, mut proxy, access) = start(proxy, PAGE).await;
-    for releases in [false, true] {
-        let mut hold = Hold::start(proxy.address(), &access.token).await;
-        let granted = hold.next_of("granted").await;
-        let stop_after = Duration::from_millis(granted["valid_ms"].as_u64().unwrap());
-        let lock = engine.mutex("a").unwrap();
-        let next = tokio::spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
-        eventually(SOON, "the queue", || async { engine.inspect("a").await.unwrap().waiters().count() == 1 })
-            .await;
-        proxy.kill().unwrap();
-        hold.end().await;
-        let ended = Instant::now();
-        if releases {
-            let body = format!("{{\"lease\":{}}}", granted["lease"]);
-            let head = format!(
-                "POST /v1/leases/release HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-                 Content-Length: {}\r\n\r\n",
-                access.token,
-                body.len()
-            );
-            let (mut stream, mut answer) =
-                (TcpStream::connect(service.address()).await.unwrap(), String::new());
-            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-            stream.read_to_string(&mut answer).await.unwrap();
-            assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    'releases: for releases in [false, true] {
+        for _ in 0..TRIES {
+            if is_early(&engine, &service, &mut proxy, &access, releases).await == releases {
+                continue 'releases;
+            }
+            // Nothing may be granted before the holder has stopped. After that, a busy machine may be late.
+            assert!(releases, "it was granted too early");
         }
-        let (guard, at) = tokio::time::timeout(SOON, next).await.expect("a grant").unwrap().unwrap();
-        let time = at - ended;
-        // Some time has passed since the event.
-        let is_early = time < stop_after - Duration::from_millis(300);
-        assert_eq!(is_early, releases, "{time:?} of {stop_after:?}");
-        guard.release().await.unwrap();
-        proxy.restart().unwrap();
+        panic!("a release freed nothing in {TRIES} tries");
     }
+}
+
+/// Kills the proxy of a stream that holds a lock. Returns whether the next claim is granted before the holder of the stream has stopped.
+async fn is_early(
+    engine: &Client,
+    service: &Service,
+    proxy: &mut Server,
+    access: &Access,
+    releases: bool,
+) -> bool {
+    let sent = Instant::now();
+    let mut hold = Hold::start(proxy.address(), &access.token).await;
+    let granted = hold.next_of("granted").await;
+    let stop_after = Duration::from_millis(granted["valid_ms"].as_u64().unwrap());
+    let lock = engine.mutex("a").unwrap();
+    let next = tokio::spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
+    eventually(SOON, "the queue", || async {
+        next.is_finished() || engine.inspect("a").await.unwrap().waiters().count() == 1
+    })
+    .await;
+    proxy.kill().unwrap();
+    hold.end().await;
+    if releases {
+        let body = format!("{{\"lease\":{}}}", granted["lease"]);
+        let head = format!(
+            "POST /v1/leases/release HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            access.token,
+            body.len()
+        );
+        let (mut stream, mut answer) = (TcpStream::connect(service.address()).await.unwrap(), String::new());
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 204 ") || sent.elapsed() >= stop_after, "{answer}");
+    }
+    let (guard, at) = tokio::time::timeout(SOON, next).await.expect("a grant").unwrap().unwrap();
+    guard.release().await.unwrap();
+    proxy.restart().unwrap();
+    // The holder counts from the moment at which it sent the request.
+    at - sent < stop_after
 }
 
 #[tokio::test]
@@ -197,6 +217,19 @@ async fn a_killed_apache_frees_nothing() {
 }
 
 async fn streams_arrive(proxy: WebServer, page: &str) {
+    let mut times = Vec::new();
+    for _ in 0..TRIES {
+        let (granted, held) = time_of_events(proxy, page).await;
+        times.push((granted, held));
+        if granted < Duration::from_secs(2) && held < Duration::from_secs(3) {
+            return;
+        }
+    }
+    panic!("the proxy keeps events back: {times:?}");
+}
+
+/// Returns how long the first two events take that a holder is sent.
+async fn time_of_events(proxy: WebServer, page: &str) -> (Duration, Duration) {
     let (_engine, _service, proxy, access) = start(proxy, page).await;
     let arrivals = async {
         let sent = Instant::now();
@@ -206,9 +239,7 @@ async fn streams_arrive(proxy: WebServer, page: &str) {
         hold.next_of("held").await;
         (granted, sent.elapsed())
     };
-    let (granted, held) = tokio::time::timeout(SOON, arrivals).await.expect("the proxy passes events on");
-    println!("after {granted:?} and {held:?}");
-    assert!(granted < Duration::from_secs(2) && held < Duration::from_secs(3), "{granted:?} {held:?}");
+    tokio::time::timeout(SOON, arrivals).await.expect("the proxy passes events on")
 }
 
 #[tokio::test]
