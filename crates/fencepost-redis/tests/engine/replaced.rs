@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Masters, Redis};
 use fencepost_testkit::wait::eventually;
 
-use crate::kit::connect;
+use crate::kit::{connect, patient};
 
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -44,7 +44,9 @@ async fn a_connection_made_while_the_node_was_a_replica_gets_no_vote_of_its_old_
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=20", masters.url());
     let ours = connect(&url, WAIT).await;
-    fencepost_redis::redlock::vouch(&url, ours.runtime().clone()).await.expect("all nodes are there");
+    fencepost_redis::redlock::vouch(&patient(&url), ours.runtime().clone())
+        .await
+        .expect("all nodes are there");
     ours.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free").release().await.unwrap();
     let copies = [0, 1].map(|_| Redis::start(&Config::new()).expect("a server starts"));
     for (of, node) in masters.nodes().iter().zip(&copies) {
@@ -78,7 +80,9 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     let masters = Masters::start(3, &Config::new()).expect("servers start");
     let url = format!("{}?max_ttl=20", masters.url());
     let ours = connect(&url, WAIT).await;
-    fencepost_redis::redlock::vouch(&url, ours.runtime().clone()).await.expect("all nodes are there");
+    fencepost_redis::redlock::vouch(&patient(&url), ours.runtime().clone())
+        .await
+        .expect("all nodes are there");
     let other = connect(&url, WAIT).await;
     for locks in [&ours, &other] {
         let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("it is free");
@@ -109,7 +113,9 @@ async fn a_majority_whose_data_is_replaced_by_an_older_copy_stays_out() {
     assert!(error.is_unreachable() && error.to_string().contains("stays out"), "{error}");
     // An operator who knows better may say so.
     drop(guard);
-    fencepost_redis::redlock::vouch(&url, ours.runtime().clone()).await.expect("all nodes are there");
+    fencepost_redis::redlock::vouch(&patient(&url), ours.runtime().clone())
+        .await
+        .expect("all nodes are there");
     for locks in [&late, &other] {
         let guard = locks.mutex("lock").unwrap().lock().wait(WAIT).await.expect("nobody holds it");
         guard.release().await.expect("it was held");

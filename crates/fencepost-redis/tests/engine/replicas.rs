@@ -137,7 +137,7 @@ async fn a_renewal_that_no_replica_has_is_none() {
             return;
         }
     }
-    panic!("a lease of three seconds ended in each of {TRIES} tries");
+    panic!("a lease of three seconds ended, or a server was late, in each of {TRIES} tries");
 }
 
 /// Returns whether the leases lasted for as long as they should, for which a busy machine may be too slow.
@@ -145,17 +145,18 @@ async fn try_to_renew_without_replicas() -> bool {
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
     let ttl = Duration::from_secs(3);
     let locks = connect_hasty(&sentinel, ttl).await;
-    let mut guard = ask(&locks, 1).await.expect("there is a replica");
+    // A replica has half a second for its answer.
+    let Ok(mut guard) = ask(&locks, 1).await else { return false };
     let other = lock(&locks, "another").await;
     let first = guard.valid_until();
     eventually("it is renewed", async || guard.valid_until() > first || guard.ensure_held().is_err()).await;
     sentinel.cut_replica().unwrap();
     let error = guard.extend(LONG).await.expect_err("the replica does not hear of it");
     // It stands as before.
-    if guard.ensure_held().is_err() {
+    if guard.ensure_held().is_err() || !error.to_string().contains("0 of the 1 replicas") {
+        println!("{error}");
         return false;
     }
-    assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
     let valid = guard.valid_until();
     within(ttl + SOON, guard.lost()).await;
     assert_eq!(guard.valid_until().since(valid), Duration::ZERO, "it was never renewed again");

@@ -193,7 +193,7 @@ async fn what_the_page_says_is_enough_is_enough() {
         allow(node, OF_NODES);
     }
     let locks = connect(&masters.url(), Duration::from_secs(30)).await;
-    fencepost_redis::redlock::vouch(&masters.url(), locks.runtime().clone()).await.unwrap();
+    fencepost_redis::redlock::vouch(&patient(&masters.url()), locks.runtime().clone()).await.unwrap();
     let guard = lock(&locks, "lock").await;
     let own = locks.clone();
     let waiting = tokio::spawn(async move { own.mutex("lock")?.lock().await });
