@@ -96,7 +96,7 @@ async fn a_cluster_replaces_a_master() {
 async fn a_server_that_was_never_a_master_is_refused_soon() {
     needs!(REDIS);
     let sentinel = Sentinel::start(1, &Config::new()).unwrap();
-    let builder = Client::builder().ttl(LONG).outage(12 * SOON);
+    let builder = Client::builder().ttl(LONG).connect_wait(SOON).outage(12 * SOON);
     let locks = builder.connect(&registry(), &sentinel.replica().url()).await.unwrap();
     let mutex = locks.mutex("lock").unwrap();
     for error in [

@@ -48,12 +48,12 @@ async fn tombstones_have_a_limit_and_no_withdrawal_is_forgotten() {
     const LIMIT: i64 = 1_000;
     const MORE: i64 = 20;
     let mut proxied = Proxied::start(&Config::new().clock()).unwrap();
-    let locks = connect(&format!("{}?timeout=1s", proxied.url()), LONG).await;
+    let locks = connect(&proxied.url(), LONG).await;
     lock(&locks, "lock").await.release().await.unwrap();
     proxied.silence().unwrap();
     let mutex = locks.mutex("lock").unwrap();
     (0..LIMIT + MORE).for_each(|_| give_up(mutex.lock()));
-    // The client takes the connection for dead, and makes another one.
+    // The client loses the connection, and makes another one.
     let direct = connect(&proxied.direct_url(), LONG).await;
     let mut look = proxied.look();
     proxied.cut().unwrap();

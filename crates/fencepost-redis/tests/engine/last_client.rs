@@ -17,7 +17,7 @@ fn its_requests_leave_a_blocked_runtime_at_once() {
     let url = format!("{plain}?timeout=60s");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let builder = Client::builder().ttl(LONG).drop_timeout(Duration::from_secs(10));
+        let builder = Client::builder().ttl(LONG).connect_wait(LONG).drop_timeout(Duration::from_secs(10));
         let locks = builder.connect(&registry(), &url).await.unwrap();
         drop(lock(&locks, "lock").await);
         drop(locks);

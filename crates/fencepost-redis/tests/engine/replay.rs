@@ -28,7 +28,8 @@ async fn an_acquire_replayed_behind_its_withdrawal_takes_nothing() {
     needs!(REDIS);
     let config = Config::new().line("slowlog-log-slower-than 0").line("slowlog-max-len 1000");
     let mut proxied = Proxied::start(&config).unwrap();
-    let locks = Client::builder().ttl(LONG).connect(&registry(), &proxied.url()).await.unwrap();
+    let locks =
+        Client::builder().ttl(LONG).connect_wait(SOON).connect(&registry(), &proxied.url()).await.unwrap();
     lock(&locks, "other").await.release().await.unwrap();
     proxied.look().ask::<()>(&["SLOWLOG", "RESET"]);
     let client = redis::Client::open(proxied.direct_url()).unwrap();

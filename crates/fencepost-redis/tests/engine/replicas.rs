@@ -196,7 +196,7 @@ async fn what_cannot_be_had_is_refused() {
     let builder = Client::builder().require_tokens(Tokens::Durable);
     let error = builder.connect(&registry, &server.url()).await.expect_err("the server's clock makes them");
     assert!(error.is_unsupported() && error.to_string().contains("clock-bounded"), "{error}");
-    let builder = Client::builder().require_tokens(Tokens::ClockBounded);
+    let builder = Client::builder().connect_wait(SOON).require_tokens(Tokens::ClockBounded);
     builder.connect(&registry, &server.url()).await.expect("they are").close().await;
     let nodes = "redlock:redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3?replicas=1";
     let error = Client::builder().connect(&registry, nodes).await.expect_err("it has a quorum");
@@ -209,7 +209,7 @@ async fn a_crowd_without_replicas_is_answered() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let url = format!("{}?timeout=400ms", server.url());
-    let locks = Client::builder().ttl(LONG).replicas(1);
+    let locks = Client::builder().ttl(LONG).connect_wait(SOON).replicas(1);
     let locks = locks.connect(&fencepost_redis::register(Registry::new()), &url).await.unwrap();
     let names: Vec<_> = (0..16).map(|n| format!("lock/{n}")).collect();
     let each = names.iter().map(|name| {
@@ -231,7 +231,8 @@ async fn a_crowd_without_replicas_is_answered() {
 async fn a_master_that_refuses_writes_is_quoted() {
     needs!(REDIS);
     let redis = Redis::start(&Config::new()).unwrap();
-    let locks = Client::builder().ttl(LONG).connect(&registry(), &redis.url()).await.unwrap();
+    let locks =
+        Client::builder().ttl(LONG).connect_wait(SOON).connect(&registry(), &redis.url()).await.unwrap();
     redis.look().ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let mutex = locks.mutex("lock").unwrap();
     for tries in 1.. {

@@ -16,7 +16,12 @@ fn days(n: u64) -> Duration {
 
 /// A client whose runs the server keeps for so long.
 pub(crate) async fn keeper(url: &str, keep: Duration) -> Client {
-    let builder = Client::builder().ttl(LONG).history(keep).attempt_timeout(SOON).release_timeout(SOON);
+    let builder = Client::builder()
+        .ttl(LONG)
+        .history(keep)
+        .connect_wait(SOON)
+        .attempt_timeout(SOON)
+        .release_timeout(SOON);
     builder.connect(&registry(), &patient(url)).await.unwrap()
 }
 
@@ -33,7 +38,7 @@ async fn runs_outlive_the_lock_for_as_long_as_somebody_asked() {
     allow(&server, &enough());
     let registry = fencepost_redis::register(Registry::new());
     let connect = async |history: Option<Duration>| {
-        let builder = history.into_iter().fold(Client::builder(), ClientBuilder::history);
+        let builder = history.into_iter().fold(Client::builder().connect_wait(SOON), ClientBuilder::history);
         builder.connect(&registry, &server.url()).await.unwrap()
     };
     let key = "fencepost:\u{1}run:lock";
@@ -93,7 +98,7 @@ async fn a_job_may_run_once_for_ever() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
     let registry = fencepost_redis::register(Registry::new());
-    let locks = Client::builder().connect(&registry, &server.url()).await.unwrap();
+    let locks = Client::builder().connect_wait(SOON).connect(&registry, &server.url()).await.unwrap();
     let once = locks.once("job", Duration::MAX).unwrap();
     let Some(Firing::First(guard)) = once.try_begin().await.unwrap() else { panic!("it has not run") };
     guard.report(0);

@@ -130,7 +130,8 @@ async fn who_may_no_more_while_he_waits_is_told() {
     let redis = Redis::start(&Config::new().user("app", "secret")).unwrap();
     let held = lock(&connect(&redis.url(), LONG).await, "lock").await;
     // A renewal at an eighth of the lease falls between two checks of one second.
-    let builder = Client::builder().ttl(Duration::from_secs(5)).outage(Duration::from_secs(2));
+    let builder =
+        Client::builder().ttl(Duration::from_secs(5)).connect_wait(SOON).outage(Duration::from_secs(2));
     let locks = builder.connect(&registry(), &redis.url()).await.unwrap();
     let waiting = wait(&locks, "lock", 1).await;
     redis.look().ask::<()>(&["ACL", "SETUSER", "app", "-evalsha"]);
