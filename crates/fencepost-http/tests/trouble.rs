@@ -446,7 +446,7 @@ async fn renew_beside_many_waiters(folder: &Path) -> bool {
         for name in names {
             count += engine.inspect(name).await.unwrap().waiters().count();
         }
-        count == waiting.len()
+        count == waiting.len() || waiting.iter().any(tokio::task::JoinHandle::is_finished)
     })
     .await;
     // Two renewals later.
@@ -454,6 +454,7 @@ async fn renew_beside_many_waiters(folder: &Path) -> bool {
     eventually(SOON, "it is renewed", || async { held.ensure_held().is_err() || held.valid_until() > until })
         .await;
     let released = held.release().await;
+    let all_wait = !waiting.iter().any(tokio::task::JoinHandle::is_finished);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
-    released.is_ok()
+    released.is_ok() && all_wait
 }
