@@ -146,8 +146,8 @@ impl DegradePlace {
                 blocked @ Attempt::Blocked { .. } => {
                     self.granted_at = None;
                     if self.claim.waits {
-                        let parts = self.parts.iter().map(HeldPart::of);
-                        waits(&self.claim, parts, self.engines.clock.now());
+                        let parts: Vec<HeldPart> = self.parts.iter().map(HeldPart::of).collect();
+                        waits(&self.claim, &parts, self.engines.clock.now());
                     } else {
                         // Dropped midway, they are removed in the background, and do not count as granted any more.
                         let mut parts = std::mem::take(&mut self.parts);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures_util::future::{Either, join_all, join3, select};
 
 use super::engines::{Engines, Plan, Role};
-use super::held::{AllHeld, Held, HeldPart, waits};
+use super::held::{AllHeld, Held, HeldPart, first_due, waits};
 use super::part::Part;
 use fencepost_core::{Attempt, Claim, Error, ErrorKind, Moment, Renewal, Reply, Result, Session};
 
@@ -103,16 +103,18 @@ impl Session for DegradeSession {
             let mut added = Vec::new();
             for outer in due {
                 let Some(held) = self.all.get(outer.id) else { continue };
-                for part in &held.lock().parts {
+                let parts = held.lock().parts.clone();
+                let due_before = first_due(&parts);
+                for part in parts {
                     part.claim.set_ttl(outer.ttl());
-                    if let Some(Renewal { claim, session }) = part.renewal.clone() {
+                    if let Some(Renewal { claim, session }) = part.renewal {
                         let key = (part.role, session.id());
                         rounds.entry(key).or_insert_with(|| (session, Vec::new())).1.push(claim);
                     }
                 }
-                renewed.push((outer, held));
+                renewed.push((outer, held, due_before));
             }
-            for (outer, held) in &renewed {
+            for (outer, held, _) in &renewed {
                 if self.is_to_add(outer, held, &plan) {
                     added.push(self.add_primary(outer, held));
                 }
@@ -131,14 +133,17 @@ impl Session for DegradeSession {
             let (primary, second, _) = join3(of(Role::Primary), second, join_all(added)).await;
             let mut failure = primary.into_iter().chain(second).find_map(Result::err);
             let waits_for_it = self.engines.plan().wait.is_some();
-            for (outer, held) in renewed {
+            for (outer, held, due_before) in renewed {
                 if outer.validity.is_confirmed() {
                     if let Err(error) = self.confirm(outer, &held, sent) {
                         failure.get_or_insert(error);
                     }
-                } else if failure.is_none() || waits_for_it {
-                    let parts = held.lock().parts.clone();
-                    waits(outer, parts.into_iter(), sent);
+                    continue;
+                }
+                let parts = held.lock().parts.clone();
+                // A round that failed for other claims may have renewed this one.
+                if failure.is_none() || waits_for_it || first_due(&parts) != due_before {
+                    waits(outer, &parts, sent);
                 }
             }
             match failure {

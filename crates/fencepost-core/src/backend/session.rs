@@ -35,7 +35,8 @@ pub trait Session: Send + Sync {
     /// earliest. A renewal never shortens a lease, so two renewals may overtake each other.
     ///
     /// # Errors
-    /// The round failed as a whole, and the missing answers are unknown. Core tries again soon.
+    /// The round failed, at least for some of the claims, and the missing answers are unknown. A claim is renewed all the same if the round has
+    /// moved the time at which it is [due](crate::Validity::due). Core asks for the others again soon.
     ///
     /// # Cancel safety
     /// Core may drop this future. The answers that came by then count.

@@ -12,6 +12,7 @@ use crate::backend::session::Session;
 use crate::error::Result;
 use crate::name::Name;
 use crate::sync::Mutex;
+use crate::time::Moment;
 
 /// A claim that waits here learns within a third of this time that the engine fails.
 pub(crate) const REACH: Duration = Duration::from_secs(30);
@@ -131,9 +132,11 @@ impl LocalTurn {
         self.waits().then(|| Arc::clone(&self.session))
     }
 
-    /// Schedules its next renewal, because it was blocked here.
+    /// Schedules its first renewal, because it was blocked here. Later ones are scheduled by the session: the engine was not asked, and a
+    /// renewal that is due may be failing.
     pub(super) fn blocked(&self) {
-        self.claim.validity.waiting(self.claim.runtime.clock().now(), self.claim.ttl().min(REACH));
+        let first = self.claim.runtime.clock().now() + self.claim.ttl().min(REACH) / 3;
+        self.claim.validity.reschedule(Moment::NEVER, first);
     }
 
     /// Is ready when the engine may be asked for the claim. `None`: the claim does not wait here.

@@ -143,6 +143,7 @@ impl Shared {
     async fn round(&self, session: Arc<dyn Session>, claims: Vec<Arc<Claim>>) {
         let clock = self.runtime.clock();
         let start = clock.now();
+        let due_before: Vec<Moment> = claims.iter().map(|claim| claim.validity.due()).collect();
         // Once the last of these leases has expired there is nothing left to renew. The leases of queued claims are known to the engine alone, so they get 5 s.
         let bound = claims
             .iter()
@@ -167,11 +168,11 @@ impl Shared {
         };
         let now = clock.now();
         // A few at a time: who locks or releases waits for no more than that.
-        let mut claims = claims.into_iter();
+        let mut claims = claims.into_iter().zip(due_before);
         let mut rescheduled = Vec::with_capacity(FEW);
         while claims.len() > 0 {
-            for claim in claims.by_ref().take(FEW) {
-                match due_after(&claim, trouble.as_ref(), start, now) {
+            for (claim, due_before) in claims.by_ref().take(FEW) {
+                match due_after(&claim, due_before, trouble.as_ref(), start, now) {
                     Some(due) => rescheduled.push((due, Renewal { claim, session: Arc::clone(&session) })),
                     None => drop(self.renewals().instead.remove(&claim.number)),
                 }
@@ -188,8 +189,15 @@ impl Shared {
     }
 }
 
-/// Returns when the claim is to be renewed next, after a round that began at `start`. `None`: it has ended.
-fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now: Moment) -> Option<Moment> {
+/// Returns when the claim is to be renewed next, after a round that began at `start`, when the claim was due at `due_before`. `None`: it has
+/// ended.
+fn due_after(
+    claim: &Claim,
+    due_before: Moment,
+    trouble: Option<&RenewalFailure>,
+    start: Moment,
+    now: Moment,
+) -> Option<Moment> {
     let validity = &claim.validity;
     if validity.ended().is_some() {
         return None;
@@ -202,19 +210,19 @@ fn due_after(claim: &Claim, trouble: Option<&RenewalFailure>, start: Moment, now
         validity.state(now);
         return None;
     }
+    let due = validity.due();
+    // Each answer of the engine moves the time. So a round that failed for others, or took long, may have renewed this claim.
+    let is_renewed = due != due_before;
     match trouble {
         _ if confirmed => {}
         // The engine is away since the request was sent, and not since it was given up.
-        Some(trouble) => validity.set_unrenewed(start, trouble.clone()),
-        None => validity.forget_trouble(),
+        Some(trouble) if !is_renewed => validity.set_unrenewed(start, trouble.clone()),
+        _ => validity.forget_trouble(),
     }
-    let due = validity.due();
-    // The round failed for others, and has renewed this one.
-    if confirmed && due > now + (claim.ttl() / 10).min(SLACK) {
-        return Some(due);
-    }
-    // A queued claim whose renewal is due at once gets it after a short pause.
-    if trouble.is_none() && (due > now || !confirmed) {
+    // A grant that was confirmed just before the round began is not in question either.
+    let is_confirmed_anyway = confirmed && due > now + (claim.ttl() / 10).min(SLACK);
+    if is_renewed || is_confirmed_anyway || trouble.is_none() && (due > now || !confirmed) {
+        // What is due at once is renewed after a short pause.
         return Some(due.max(now + AT_ONCE));
     }
     if confirmed {

@@ -156,3 +156,18 @@ fn a_claim_that_has_waited_here_is_asked_for_as_a_fair_one() {
     first.answered();
     assert!(waits.pass() && !waits.claim.is_unfair());
 }
+
+#[test]
+fn a_claim_that_asks_again_here_does_not_move_its_renewal() {
+    let stage = Stage::new(1);
+    let _inside = stage.inside("a", Mode::Exclusive);
+    let mut turn = stage.turn(Mode::Exclusive);
+    assert!(!turn.pass());
+    turn.blocked();
+    let (clock, due) = (stage.runtime.clock(), turn.claim.validity.due());
+    assert_eq!(due, clock.now() + REACH / 3);
+    clock.advance_to(due + REACH);
+    assert!(!turn.pass());
+    turn.blocked();
+    assert_eq!(turn.claim.validity.due(), due, "the engine has answered nothing");
+}

@@ -67,6 +67,8 @@ struct Engine {
     asked: Mutex<Vec<ClaimId>>,
     /// What happens during the next round.
     during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The claim whose renewal fails, and with it each round that has the claim.
+    fails: Mutex<Option<ClaimId>>,
 }
 
 impl Session for Engine {
@@ -75,14 +77,22 @@ impl Session for Engine {
     }
 
     fn renew<'a>(&'a self, due: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
+        let fails = *self.fails.lock();
+        let mut answer = Ok(());
         for claim in due {
             self.asked.lock().push(claim.id);
-            claim.confirm(self.clock.now(), claim.ttl());
+            if fails == Some(claim.id) {
+                answer = Err(Error::new(ErrorKind::Unreachable, "the engine is away"));
+            } else if claim.validity.is_confirmed() {
+                claim.confirm(self.clock.now(), claim.ttl());
+            } else {
+                claim.validity.waiting(self.clock.now(), claim.ttl());
+            }
         }
         if let Some(happen) = self.during.lock().take() {
             happen();
         }
-        Reply::ready(Ok(()))
+        Reply::ready(answer)
     }
 }
 
@@ -101,8 +111,8 @@ impl Stage {
         let runtime = Runtime::for_client(1, clock.clone(), host);
         let renewer = Renewer::start(&runtime);
         tasks.settle();
-        let engine =
-            Arc::new(Engine { clock: clock.clone(), asked: Mutex::default(), during: Mutex::default() });
+        let (asked, during, fails) = Default::default();
+        let engine = Arc::new(Engine { clock: clock.clone(), asked, during, fails });
         Stage { clock, tasks, runtime, engine, renewer }
     }
 
@@ -120,6 +130,14 @@ impl Stage {
     fn scheduled(&self, ttl: Duration) -> Arc<Claim> {
         let claim = self.claim(ttl);
         assert!(claim.confirm(self.clock.now(), ttl));
+        self.schedule(&claim);
+        claim
+    }
+
+    /// A claim that is queued now, and is renewed.
+    fn queued(&self, ttl: Duration) -> Arc<Claim> {
+        let claim = self.claim(ttl);
+        claim.validity.waiting(self.clock.now(), ttl);
         self.schedule(&claim);
         claim
     }
@@ -261,8 +279,8 @@ fn after_round(ttl: Duration, at: Duration, failure: bool) -> (Option<Duration>,
     let claim = stage.claim(ttl);
     let start = stage.clock.now();
     assert!(claim.confirm(start, ttl));
-    let now = start + at;
-    let due = due_after(&claim, failure.then(failed).as_ref(), start, now);
+    let (now, due) = (start + at, claim.validity.due());
+    let due = due_after(&claim, due, failure.then(failed).as_ref(), start, now);
     (due.map(|due| due.since(start)), claim.validity.state(now), claim.validity.unrenewed_since().is_some())
 }
 
@@ -297,8 +315,9 @@ fn a_grant_that_its_round_has_renewed_does_not_remember_why_the_round_failed_for
     let start = stage.clock.now();
     assert!(claim.confirm(start, TTL));
     let denied = RenewalFailure::of(Error::new(ErrorKind::Denied, "the engine refuses"));
-    assert_eq!(due_after(&claim, Some(&denied), start, start), Some(start + TTL / 3));
-    due_after(&claim, Some(&failed()), start, start + TTL / 3);
+    let due = start + TTL / 3;
+    assert_eq!(due_after(&claim, due, Some(&denied), start, start), Some(due));
+    due_after(&claim, due, Some(&failed()), start, due);
     let why = claim.validity.trouble().unwrap();
     assert!(why.contains("the engine is away"), "{why}");
 }
@@ -310,7 +329,7 @@ fn a_place_in_the_queue_is_asked_about_again_and_not_renewed_since_the_round_beg
     let start = stage.clock.now();
     claim.validity.waiting(start, TTL);
     let due = |failure: Option<RenewalFailure>, at| {
-        due_after(&claim, failure.as_ref(), start, start + at).map(|due| due.since(start))
+        due_after(&claim, start + TTL / 3, failure.as_ref(), start, start + at).map(|due| due.since(start))
     };
     assert_eq!(due(None, Duration::ZERO), Some(TTL / 3));
     assert_eq!(due(None, TTL / 3), Some(TTL / 3 + AT_ONCE), "at once, or nearly");
@@ -318,4 +337,42 @@ fn a_place_in_the_queue_is_asked_about_again_and_not_renewed_since_the_round_beg
     assert_eq!(claim.validity.unrenewed_since(), Some(start));
     assert_eq!(due(None, Duration::ZERO), Some(TTL / 3));
     assert_eq!(claim.validity.unrenewed_since(), None);
+}
+
+#[test]
+fn a_round_that_fails_for_one_claim_counts_for_the_others() {
+    for queued in [false, true] {
+        let stage = Stage::new();
+        let (failing, other) = match queued {
+            true => (stage.queued(TTL), stage.queued(TTL)),
+            false => (stage.scheduled(TTL), stage.scheduled(TTL)),
+        };
+        // Of an earlier round that failed for both.
+        other.validity.set_unrenewed(stage.clock.now(), failed());
+        *stage.engine.fails.lock() = Some(failing.id);
+        for _ in 0..3 {
+            let begin = stage.clock.now();
+            assert!(stage.pass(TTL / 3).contains(&other.id));
+            assert_eq!(other.validity.unrenewed_since(), None, "queued: {queued}");
+            assert!(queued || other.validity.state(stage.clock.now()) == State::Held);
+            assert_eq!(other.validity.due(), begin + TTL / 3 + TTL / 3);
+            while stage.clock.now() + millis(2_000) < other.validity.due() {
+                let asked = stage.pass(millis(1_000));
+                assert!(!asked.contains(&other.id), "it was renewed, queued: {queued}");
+            }
+        }
+        assert_eq!(failing.validity.unrenewed_since().is_some(), queued);
+    }
+}
+
+#[test]
+fn a_grant_that_a_slow_round_has_renewed_is_held_and_soon_renewed_again() {
+    let stage = Stage::new();
+    let claim = stage.scheduled(TTL);
+    let clock = stage.clock.clone();
+    *stage.engine.during.lock() =
+        Some(Box::new(move || clock.advance_to(clock.now() + TTL / 3 + millis(500))));
+    assert_eq!(stage.pass(TTL / 3), ids(&[&claim]));
+    assert_eq!(claim.validity.state(stage.clock.now()), State::Held, "the round has renewed it");
+    assert_eq!(stage.pass(AT_ONCE), ids(&[&claim]));
 }
