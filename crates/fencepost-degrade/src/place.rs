@@ -20,6 +20,9 @@ use fencepost_core::{
 /// The clock of the fallback may be ahead of the primary's by as much: so long a claim waits until the primary's token is greater.
 const LONGEST_SKEW: Duration = Duration::from_secs(1);
 
+/// An odd number whose bits are spread: the golden ratio's. It makes the ids of sessions differ that have other units below them.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 pub(super) struct DegradePlace {
     engines: Arc<Engines>,
     all: Arc<AllHeld>,
@@ -339,12 +342,14 @@ impl Place for DegradePlace {
 
     fn session(&self, _holds: bool) -> Option<Arc<dyn Session>> {
         self.share();
-        let (mut id, mut renews) = (0, self.token.is_some());
+        let (mut id, mut renews) = (0_u64, self.token.is_some());
         for part in &self.held.lock().parts {
-            id |= match part.role {
+            let unit = part.renewal.as_ref().map_or(0, |renewal| renewal.session.id());
+            let role = match part.role {
                 Role::Primary => 1,
                 Role::Second => 2,
             };
+            id = (id.rotate_left(1) ^ unit).wrapping_mul(SPREAD).wrapping_add(role);
             renews |= part.renewal.is_some();
         }
         renews.then(|| Arc::new(DegradeSession::new(&self.engines, &self.all, id)) as Arc<dyn Session>)

@@ -12,11 +12,11 @@ use super::held::{AllHeld, Held, HeldPart, first_due, waits};
 use super::part::Part;
 use fencepost_core::{Attempt, Claim, Error, ErrorKind, Moment, Renewal, Reply, Result, Session};
 
-/// Renews the claims whose parts are at the same engines. Those at an engine that hangs hold up no others.
+/// Renews the claims whose parts have the same sessions at their engines. A session that hangs holds up the claims of no other.
 pub(super) struct DegradeSession {
     engines: Arc<Engines>,
     all: Arc<AllHeld>,
-    /// Which parts the claims had when their renewal began.
+    /// Which sessions the parts of the claims had when their renewal began.
     id: u64,
 }
 

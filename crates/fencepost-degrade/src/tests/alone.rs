@@ -113,6 +113,19 @@ async fn a_grant_of_the_engine_lasts_as_long_as_its_lease() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_hangs_costs_no_other_claim_its_lease() {
+    for (degrade, _) in policies() {
+        let (locks, clock, engine) = client(degrade);
+        let hung = locks.mutex("a").unwrap().lock().await.unwrap();
+        let other = locks.mutex("b").unwrap().lock().await.unwrap();
+        engine.slow("a", Duration::MAX);
+        clock.advance(2 * LEASE).await;
+        assert_eq!(hung.state(), State::Lost(Loss::Expired));
+        other.ensure_held().expect("the engine has renewed it all the time");
+    }
+}
+
+#[tokio::test]
 async fn local_only_excludes_within_the_client_all_the_time() {
     let (locks, clock, engine) = client(Degrade::local_only().probe_interval(INTERVAL));
     let mutex = locks.mutex("a").unwrap();
