@@ -31,17 +31,20 @@ pub struct LocalQueue {
 
 impl LocalQueue {
     /// Makes a queue before an engine. Clients of this process with the same `engine`, a name of the caller's choice, share it, and the `most`
-    /// of the first of them counts.
+    /// of the first of them counts. Clients of a process that is forked off this one do not share it.
     ///
     /// The claims here learn only from [`Backend::reach`] that the engine is away, so an engine with such a queue writes that method.
     pub fn new(most: u32, engine: &str) -> LocalQueue {
-        static SHARED: OnceLock<Mutex<HashMap<String, Weak<Queues>>>> = OnceLock::new();
+        // By the process, too, because no claim of a parent ever leaves the copy of its queue that a forked child has.
+        type Shared = HashMap<(u32, String), Weak<Queues>>;
+        static SHARED: OnceLock<Mutex<Shared>> = OnceLock::new();
+        let key = (std::process::id(), engine.to_owned());
         let mut shared = SHARED.get_or_init(Mutex::default).lock();
         shared.retain(|_, queues| queues.strong_count() > 0);
-        let existing = shared.get(engine).and_then(Weak::upgrade);
+        let existing = shared.get(&key).and_then(Weak::upgrade);
         let queues = existing.unwrap_or_else(|| {
             let queues = Arc::new(Queues::new(most));
-            shared.insert(engine.to_owned(), Arc::downgrade(&queues));
+            shared.insert(key, Arc::downgrade(&queues));
             queues
         });
         LocalQueue { queues, session: OnceLock::new() }
@@ -155,5 +158,15 @@ mod tests {
         assert!(matches!(poll(), Poll::Ready(Ok(()))));
         assert_eq!(claims[0].validity.due(), sent + second);
         assert_eq!(claims[1].validity.due(), sent + 10 * second, "it still waits here");
+    }
+
+    #[test]
+    fn a_forked_child_has_a_queue_of_its_own() {
+        let queue = LocalQueue::new(1, "forked");
+        let shared = LocalQueue::new(1, "forked");
+        assert!(Arc::ptr_eq(&queue.queues, &shared.queues));
+        drop(crate::testing::fork_when_dropped(move || {
+            assert!(!Arc::ptr_eq(&queue.queues, &LocalQueue::new(1, "forked").queues));
+        }));
     }
 }

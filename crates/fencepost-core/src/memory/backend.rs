@@ -105,7 +105,9 @@ fn last_of(claims: &[ClaimInfo]) -> Option<Token> {
 
 /// Opens `memory:` and `memory:NAME`.
 pub(crate) fn open(address: BackendUrl, _: Runtime) -> Reply<'static, Result<Arc<dyn Backend>>> {
-    static SHARED: OnceLock<Mutex<HashMap<String, Weak<Memory>>>> = OnceLock::new();
+    // By the process, too, because no claim of a parent ever leaves the copy of its engine that a forked child has.
+    type Shared = HashMap<(u32, String), Weak<Memory>>;
+    static SHARED: OnceLock<Mutex<Shared>> = OnceLock::new();
     let name = match address.only(&[]).and_then(|()| address.decoded()) {
         Ok(name) => name,
         Err(error) => return Reply::ready(Err(error)),
@@ -115,11 +117,44 @@ pub(crate) fn open(address: BackendUrl, _: Runtime) -> Reply<'static, Result<Arc
     }
     let mut shared = SHARED.get_or_init(Mutex::default).lock();
     shared.retain(|_, memory| memory.strong_count() > 0);
-    let known = shared.get(&name).and_then(Weak::upgrade);
+    let key = (std::process::id(), name);
+    let known = shared.get(&key).and_then(Weak::upgrade);
     let memory = known.unwrap_or_else(|| {
         let memory = Memory::new();
-        shared.insert(name, Arc::downgrade(&memory));
+        shared.insert(key, Arc::downgrade(&memory));
         memory
     });
     Reply::ready(Ok(memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::testing::NoTasks;
+    use crate::time::Clock;
+
+    /// Returns where the engine is that this URL opens, and the engine.
+    fn opened(url: &str) -> (usize, Arc<dyn Backend>) {
+        let runtime = Runtime::for_client(1, Clock::manual(), Arc::new(NoTasks));
+        let address = BackendUrl::parse(url).unwrap();
+        let Poll::Ready(Ok(engine)) =
+            pin!(open(address, runtime)).poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            panic!("it opens at once")
+        };
+        (Arc::as_ptr(&engine).cast::<()>().addr(), engine)
+    }
+
+    #[test]
+    fn a_forked_child_shares_no_lock_with_its_parent() {
+        let (at, engine) = opened("memory:forked");
+        assert_eq!(at, opened("memory:forked").0);
+        drop(crate::testing::fork_when_dropped(move || {
+            assert_ne!(at, opened("memory:forked").0);
+            drop(engine);
+        }));
+    }
 }
