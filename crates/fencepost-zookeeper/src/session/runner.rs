@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Poll, Waker};
 
 use async_task::Runnable;
@@ -18,8 +19,10 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::ENGINE;
 
-static RUNNER: Runner =
-    Runner { state: Mutex::new(State { ready: VecDeque::new(), waker: None, started: false }) };
+static RUNNER: Runner = Runner {
+    state: Mutex::new(State { ready: VecDeque::new(), waker: None }),
+    started_by: AtomicU32::new(0),
+};
 
 thread_local! {
     /// Whether [`run_inline`] runs on this thread.
@@ -30,29 +33,43 @@ thread_local! {
 
 struct Runner {
     state: Mutex<State>,
+    /// The process that has started the thread. Zero: none has.
+    started_by: AtomicU32,
 }
 
 struct State {
     /// The tasks that are to run on the thread.
     ready: VecDeque<Runnable>,
     waker: Option<Waker>,
-    started: bool,
 }
 
 /// Starts the thread unless it runs. It runs as long as the process.
 ///
 /// # Errors
-/// When the system has no thread left.
+/// When the system has no thread left, or this process was forked off one that has started the thread. The child has no such thread, and
+/// shares what polls the sockets with its parent.
 pub(crate) fn start() -> Result<()> {
-    let mut state = RUNNER.state();
-    if !state.started {
+    // Before the lock, because a thread that the child lacks may hold it.
+    let is_started = || match RUNNER.started_by.load(Ordering::Acquire) {
+        0 => Ok(false),
+        process if process == std::process::id() => Ok(true),
+        _ => {
+            let message = "this process was forked off one that uses ZooKeeper, and lacks its thread; start the program anew, by exec";
+            Err(Error::new(ErrorKind::Configuration, message).on(ENGINE))
+        }
+    };
+    if is_started()? {
+        return Ok(());
+    }
+    let _one_at_a_time = RUNNER.state();
+    if !is_started()? {
         let run = || async_io::block_on(RUNNER.run());
         let thread = std::thread::Builder::new().name("fencepost-zoo".to_owned()).spawn(run);
         thread.map_err(|error| {
             let message = "the thread of ZooKeeper's sessions cannot start; free threads";
             Error::new(ErrorKind::Configuration, message).because(error).on(ENGINE)
         })?;
-        state.started = true;
+        RUNNER.started_by.store(std::process::id(), Ordering::Release);
     }
     Ok(())
 }
@@ -167,6 +184,7 @@ mod tests {
     use std::thread::current;
     use std::time::Duration;
 
+    use fencepost_testkit::forked::in_child;
     use futures_util::task::AtomicWaker;
 
     use super::*;
@@ -215,5 +233,15 @@ mod tests {
         spawn(async { panic!("on purpose") });
         let (_waker, told) = reporter();
         told.recv_timeout(SOON).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_is_told_that_it_lacks_the_thread() {
+        start().unwrap();
+        in_child(|| {
+            let error = start().unwrap_err();
+            assert!(error.is_configuration() && error.to_string().contains("forked"), "{error}");
+        });
+        start().unwrap();
     }
 }
