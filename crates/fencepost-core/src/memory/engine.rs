@@ -99,7 +99,7 @@ impl Memory {
 
     /// Ends the grant with `token`, as an operator or a test wants it. Returns whether there is one.
     pub(super) fn end_grant(&self, name: &Name, token: Token, now: bool, why: Loss, detail: &str) -> bool {
-        let Some(clock) = self.with_queue(name, |queue| queue.clock()) else { return false };
+        let Some(clock) = self.with_queue(name, |queue| queue.clock_to_read()) else { return false };
         let ended = self.on_queue(name, &clock, |queue, _| queue.evict(token, now));
         if let Some(validity) = &ended {
             validity.end_with(why, detail);
@@ -157,9 +157,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::Backend;
     use crate::backend::admission::Mode;
     use crate::backend::claim::Want;
+    use crate::backend::{Attempt, Backend};
     use crate::entry::Entry;
     use crate::entry::place::How;
     use crate::operator::holder::HolderInfo;
@@ -200,5 +200,30 @@ mod tests {
             drop(claims.pop_front());
         }
         assert!(clock.timer_count() <= 20, "{} alarms", clock.timer_count());
+    }
+
+    /// The entry of a claim that is granted.
+    fn granted(memory: &Arc<Memory>, name: &str, ttl: Duration, runtime: &Runtime) -> Entry {
+        let want = Want { name: Name::new(name).expect("a name"), mode: Mode::Exclusive };
+        let holder = Arc::new(HolderInfo::this_process());
+        let claim = Claim::new(runtime.fresh_id(), want, ttl, holder, runtime.clone());
+        let mut entry = Arc::clone(memory).entry(Arc::new(claim), How::Enter);
+        assert!(matches!(entry.attempt(), Reply::Ready(Some(Ok(Attempt::Granted(_))))));
+        entry
+    }
+
+    #[test]
+    fn a_grant_whose_client_is_closed_can_be_evicted() {
+        for now in [false, true] {
+            let (memory, name, clock) = (Memory::new(), Name::new("a").expect("a name"), Clock::manual());
+            let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+            granted(&memory, "a", Duration::from_secs(30), &runtime).forget();
+            clock.stop();
+            let holder = memory.with_queue(&name, |queue| queue.claims()).remove(0);
+            let token = holder.token.expect("it holds");
+            assert!(memory.end_grant(&name, token, now, Loss::Evicted, ""));
+            let left = memory.with_queue(&name, |queue| queue.claims());
+            assert!(left.iter().all(|holder| holder.evicted) && left.is_empty() == now, "{left:?}");
+        }
     }
 }

@@ -391,6 +391,11 @@ impl MemoryQueue {
         claims.map(|claim| claim.runtime.clock()).find(|clock| !clock.is_stopped()).cloned()
     }
 
+    /// Returns a clock that tells the time. It may be the one of a closed client, because a grant outlives its client.
+    pub(super) fn clock_to_read(&self) -> Option<Clock> {
+        self.clock().or_else(|| self.holders.first().map(|grant| grant.claim.runtime.clock().clone()))
+    }
+
     /// Returns whether nothing is to be kept of the resource. While an alarm is set the queue stays, so that a name which is used over and
     /// over has no more than one.
     pub(super) fn is_idle(&self) -> bool {
