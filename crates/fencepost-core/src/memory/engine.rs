@@ -1,7 +1,7 @@
 //! The queues of all resources, and the renewal of their leases.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
@@ -17,9 +17,14 @@ use crate::time::{Clock, Moment};
 use crate::token::Token;
 use crate::validity::Loss;
 
+/// So many queues are never swept.
+const SWEEP_FROM: usize = 1_024;
+
 /// The engine in memory. Clients of one `Memory` share its locks.
 pub struct Memory {
     pub(super) queues: Mutex<HashMap<Name, MemoryQueue>>,
+    /// How many queues there are when those are dropped whose grants have ended by their leases. Nobody may ever use their names again.
+    sweep_at: AtomicUsize,
     /// Ours, for alarms.
     me: Weak<Memory>,
     id: u64,
@@ -44,6 +49,7 @@ impl Memory {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|me| Memory {
             queues: Mutex::default(),
+            sweep_at: AtomicUsize::new(SWEEP_FROM),
             me: me.clone(),
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             rules,
@@ -77,11 +83,20 @@ impl Memory {
     /// Runs `work` on the queue of `name` as it is. Drops the queue if it is idle then.
     pub(super) fn with_queue<T>(&self, name: &Name, work: impl FnOnce(&mut MemoryQueue) -> T) -> T {
         let mut queues = self.queues.lock();
+        let mut swept = Vec::new();
+        if queues.len() >= self.sweep_at.load(Ordering::Relaxed) {
+            swept.extend(queues.extract_if(|_, queue| queue.is_over()));
+            // Twice as many, so that a sweep costs each new queue the same, however many are alive.
+            self.sweep_at.store((2 * queues.len()).max(SWEEP_FROM), Ordering::Relaxed);
+        }
         let queue = queues.entry(name.clone()).or_default();
         let result = work(queue);
         if queue.is_idle() {
             queues.remove(name);
         }
+        drop(queues);
+        // Dropped when the queues are unlocked, because a waker's task may have an entry.
+        drop(swept);
         result
     }
 
@@ -225,5 +240,20 @@ mod tests {
             let left = memory.with_queue(&name, |queue| queue.claims());
             assert!(left.iter().all(|holder| holder.evicted) && left.is_empty() == now, "{left:?}");
         }
+    }
+
+    #[test]
+    fn grants_that_ended_by_their_leases_do_not_pile_up() {
+        let (memory, clock) = (Memory::new(), Clock::manual());
+        let runtime = Runtime::for_client(1, clock.clone(), Arc::new(NoTasks));
+        // As of marks: each has a name of its own.
+        let lives = granted(&memory, "lives", Duration::from_secs(3_600), &runtime);
+        for number in 0..10_000 {
+            granted(&memory, &format!("{number}"), Duration::from_secs(1), &runtime).forget();
+            clock.advance_to(clock.now() + Duration::from_millis(1));
+            let names = memory.queues.lock().len();
+            assert!(names <= 2_048, "{names} names, of which 1,001 are held");
+        }
+        assert!(memory.with_queue(&lives.claim().want().name, |queue| queue.claims().len()) == 1);
     }
 }

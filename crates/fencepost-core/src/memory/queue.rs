@@ -403,6 +403,16 @@ impl MemoryQueue {
         !has_claims && self.limit.is_none() && self.alarm.is_none()
     }
 
+    /// Returns whether the queue is idle once it is settled, by the clocks of its claims.
+    pub(super) fn is_over(&self) -> bool {
+        let has_passed = |at: Moment, claim: &Claim| at <= claim.runtime.clock().now();
+        self.limit.is_none()
+            && self.alarm.is_none()
+            && self.waiters.is_empty()
+            && self.holders.iter().all(|grant| has_passed(grant.end, &grant.claim))
+            && self.voters.values().all(|voter| has_passed(voter.until, &voter.waiter.claim))
+    }
+
     /// Returns everybody as operators see them, holders first, each in the order of arrival.
     pub(super) fn claims(&self) -> Vec<ClaimInfo> {
         let waiters = self.waiters.values().map(|waiter| info(&waiter.claim, waiter.since));
