@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Client, Error, Eviction, Holder, HolderInfo, Loss, Memory, Page, Registry, State, Tokens,
+    Client, Error, ErrorKind, Eviction, Holder, HolderInfo, Loss, Memory, Page, Registry, State, Tokens,
+    testing,
 };
 
 fn client(memory: &Arc<Memory>) -> Client {
@@ -385,6 +387,26 @@ async fn a_grant_with_a_longest_time_is_not_detached() {
     let error = guard.detach().await.unwrap_err();
     assert!(error.is_invalid() && error.to_string().contains("max_hold"), "{error}");
     mutex.lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+}
+
+/// Nobody renews it any more, so it cannot be held for its least time.
+#[tokio::test]
+async fn a_grant_that_could_not_be_detached_is_released_before_its_least_time() {
+    for is_dropped in [false, true] {
+        let (locks, clock, engine) = testing::client();
+        let guard = locks.mutex("a").unwrap().lock().at_least(secs(3_600)).await.unwrap();
+        if is_dropped {
+            engine.slow("a", secs(1));
+            let mut detaches = Box::pin(guard.detach());
+            assert!(detaches.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        } else {
+            engine.fail("a", ErrorKind::Unreachable);
+            assert!(guard.detach().await.unwrap_err().is_unreachable());
+        }
+        engine.heal("a");
+        clock.advance(secs(2)).await;
+        assert!(engine.other().mutex("a").unwrap().try_lock().await.unwrap().is_some(), "{is_dropped}");
+    }
 }
 
 #[tokio::test]

@@ -245,6 +245,8 @@ impl Guard {
         let token = self.token();
         let Guard { mut owned, .. } = self;
         owned.client.renewer.forget(&owned.claim);
+        // Without renewals it cannot be held for its least time. It is released at once if it is not detached.
+        owned.drop_limits();
         // Whatever the outcome, this process holds it no more. Its lease may end before the last one that was confirmed.
         owned.claim.validity.give_back();
         let Some(entry) = owned.slot() else { return Err(owned.claim.gone().on(owned.client.engine())) };

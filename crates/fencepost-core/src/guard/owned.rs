@@ -169,7 +169,7 @@ impl Owned {
     }
 
     /// Takes the entry back for good.
-    fn drop_limits(&mut self) {
+    pub(super) fn drop_limits(&mut self) {
         self.slot();
         if let Some(key) = self.limits.take().and_then(|limits| limits.key) {
             self.client.deadlines.remove(key);
