@@ -81,7 +81,7 @@ macro_rules! suite {
             a_reader_upgrades, an_upgrade_goes_before_all_that_wait, a_second_upgrade_is_refused, no_unfair_claim_passes_an_upgrade,
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
-            what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
+            what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, a_guard_whose_lease_is_given_and_extended_holds, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing, members_enter_and_leave_together,
             a_dead_member_holds_nobody_up,
             a_clock_set_back_keeps_no_dead_holder,

@@ -34,5 +34,5 @@ fencepost_testkit::conformance!(&ADVISORY, excused: [
     a_changed_lease_is_not_believed, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released,
     a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
     members_enter_and_leave_together, a_dead_member_holds_nobody_up,
-    a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up,
+    a_lease_opens_no_other_claim, detach_and_attach, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, a_guard_whose_lease_is_given_and_extended_holds, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up,
 ]);

@@ -70,6 +70,7 @@ fencepost_testkit::conformance!(Toys, excused: [
     stop_and_continue,
     what_is_attached_heeds_its_secret,
     a_guard_whose_lease_is_extended_stays_renewed,
+    a_guard_whose_lease_is_given_and_extended_holds,
     two_guards_of_one_lease_stay_renewed,
     a_detachment_shortens_no_lease,
     a_claim_that_waits_cannot_be_taken_up,

@@ -190,7 +190,7 @@ mod one {
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
             members_enter_and_leave_together, a_dead_member_holds_nobody_up,
-            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
+            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, a_guard_whose_lease_is_given_and_extended_holds, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
@@ -226,7 +226,7 @@ mod three {
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
             members_enter_and_leave_together, a_dead_member_holds_nobody_up,
-            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
+            detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, a_guard_whose_lease_is_given_and_extended_holds, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed, engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark,
             network_is_dark_within_a_lease, network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]
     );
@@ -247,7 +247,7 @@ mod kazoo {
             an_upgrade_given_up_leaves_a_reader, an_upgrader_that_is_gone_frees, a_downgrade_lets_readers_in, upgrades_on_a_bad_network,
             a_latch_opens_with_its_last_count, a_count_under_way_opens_nothing,
             members_enter_and_leave_together, a_dead_member_holds_nobody_up,
-            permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
+            permits, mixed_modes, a_small_claim_waits_behind_a_large_one, a_permit_in_line_is_not_overtaken, detach_and_attach, a_detached_lease_ends, a_detached_lease_that_has_ended_cannot_be_released, what_is_attached_heeds_its_secret, a_guard_whose_lease_is_extended_stays_renewed, a_guard_whose_lease_is_given_and_extended_holds, two_guards_of_one_lease_stay_renewed, a_detachment_shortens_no_lease, a_claim_that_waits_cannot_be_taken_up, a_reader_that_waits_cannot_be_taken_up, a_lease_opens_no_other_claim, a_changed_lease_is_not_believed,
             engine_out_of_reach, who_waits_hears_of_an_outage, server_killed_and_restarted, network_goes_dark, network_is_dark_within_a_lease,
             network_gets_slow, a_lease_ends_behind_a_cut, a_full_server_ends_no_lock, a_clock_set_back_keeps_no_dead_holder
         ]

@@ -146,9 +146,15 @@ impl SessionRow {
             client.runtime.clone().spawn(async move {
                 let clock = client.runtime.clock();
                 clock.sleep_until(clock.now() + margin).await;
-                let exclusive = waiter.claim.want().mode == Mode::Exclusive;
-                match request::remove(&client, &waiter.claim, exclusive).await {
-                    Ok(_) => waiter.set_leaving(),
+                let claim = &waiter.claim;
+                let left = if claim.is_lease_given() {
+                    // Another program may count on the lease, which ends by itself without the session.
+                    request::detach(&client, claim).await.map(drop)
+                } else {
+                    request::remove(&client, claim, claim.want().mode == Mode::Exclusive).await.map(drop)
+                };
+                match left {
+                    Ok(()) => waiter.set_leaving(),
                     // The next renewal tries again.
                     Err(failure) => tracing::debug!(%failure, "a lost claim keeps its row for now"),
                 }
@@ -156,9 +162,12 @@ impl SessionRow {
         }
     }
 
-    /// Returns the claims that a renewal confirms: each of them must have its row.
+    /// Returns the claims that a renewal confirms: each of them must have its row. Not a claim whose lease was given out, which is renewed by
+    /// itself, because another program may have detached it from the session.
     fn checked(&self) -> Vec<Arc<Waiter>> {
-        self.claims.lock().values().filter(|waiter| is_checked(waiter)).cloned().collect()
+        let claims = self.claims.lock();
+        let checked = |waiter: &&Arc<Waiter>| is_checked(waiter) && !waiter.claim.is_lease_given();
+        claims.values().filter(checked).cloned().collect()
     }
 
     /// Returns whether one of its claims holds.
@@ -212,7 +221,9 @@ impl SessionRow {
             let ttl = claim.ttl();
             if !claim.validity.is_confirmed() {
                 claim.validity.waiting(sent, self.ttl);
-            } else if has_own_lease(claim) || ttl > self.ttl {
+            } else if has_own_lease(claim) || claim.is_lease_given() || ttl > self.ttl {
+                // Another program that extends a lease sets the end of its row, which then counts instead of the session's. This is asked
+                // after the session's renewal, so an extension that comes later leaves the row that long at least.
                 own.push(claim);
             } else if claim.validity.ended().is_none() {
                 claim.confirm(sent, ttl);

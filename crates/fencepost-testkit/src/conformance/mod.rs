@@ -246,7 +246,8 @@ macro_rules! conformance {
             cancel_at_every_await a_request_that_is_not_polled_holds_up_no_other cancel_in_the_queue cancel_of_release
             renewed_past_its_lease a_fixed_lease_ends extend lease_bounds too_few_replicas tokens_grow detach_and_attach
             a_detached_lease_ends a_detached_lease_that_has_ended_cannot_be_released what_is_attached_heeds_its_secret
-            a_guard_whose_lease_is_extended_stays_renewed two_guards_of_one_lease_stay_renewed a_detachment_shortens_no_lease
+            a_guard_whose_lease_is_extended_stays_renewed a_guard_whose_lease_is_given_and_extended_holds
+            two_guards_of_one_lease_stay_renewed a_detachment_shortens_no_lease
             a_claim_that_waits_cannot_be_taken_up a_reader_that_waits_cannot_be_taken_up
             a_lease_opens_no_other_claim a_changed_lease_is_not_believed
             lost_when_renewals_fail release_after_loss a_release_that_comes_too_late_says_so

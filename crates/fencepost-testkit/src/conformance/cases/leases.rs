@@ -8,6 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const X: Mode = Mode::Exclusive;
 
+/// How often a case begins anew whose lease has expired on a machine that stalls.
+const ATTEMPTS: u32 = 5;
+
 /// Returns `ttl`, or the engine's shortest lease if that is longer.
 fn at_least(capabilities: &Capabilities, ttl: Duration) -> Duration {
     ttl.max(capabilities.min_ttl)
@@ -277,6 +280,36 @@ pub(super) async fn a_guard_whose_lease_is_extended_stays_renewed(stage: Stage) 
     stage.assert_held(&guard).await;
     guard.release().await.expect("it was held");
     stage.assert_free("lock").await;
+}
+
+/// The other program has the text of the lease, and the guard was never detached.
+pub(super) async fn a_guard_whose_lease_is_given_and_extended_holds(stage: Stage) {
+    let (one, two) = (stage.client().await, stage.client().await);
+    let ttl = at_least(one.capabilities(), Duration::from_secs(2));
+    let mutex = one.mutex("lock").expect("a good name");
+    for _ in 0..ATTEMPTS {
+        let guard = mutex.lock().ttl(ttl).await.expect("it is free");
+        let lease = guard.to_lease().expect("it can be detached");
+        if two.extend(&lease, ttl).await.is_err() {
+            // The machine has stalled for longer than the lease.
+            continue;
+        }
+        // Later than the end of the extension.
+        let extended = Instant::now() + ttl;
+        stage
+            .eventually("it is renewed past the extension", async || {
+                Instant::now() > extended || guard.ensure_held().is_err()
+            })
+            .await;
+        let granted = stage.is_granted("lock").await;
+        if guard.ensure_held().is_ok() {
+            assert!(!granted, "the lock was granted beside its guard");
+            guard.release().await.expect("it was held");
+            stage.assert_free("lock").await;
+            return;
+        }
+    }
+    panic!("the guard was lost {ATTEMPTS} times");
 }
 
 /// Both claims have the same id.

@@ -89,6 +89,7 @@ cases! {
     leases::a_detached_lease_that_has_ended_cannot_be_released [Detach]
     leases::what_is_attached_heeds_its_secret [Detach]
     leases::a_guard_whose_lease_is_extended_stays_renewed [Detach]
+    leases::a_guard_whose_lease_is_given_and_extended_holds [Detach]
     leases::two_guards_of_one_lease_stay_renewed [Detach]
     leases::a_detachment_shortens_no_lease [Detach, Inspect]
     leases::a_claim_that_waits_cannot_be_taken_up [Detach]
