@@ -109,6 +109,23 @@ async fn leases_that_expire_before_their_grants_arrive_are_counted() {
     client.close().await;
 }
 
+/// Others count on the lease, whoever has extended it, or taken it up, too late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_reply_about_a_detached_lease_releases_nothing() {
+    needs!(POSTGRES);
+    let (server, url) = start().await;
+    let client = connect(&url).await;
+    let mutex = client.mutex("lock").expect("a good name");
+    let lease = mutex.lock().await.expect("it is free").detach().await.expect("it is held");
+    slow_down(&server, "fencepost_lock");
+    let error = client.extend(&lease, TTL).await.expect_err("the extension has expired before its reply");
+    assert!(error.is_lost(), "{error}");
+    server.run("DROP TRIGGER slow ON fencepost_lock").expect("dropped");
+    assert_eq!(number(&server, "SELECT count(owner) FROM fencepost_lock"), 1, "the lease has not ended");
+    client.release(&lease).await.expect("it is held");
+    client.close().await;
+}
+
 /// The same for a session, which is opened before its claim is sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_expire_before_they_are_opened_are_counted() {

@@ -66,13 +66,16 @@ impl Asker {
         Ok(Arc::clone(self.waiter.session.get_or_init(|| session)))
     }
 
-    /// Takes up a detached lease.
+    /// Takes up a detached lease, or extends it. A reply that comes too late removes nothing, because others may count on the lease.
     async fn attach(self) -> Result<Attempt> {
         self.client.database.ready_to_renew().await.map_err(|failure| self.error(failure.certain()))?;
         let outcome =
             request::attach(&self.client, self.claim()).await.map_err(|failure| self.error(failure))?;
         self.note(&outcome);
-        self.attempt(outcome, |_| Attempt::Gone).await
+        Ok(match outcome {
+            Outcome::Granted { token, .. } if self.claim().is_valid() => Attempt::Granted(token),
+            _ => Attempt::Gone,
+        })
     }
 
     async fn ask(self) -> Result<Attempt> {
@@ -88,7 +91,7 @@ impl Asker {
             outcome = self.ask_in(&session).await.map_err(|failure| self.error(failure).unknown())?;
         }
         // Core looks at the lease itself, and gives up after some grants of which nothing was left.
-        self.attempt(outcome, Attempt::Granted).await
+        self.attempt(outcome).await
     }
 
     async fn ask_in(&self, session: &Arc<SessionRow>) -> Result<Outcome, Failure> {
@@ -143,16 +146,16 @@ impl Asker {
         }
     }
 
-    /// `expired`: answers a grant whose lease has expired before it arrived.
-    async fn attempt(&self, outcome: Outcome, expired: impl FnOnce(Token) -> Attempt) -> Result<Attempt> {
+    async fn attempt(&self, outcome: Outcome) -> Result<Attempt> {
         Ok(match outcome {
-            Outcome::Granted { token, .. } if self.claim().is_valid() => Attempt::Granted(token),
             Outcome::Granted { token, .. } => {
-                // The row may still be alive at the database, where it would block the next claim of the same call.
-                let removed = request::remove(&self.client, self.claim(), true).await;
-                removed.map_err(|failure| self.error(failure).unknown())?;
-                self.set_row(ClaimRow::Gone);
-                expired(token)
+                if !self.claim().is_valid() {
+                    // The row may still be alive at the database, where it would block the next claim of the same call.
+                    let removed = request::remove(&self.client, self.claim(), true).await;
+                    removed.map_err(|failure| self.error(failure).unknown())?;
+                    self.set_row(ClaimRow::Gone);
+                }
+                Attempt::Granted(token)
             }
             Outcome::Blocked { next_look, .. } => Attempt::Blocked { next_attempt: Some(next_look) },
             Outcome::Gone => Attempt::Gone,
