@@ -3,6 +3,7 @@
 mod cleaning;
 mod deleted;
 mod ends;
+mod fixed;
 mod schema;
 
 use std::time::{Duration, Instant};

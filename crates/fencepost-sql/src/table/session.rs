@@ -280,11 +280,8 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
 
 /// Ends a claim whose lease could not be lengthened, with the reason.
 async fn end_unknown(client: &TableClient, claim: &Claim) -> Result<(), Failure> {
-    let key = || vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
-    let texts = client.statements.evicted.each_ref().map(|text| with(text, key()));
-    let results = client.run_all(texts.into(), Lane::Renewals).await?;
-    match results.iter().flatten().find_map(|row| row.text(0)) {
-        Some(reason) => claim.validity.end_with(Loss::Evicted, &**reason),
+    match request::eviction(client, claim).await? {
+        Some(reason) => claim.validity.end_with(Loss::Evicted, &*reason),
         None => claim.validity.end(Loss::Deleted),
     }
     Ok(())

@@ -12,7 +12,8 @@ use futures_util::future::try_join;
 
 use crate::failure::Failure;
 use crate::table::claim::convert::{self, Upgraded};
-use crate::table::claim::record::set_own_lease;
+use crate::table::claim::fixed::watch_fixed;
+use crate::table::claim::record::{has_own_lease, set_own_lease};
 use crate::table::claim::request::{self, Outcome};
 use crate::table::claim::waiter::{ClaimRow, Waiter};
 use crate::table::client::TableClient;
@@ -118,10 +119,16 @@ impl Asker {
         let claim = self.claim();
         self.set_row(match *outcome {
             Outcome::Granted { in_lock_row, sent, .. } => {
-                if !claim.renewed {
+                // An extension of a lease has its own lease already, and tells nobody of an eviction.
+                let begins = !claim.renewed && !has_own_lease(claim);
+                if begins {
                     set_own_lease(claim);
                 }
                 claim.confirm(sent, claim.ttl());
+                if begins {
+                    let (client, waiter) = (Arc::downgrade(&self.client), Arc::downgrade(&self.waiter));
+                    claim.runtime.spawn(watch_fixed(client, waiter, claim.ttl()));
+                }
                 self.client.listen_soon();
                 ClaimRow::Holding { in_lock_row }
             }

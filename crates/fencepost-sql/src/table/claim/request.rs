@@ -277,6 +277,14 @@ pub(crate) async fn detach(client: &TableClient, claim: &Claim) -> Result<bool, 
     Ok(results.iter().any(|rows| !rows.is_empty()))
 }
 
+/// Returns the reason for which a claim was evicted. `None`: it was not evicted, or has no row.
+pub(crate) async fn eviction(client: &TableClient, claim: &Claim) -> Result<Option<Arc<str>>, Failure> {
+    let key = || vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
+    let texts = client.statements.evicted.each_ref().map(|text| with(text, key()));
+    let results = client.run_all(texts.into(), Lane::Renewals).await?;
+    Ok(results.iter().flatten().find_map(|row| row.text(0)).cloned())
+}
+
 pub(super) fn token(number: i64) -> Token {
     Token::new(number.unsigned_abs())
 }

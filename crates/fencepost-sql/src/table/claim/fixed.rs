@@ -1,0 +1,29 @@
+//! Leases that are not renewed.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use fencepost_core::Loss;
+
+use crate::table::claim::request;
+use crate::table::claim::waiter::Waiter;
+use crate::table::client::TableClient;
+
+/// Looks after each third of a lease that is not renewed whether its claim was evicted, because no renewal tells its holder.
+pub(crate) async fn watch_fixed(client: Weak<TableClient>, waiter: Weak<Waiter>, mut ttl: Duration) {
+    let Some(clock) = client.upgrade().map(|client| client.runtime.clock().clone()) else { return };
+    loop {
+        clock.sleep_until(clock.now() + ttl / 3).await;
+        let (Some(client), Some(waiter)) = (client.upgrade(), waiter.upgrade()) else { return };
+        let claim = &waiter.claim;
+        if clock.is_stopped() || waiter.is_leaving() || !claim.is_valid() {
+            return;
+        }
+        match request::eviction(&client, claim).await {
+            Ok(Some(reason)) => return claim.validity.end_with(Loss::Evicted, &*reason),
+            Ok(None) => {}
+            Err(failure) => tracing::debug!(%failure, "nobody knows whether a claim was evicted"),
+        }
+        ttl = claim.ttl();
+    }
+}
