@@ -1,6 +1,8 @@
 //! The claims that operators of other clients see.
 
-use fencepost_core::{Client, Page};
+use std::time::{Duration, Instant};
+
+use fencepost_core::{Client, Eviction, Loss, Page};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
@@ -102,4 +104,31 @@ async fn connections_have_the_name_of_their_client() {
             .await;
         }
     }
+}
+
+/// The holder was told of the longer lease before it asked for a shorter one.
+#[tokio::test]
+async fn an_eviction_lasts_until_the_end_of_the_longest_lease() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let (holder, operator) = (connect(&server.url()).await, connect(&server.url()).await);
+    let ttl = Duration::from_secs(1);
+    let mutex = holder.mutex("lock").expect("a good name");
+    let mut guard = mutex.lock().ttl(60 * ttl).no_renewal().await.expect("it is free");
+    guard.extend(ttl).await.expect("it is held");
+    let mutex = operator.mutex("lock").expect("a good name");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    operator.evict("lock", guard.token(), &Eviction::new(false)).await.expect("it is held");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Evicted);
+    let told = Instant::now();
+    while told.elapsed() < ttl + ttl / 2 {
+        assert!(!waiting.is_finished(), "the next one was granted {:?} after the eviction", told.elapsed());
+        tokio::time::sleep(ttl / 20).await;
+    }
+    drop(guard);
+    let next = tokio::time::timeout(SOON, waiting).await.expect("it is free").expect("no panic");
+    next.expect("it is free").release().await.expect("it was held");
+    holder.close().await;
+    operator.close().await;
 }

@@ -59,16 +59,27 @@ impl<S: Server> Held<S> {
         held
     }
 
-    /// Ends the grant. Its lock is released when the holder releases it, or when its lease has expired.
+    /// Ends the grant. Its lock is released when the holder releases it, or when its lease has expired. That is once the longest lease has
+    /// expired that was confirmed, because the holder may count on it.
     pub fn evict(self: &Arc<Held<S>>, why: &str) {
-        let runtime = self.claim.runtime.clone();
-        let until = runtime.clock().now() + self.claim.ttl();
-        self.claim.validity.end_with(Loss::Evicted, why.to_owned());
+        let (runtime, validity) = (self.claim.runtime.clone(), &self.claim.validity);
+        if self.is_being_evicted() {
+            // A validity that has ended does not tell any more how long the lease is.
+            return;
+        }
+        let ttl = self.claim.ttl();
+        let until = (runtime.clock().now() + ttl).max(validity.until() + margin(ttl));
+        validity.end_with(Loss::Evicted, why.to_owned());
         let held = Arc::downgrade(self);
         self.claim.runtime.spawn(async move {
             runtime.clock().sleep_until(until).await;
             release(&held).await;
         });
+    }
+
+    /// Returns whether an eviction releases the lock later.
+    fn is_being_evicted(&self) -> bool {
+        self.claim.validity.ended() == Some(Loss::Evicted) && self.unlocking.get().is_none()
     }
 
     /// Ends the grant and releases its lock at once.
@@ -165,7 +176,10 @@ async fn keep_fixed<S: Server>(locks: Weak<ConnectionLocks<S>>, claim: Arc<Claim
             return;
         }
     }
-    release(&held).await;
+    // An eviction may know of an extension that this task has not seen.
+    if !held.upgrade().is_some_and(|held| held.is_being_evicted()) {
+        release(&held).await;
+    }
 }
 
 /// Pings for a holder whose lease is not renewed, and learns what a renewal learns.
