@@ -71,6 +71,14 @@ pub(crate) fn read(error: &tokio_postgres::Error, server: &str) -> Failure {
             format!("{server} has no room for another lock; raise max_locks_per_transaction"),
         )
         .transient(),
+        &SqlState::LOCK_NOT_AVAILABLE => Failure::new(
+            Internal,
+            format!(
+                "{server}: another session has locked what a statement needs, as LOCK TABLE and ALTER TABLE do; try again when it has \
+                 ended"
+            ),
+        )
+        .transient(),
         &SqlState::ADMIN_SHUTDOWN
         | &SqlState::CRASH_SHUTDOWN
         | &SqlState::IDLE_SESSION_TIMEOUT

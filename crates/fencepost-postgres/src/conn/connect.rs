@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::config::Config;
@@ -37,11 +38,15 @@ const CHECK_INTERVAL: &str = "500ms";
 const SET_UP: &str = "SELECT pg_backend_pid(), current_setting('server_version_num')::int4, pg_is_in_recovery(), \
     extract(epoch FROM pg_postmaster_start_time())::text, count(set_config(name, wanted, false))::int4 \
     FROM (VALUES ('client_connection_check_interval', $2), ('idle_session_timeout', $1), \
-    ('idle_in_transaction_session_timeout', '0'), ('lock_timeout', '0'), ('statement_timeout', '0'), \
+    ('idle_in_transaction_session_timeout', '0'), ('lock_timeout', $3), ('statement_timeout', '0'), \
     ('transaction_timeout', '0'), ('default_transaction_isolation', 'read committed'), \
     ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
     ELSE current_setting('synchronous_commit') END)) AS parameters (name, wanted) \
     JOIN pg_settings USING (name)";
+
+/// How long a statement of a connection that holds locks waits for others: its pings queue behind the statement. `LOCK TABLE` and
+/// `ALTER TABLE` on the tables of fencepost hold up the others.
+const HOLDING_LOCK_TIMEOUT: &str = "1s";
 
 /// The channel of questions to all clients.
 pub(crate) const CHANNEL: &str = "fencepost";
@@ -109,7 +114,7 @@ impl Connector {
     ) -> Result<(PostgresSession, ConnectionTask), Failure> {
         let open = |host| -> Answer<'_, _> {
             Box::pin(async move {
-                let (session, task, identity) = self.open_at(host, idle).await?;
+                let (session, task, identity) = self.open_at(host, idle, holds).await?;
                 if holds {
                     session.listen(&[CHANNEL, &client_name(&self.runtime)]).await?;
                 }
@@ -126,13 +131,16 @@ impl Connector {
         self: &Arc<Connector>,
         host: &(String, u16),
         idle: Duration,
+        holds: bool,
     ) -> Result<(PostgresSession, ConnectionTask, String), Failure> {
         let server = format!("{}:{}", host.0, host.1);
         let failed = |error| error::read(&error, &server);
         let (client, task) = self.greet(host).await?;
         self.check_pooler(host, &client).await?;
         let millis = idle.as_millis().to_string();
-        let row = client.query_one(SET_UP, &[&millis, &CHECK_INTERVAL]).await.map_err(failed)?;
+        let lock_timeout = if holds { HOLDING_LOCK_TIMEOUT } else { "0" };
+        let values: [&(dyn ToSql + Sync); 3] = [&millis, &CHECK_INTERVAL, &lock_timeout];
+        let row = client.query_one(SET_UP, &values).await.map_err(failed)?;
         let (pid, version, standby): (i32, i32, bool) = (row.get(0), row.get(1), row.get(2));
         let identity: String = row.try_get(3).map_err(failed)?;
         if version < OLDEST {

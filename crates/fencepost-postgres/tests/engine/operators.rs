@@ -106,6 +106,28 @@ async fn connections_have_the_name_of_their_client() {
     }
 }
 
+/// The pings and the releases of a connection that holds queue behind its other statements.
+#[tokio::test]
+async fn a_table_of_names_that_is_locked_holds_up_no_lock_for_long() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    Client::builder().apply_schema(&registry(), &server.url()).await.expect("the superuser may make it");
+    let url = format!("{}?timeout=60s", server.url());
+    let client =
+        Client::builder().release_timeout(SOON).connect(&registry(), &url).await.expect("it answers");
+    let (other, connection) =
+        tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.expect("it answers");
+    tokio::spawn(connection);
+    other.batch_execute("BEGIN; LOCK TABLE fencepost.name").await.expect("nobody uses it");
+    // The second claim is sent after the statement that writes the name of the first one.
+    let [first, second] = ["first", "second"].map(|name| client.mutex(name).expect("a good name"));
+    let (first, second) = (first.lock().await.expect("it is free"), second.lock().await.expect("it is free"));
+    first.release().await.expect("the name is not written");
+    second.release().await.expect("the name is not written");
+    drop(other);
+    client.close().await;
+}
+
 /// The holder was told of the longer lease before it asked for a shorter one.
 #[tokio::test]
 async fn an_eviction_lasts_until_the_end_of_the_longest_lease() {
