@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::Postgres;
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, registry};
+use crate::{SOON, connect, locks, registry};
 
 /// The database's encoding has few characters, and the texts of claims may have any.
 #[tokio::test]
@@ -153,4 +153,24 @@ async fn an_eviction_lasts_until_the_end_of_the_longest_lease() {
     next.expect("it is free").release().await.expect("it was held");
     holder.close().await;
     operator.close().await;
+}
+
+/// An administrator cancels a statement, and hits the one that releases a lock. Other locks of the connection stay.
+#[tokio::test]
+async fn a_release_that_is_cancelled_is_sent_once_more() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let first_fails = "CREATE SCHEMA app; CREATE SEQUENCE app.calls; \
+        CREATE FUNCTION app.pg_advisory_unlock(key int8) RETURNS bool LANGUAGE plpgsql AS 'BEGIN \
+        IF nextval(''app.calls'') = 1 THEN RAISE EXCEPTION USING ERRCODE = ''57014'', MESSAGE = ''cancelled''; END IF; \
+        RETURN pg_catalog.pg_advisory_unlock(key); END'; \
+        ALTER ROLE CURRENT_USER SET search_path = app, pg_catalog";
+    server.run(first_fails).expect("made");
+    let client = connect(&server.url()).await;
+    let other = client.mutex("other").expect("a good name").lock().await.expect("it is free");
+    let guard = client.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    guard.release().await.expect("the second statement releases it");
+    assert_eq!(locks(&server).trim(), "1");
+    other.release().await.expect("it was held");
+    client.close().await;
 }

@@ -113,22 +113,28 @@ impl<S: Server> Held<S> {
 
     /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.
     ///
-    /// The first poll sends. Dropped later, it takes effect. A statement is never repeated: a later claim may have the name on the same
-    /// connection.
+    /// The first poll sends. Dropped later, it takes effect. A statement that was interrupted is sent once more. No later claim has the name on
+    /// the same connection, unless the server has answered that it is free.
     pub(super) async fn unlock(self: &Arc<Held<S>>) -> Result<bool, Failure> {
         let unlocking = self.unlocking.get_or_init(|| {
             let held = Arc::clone(self);
             held.connection.forget(&held.claim);
             let work = async move {
-                let released = match held.connection.unlock(&held.locked).await {
-                    Err(failure) if failure.closed => Ok(false),
-                    other => other,
-                };
+                let mut released = held.connection.unlock(&held.locked).await;
+                if released.as_ref().is_err_and(|failure| failure.interrupted) {
+                    // An administrator has cancelled a statement, or an interruption was meant for an earlier one. It is not known which of the
+                    // two has released the lock.
+                    released = held.connection.unlock(&held.locked).await.map(|_| true);
+                }
+                if released.as_ref().is_err_and(|failure| failure.closed) {
+                    released = Ok(false);
+                }
                 let mut why = held.why.lock().take();
-                if let Some(Why::Waited(alone)) = &mut why
-                    && released.is_ok()
-                {
-                    alone.set_clean(true);
+                match &mut why {
+                    Some(Why::Waited(alone)) => alone.set_clean(released.is_ok()),
+                    // The session may still hold the lock, and would grant it to another claim of this client, too.
+                    Some(Why::Free(_)) if released.is_err() => *held.why.lock() = why.take(),
+                    _ => {}
                 }
                 drop(why);
                 released
