@@ -100,9 +100,19 @@ impl<S: Server> Held<S> {
         self.connection.has_ended() || released()
     }
 
-    /// Returns whether its holder is lost because its lease has ended.
+    /// Returns whether its holder is lost because its lease was not renewed in time.
     pub(super) fn is_expired(&self) -> bool {
-        self.claim.validity.state(self.connection.now()) == State::Lost(Loss::Expired)
+        self.claim.renewed && self.claim.validity.state(self.connection.now()) == State::Lost(Loss::Expired)
+    }
+
+    /// Releases the lock in the background when the margin of its lease has passed, which the work under a lost lock has to stop.
+    pub(super) fn release_expired(self: &Arc<Held<S>>) {
+        let (held, clock) = (Arc::downgrade(self), self.claim.runtime.clock().clone());
+        let until = clock.now() + margin(self.claim.ttl());
+        self.claim.runtime.spawn(async move {
+            clock.sleep_until(until).await;
+            release(&held).await;
+        });
     }
 
     /// Releases the lock in the background.

@@ -66,7 +66,8 @@ impl<S: Server> ListedClaims<S> {
         self.0.lock().remove(&id);
     }
 
-    /// Returns the locks of this connection whose holders are lost, because their own leases have ended.
+    /// Returns the locks of this connection whose holders are lost, because their own leases have ended. A lease that is not renewed is
+    /// released by its own task.
     pub(super) fn expired(&self, connection: &Connection<S>) -> Vec<Arc<Held<S>>> {
         let claims: Vec<_> = self.0.lock().values().cloned().collect();
         let mut held: Vec<_> = claims.iter().filter_map(ListedClaim::held).collect();

@@ -121,7 +121,7 @@ impl<S: Server> ConnectionLocks<S> {
     async fn look_after(self: &Arc<Self>, connection: &Connection<S>) -> Result<(), Failure> {
         connection.note_look();
         // Others keep the connection alive, and the locks of lost claims with it. Their guards may be kept for long.
-        self.listed.expired(connection).iter().for_each(|held| held.release_lost());
+        self.listed.expired(connection).iter().for_each(|held| held.release_expired());
         S::renewed(self, connection).await
     }
 
