@@ -104,10 +104,10 @@ impl<S: Server> Connection<S> {
             let mut state = self.state.lock();
             (state.task.take(), state.claims.values().cloned().collect::<Vec<_>>())
         };
-        self.ended.store(true, SeqCst);
-        // The holders are told before the server can hear that the connection ends.
+        // The holders are told before the server can hear that the connection ends, and before other claims of this client can have their names.
         let why = self.runtime.session_loss();
         claims.iter().for_each(|claim| claim.validity.end(why));
+        self.ended.store(true, SeqCst);
         // Removed only now, so that another thread which ends the connection meanwhile tells those that this one has not told yet.
         self.state.lock().claims.clear();
         drop(task);
@@ -404,6 +404,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| connection.end());
             begun.recv_timeout(SOON).expect("a holder is being told");
+            assert!(!connection.ended.load(SeqCst), "another claim of the client could have the name");
             end.note();
             let told = claims.each_ref().map(|claim| claim.validity.ended().is_some());
             noted.send(()).expect("the thread waits");
