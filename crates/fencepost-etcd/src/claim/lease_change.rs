@@ -97,7 +97,7 @@ pub(crate) async fn move_key(
         };
         let reply = match client.cluster.call(txn, None).await {
             Err(failure) if failure.is_no_space() && purpose == Purpose::Keep => {
-                return keep_without_space(client, state, revision, lease).await;
+                return keep_without_space(client, state, revision, lease, &note).await;
             }
             reply => reply?,
         };
@@ -174,15 +174,23 @@ async fn keep_without_space(
     state: &ClaimState,
     revision: i64,
     lease: &Arc<Lease>,
+    note: &[u8],
 ) -> Result<Moved, Failed> {
     let claim = &state.claim;
     let sent = lease.sent();
-    let key = state.key().unwrap_or_default().to_vec();
-    let found = client.cluster.call(RangeRequest::one(key), None).await?.kvs.into_iter().next();
-    let Some(kv) = found.filter(|kv| kv.create_revision == revision) else { return Ok(Moved::Gone) };
-    if ClaimRecord::read(&kv.value)?.evicted {
-        return Ok(Moved::Evicted);
-    }
+    // No transaction, because etcd before 3.5.7 refuses even one that only reads.
+    let read = async |key: &[u8]| {
+        let found = client.cluster.call(RangeRequest::one(key.to_vec()), None).await?;
+        Ok::<_, Failed>(found.kvs.into_iter().next())
+    };
+    let found = read(state.key().unwrap_or_default()).await?.filter(|kv| kv.create_revision == revision);
+    let has_mark = match &found {
+        Some(kv) => ClaimRecord::read(&kv.value)?.evicted,
+        None => false,
+    };
+    let Some(kv) = found.filter(|_| !has_mark) else {
+        return Ok(gone_or_evicted(state, revision, has_mark, read(note).await?.as_ref()));
+    };
     if kv.lease == lease.id {
         claim.confirm(sent, claim.ttl().min(lease.ttl));
     } else {
@@ -307,6 +315,19 @@ mod tests {
             self.client.cluster.call(txn, None).await.unwrap();
         }
 
+        /// Fills the server, so that it refuses writes.
+        async fn fill(&self) {
+            let put = PutRequest::leased(b"filler".to_vec(), vec![b'x'; 50_000], 0);
+            let txn = TxnRequest { success: vec![Op::Put(put).into()], ..TxnRequest::default() };
+            for _ in 0..100 {
+                let reply = self.client.cluster.call(txn.clone(), None).await;
+                if reply.is_err_and(|failure| failure.is_no_space()) {
+                    return;
+                }
+            }
+            panic!("it has no end");
+        }
+
         /// Writes the key as another program does.
         async fn put(&self, record: &ClaimRecord, lease: i64) {
             let put = PutRequest::leased(self.state.key().unwrap().to_vec(), record.to_bytes(), lease);
@@ -367,6 +388,26 @@ mod tests {
         let alone = Alone::holding(&etcd).await;
         let lease = alone.state.lease().unwrap();
         alone.evict(Op::Delete(DeleteRequest::one(alone.state.key().unwrap())).into()).await;
+        assert_eq!(alone.move_key(&lease, Purpose::Keep).await, Moved::Evicted);
+        assert_eq!(&*alone.state.evicted_by(), "maintenance");
+        alone.close().await;
+    }
+
+    fn small() -> Etcd {
+        Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_renewal_without_space_that_finds_the_mark_of_an_eviction_tells_who_and_why() {
+        needs!(ETCD);
+        let etcd = small();
+        let alone = Alone::holding(&etcd).await;
+        let lease = alone.state.lease().unwrap();
+        let record = ClaimRecord::read(&alone.state.value()).unwrap();
+        let marked = ClaimRecord { evicted: true, ..record }.to_bytes();
+        let key = alone.state.key().unwrap().to_vec();
+        alone.evict(Op::Put(PutRequest::with_its_lease(key, marked)).into()).await;
+        alone.fill().await;
         assert_eq!(alone.move_key(&lease, Purpose::Keep).await, Moved::Evicted);
         assert_eq!(&*alone.state.evicted_by(), "maintenance");
         alone.close().await;
