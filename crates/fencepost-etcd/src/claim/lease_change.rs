@@ -194,9 +194,15 @@ async fn keep_without_space(
     if kv.lease == lease.id {
         claim.confirm(sent, claim.ttl().min(lease.ttl));
     } else {
+        // Another program has moved the key to this lease. It may not renew it, and a renewal needs no space.
         let asked = client.now();
-        let (left, _) = client.leases.time_left(kv.lease).await?;
-        claim.confirm(asked, claim.ttl().min(left));
+        let left = match client.cluster.keep_alive(kv.lease, asked + client.config.timeout).await {
+            Ok(reply) => reply.ttl,
+            // The key is gone with its lease, or was moved meanwhile. The next renewal finds out.
+            Err(failure) if failure.is_lease_not_found() => 0,
+            Err(failure) => return Err(failure),
+        };
+        claim.confirm(asked, claim.ttl().min(Duration::from_secs(left.try_into().unwrap_or_default())));
     }
     Ok(Moved::Done)
 }
@@ -410,6 +416,24 @@ mod tests {
         alone.fill().await;
         assert_eq!(alone.move_key(&lease, Purpose::Keep).await, Moved::Evicted);
         assert_eq!(&*alone.state.evicted_by(), "maintenance");
+        alone.close().await;
+    }
+
+    /// Its own program cannot move the key back to a lease that is renewed.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_renewal_without_space_renews_the_lease_to_which_another_program_has_moved_the_key() {
+        needs!(ETCD);
+        let etcd = small();
+        let alone = Alone::holding(&etcd).await;
+        let (own, other) = (alone.state.lease().unwrap(), alone.dedicated().await);
+        alone.state.claim.give_lease();
+        alone.put(&ClaimRecord::read(&alone.state.value()).unwrap(), other.id).await;
+        alone.fill().await;
+        let renewals = || etcd.requests().unwrap().get("LeaseKeepAlive").copied().unwrap_or_default();
+        let (before, until) = (renewals(), alone.state.claim.validity.until());
+        assert_eq!(alone.move_key(&own, Purpose::Keep).await, Moved::Done);
+        assert_eq!(renewals(), before + 1);
+        assert!(alone.state.claim.validity.until() > until);
         alone.close().await;
     }
 }
