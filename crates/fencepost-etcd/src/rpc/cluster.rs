@@ -23,7 +23,8 @@ use crate::rpc::tls;
 
 /// How much later each member is asked than the one before, while none has replied yet.
 const STEP: Duration = Duration::from_millis(250);
-/// A request that is dropped after this time without a reply sends later requests to the next member.
+/// A member that has not replied after this time may be silent. A request that is dropped then sends later requests to the next member, and a
+/// renewal asks that as well. If replies take longer, each renewal goes to all members.
 const SILENCE: Duration = Duration::from_millis(500);
 /// How often a request logs in again when its token is refused.
 const MAX_LOGINS: usize = 8;
@@ -174,7 +175,8 @@ impl Cluster {
     /// Renews a lease by one stream for each renewal, so that no stream can be stuck.
     async fn renew_at_any(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failed> {
         let count = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
-        let pause = until.since(self.runtime.clock().now()) / count.saturating_add(1);
+        // A claim that has less time than this renewal may wait for it, too.
+        let pause = (until.since(self.runtime.clock().now()) / count.saturating_add(1)).min(SILENCE);
         self.first(until, pause, |member| self.renew_at(member, id)).await
     }
 

@@ -1,7 +1,6 @@
 //! Requests that are dropped while they are under way.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -40,13 +39,13 @@ struct Bare {
 }
 
 impl Bare {
-    async fn open(address: SocketAddr) -> Bare {
+    async fn open(address: impl Display) -> Bare {
         let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
         let bare = Bare::over(address, helper.runtime().clone()).await;
         Bare { helper: Some(helper), ..bare }
     }
 
-    /// The address may have options behind it.
+    /// There may be several addresses, and options behind them.
     async fn over(address: impl Display, runtime: Runtime) -> Bare {
         let url = BackendUrl::parse(&format!("etcd://{address}")).unwrap();
         let backend = fencepost_etcd::open(url, runtime.clone()).await.unwrap();
@@ -361,4 +360,31 @@ async fn dropped_requests_leave_the_connection_open() {
     }
     assert_eq!(proxy.passed(), before);
     locks.close().await;
+}
+
+/// The lease is long, so that each member's share of its time is, and claims with a short `ttl` may wait for the same renewal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_member_holds_up_no_renewal() {
+    needs!(ETCD);
+    let etcd = server();
+    let mut proxy = Proxy::start(etcd.address()).unwrap();
+    let mut attempts = 0..3;
+    let renewed_in_time = async |proxy: &mut Proxy| {
+        let engine = Bare::open(format!("{},{}", proxy.address(), etcd.address())).await;
+        let mut entry = engine.enter(1, 40 * SOON);
+        assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
+        let renewal = entry.renewal().unwrap();
+        proxy.silence().unwrap();
+        let round = renewal.session.renew(std::slice::from_ref(&renewal.claim));
+        // After 10 s the connection's pings find out.
+        let renewed = tokio::time::timeout(Duration::from_secs(8), round).await;
+        proxy.mend().unwrap();
+        entry.withdraw().await.unwrap();
+        engine.close().await;
+        renewed.map(Result::unwrap).is_ok()
+    };
+    // A busy machine may be slower once.
+    while !renewed_in_time(&mut proxy).await {
+        attempts.next().expect("the other member answers at once");
+    }
 }
