@@ -128,7 +128,11 @@ pub(crate) async fn move_key(
             continue;
         }
         let asked = client.now();
-        let (left, term) = client.leases.time_left(kv.lease).await?;
+        let (left, origin) = client.leases.time_left(kv.lease).await?;
+        // The member knew the same leader before and after it has asked, so it has asked that one.
+        if origin != reply.origin() {
+            return Err(Failed::leader_changed());
+        }
         // The server tells whole seconds, and forgets the rest.
         let most = client.now() + left + Duration::from_secs(1);
         if most <= lease.sent() + lease.ttl {
@@ -147,7 +151,7 @@ pub(crate) async fn move_key(
         };
         let reply = client.cluster.call(txn, None).await?;
         // A leader that was stopped tells what it knew before another one followed.
-        if reply.succeeded && reply.term() == term {
+        if reply.succeeded && reply.origin().term == origin.term {
             claim.confirm(asked, claim.ttl().min(left));
             return Ok(Moved::Done);
         }

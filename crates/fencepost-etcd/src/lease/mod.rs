@@ -9,7 +9,7 @@ use fencepost_core::{ErrorKind, Moment, Runtime, SingleFlight, margin};
 
 use crate::error::Failed;
 use crate::rpc::cluster::Cluster;
-use crate::rpc::proto::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
+use crate::rpc::proto::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest, Origin};
 
 /// The shortest lease that etcd grants with its default settings.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(2);
@@ -201,11 +201,12 @@ impl Leases {
         Ok(self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?.ttl)
     }
 
-    /// Returns how long a lease lasts at least, zero if it does not exist, and the term of the leader that said so.
-    pub(crate) async fn time_left(&self, id: i64) -> Result<(Duration, u64), Failed> {
+    /// Returns how long a lease lasts at least, zero if it does not exist, and the origin of the reply. The member that was asked notes the term
+    /// after it has asked the leader, which may be deposed by then.
+    pub(crate) async fn time_left(&self, id: i64) -> Result<(Duration, Origin), Failed> {
         let reply = self.cluster.call(LeaseTimeToLiveRequest { id }, None).await?;
-        let term = reply.header.as_ref().map_or(0, |header| header.term);
-        Ok((Duration::from_secs(reply.ttl.try_into().unwrap_or_default()), term))
+        let left = Duration::from_secs(reply.ttl.try_into().unwrap_or_default());
+        Ok((left, Origin::of(reply.header.as_ref())))
     }
 
     /// Revokes a lease and with it its keys.

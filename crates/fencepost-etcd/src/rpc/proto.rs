@@ -251,6 +251,22 @@ pub(crate) const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 /// The stream of watches.
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
+/// The member that made a reply, and the term of the leader that it knew then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    member: u64,
+    pub(crate) term: u64,
+}
+
+impl Origin {
+    pub(crate) fn of(header: Option<&Header>) -> Origin {
+        header.map_or(Origin { member: 0, term: 0 }, |header| Origin {
+            member: header.member,
+            term: header.term,
+        })
+    }
+}
+
 impl RangeRequest {
     /// Reads the keys from `key` to before `end`, ordered by create revision. A limit of 0 is none.
     pub(crate) fn by_creation(key: Vec<u8>, end: Vec<u8>, limit: i64) -> RangeRequest {
@@ -335,9 +351,9 @@ impl TxnReply {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// Returns the term of the leader when the transaction was made.
-    pub(crate) fn term(&self) -> u64 {
-        self.header.as_ref().map_or(0, |header| header.term)
+    /// Returns who made the reply.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::of(self.header.as_ref())
     }
 
     /// Returns the keys that its `n`th part has read.
