@@ -158,15 +158,15 @@ impl Cluster {
     /// Renews a lease and checks that a leader did it.
     ///
     /// A leader renews without asking the others. One that was stopped and deposed meanwhile does so too before it learns that (etcd before
-    /// 3.4.25 and 3.5.8). Then the lease ends while its holder relies on it. So a read that a majority confirms follows: if it is of the
-    /// same term, nobody else was elected when the lease was renewed.
+    /// 3.4.25 and 3.5.8). Then the lease ends while its holder relies on it. Nor does it know the leases that were granted meanwhile. So a read
+    /// that a majority confirms follows: if it is of the same term, nobody else was elected when the lease was renewed or not found.
     pub(crate) async fn keep_alive(&self, id: i64, until: Moment) -> Result<LeaseKeepAliveReply, Failed> {
         let renewed = self.renew_at_any(id, until).await?;
         let term = |header: &Option<Header>| header.as_ref().map_or(0, |header| header.term);
         let read = self.call(RangeRequest::probe(keys::evictions(&self.config.prefix)), None);
         let read = self.runtime.clock().within(until, read).await;
         let read = read.unwrap_or_else(|| Err(self.member(0).timeout()))?;
-        if renewed.ttl > 0 && term(&read.header) != term(&renewed.header) {
+        if term(&read.header) != term(&renewed.header) {
             return Err(Failed::leader_changed());
         }
         Ok(renewed)
