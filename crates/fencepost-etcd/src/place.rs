@@ -105,7 +105,7 @@ async fn detach(client: Arc<EtcdClient>, state: Arc<ClaimState>) -> Result<Left>
     let mut moved = Moved::Superseded;
     for _ in 0..TRIES {
         let lease = client.leases.dedicated(least).await?;
-        moved = eviction::move_key(&client, &state, revision, &lease, Purpose::Detach).await?;
+        moved = eviction::change_lease(&client, &state, revision, &lease, Purpose::Detach).await?;
         let Moved::Outlived(most) = moved else { break };
         least = most.since(client.now());
     }

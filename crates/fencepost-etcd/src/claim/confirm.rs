@@ -46,7 +46,7 @@ pub(crate) async fn confirm(
             true if claim.renewed => (Purpose::Extend, client.leases.shared_from_now(least).await?),
             true => (Purpose::Extend, client.leases.dedicated(least).await?),
         };
-        match eviction::move_key(client, state, revision, &lease, purpose).await {
+        match eviction::change_lease(client, state, revision, &lease, purpose).await {
             Ok(Moved::Superseded) => {}
             Ok(Moved::Outlived(most)) => least = most.since(client.now()).max(claim.ttl()),
             Ok(Moved::Done | Moved::Gone | Moved::Evicted | Moved::Ended) => return Ok(()),

@@ -58,12 +58,22 @@ async fn move_away(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, revision: 
         (false, Some(lease)) => lease.sent() + state.claim.ttl().min(lease.ttl),
         (false, None) => return,
     };
+    // All rounds have one lease, because a round whose answer was lost may have moved the key to it.
+    let mut last = None;
     while !state.claim.is_leaving() && own.iter().any(|own| !own.is_over(clock.now())) {
         let moved = async {
-            let lease = client.leases.dedicated(until.since(clock.now())).await?;
-            lease_change::move_key(client, state, revision, &lease, Purpose::Evict).await
+            let lease = match &last {
+                Some(lease) => lease,
+                None => last.insert(client.leases.dedicated(until.since(clock.now())).await?),
+            };
+            lease_change::move_key(client, state, revision, lease, Purpose::Evict).await
         };
         if moved.await.is_ok() {
+            // The key is gone, or has a lease that ends by itself.
+            let is_unused = |last: &Arc<Lease>| state.lease().is_none_or(|own| own.id != last.id);
+            if let Some(last) = last.filter(is_unused) {
+                client.leases.revoke_unused(last.id);
+            }
             return;
         }
         if clock.now() >= until {
@@ -78,7 +88,7 @@ async fn move_away(client: &Arc<EtcdClient>, state: &Arc<ClaimState>, revision: 
 ///
 /// # Cancel safety
 /// Dropped, the change goes on, because the next change waits for it.
-pub(crate) async fn move_key(
+pub(crate) async fn change_lease(
     client: &Arc<EtcdClient>,
     state: &Arc<ClaimState>,
     revision: i64,
