@@ -344,9 +344,9 @@ async fn a_lock_that_is_held_for_less_than_a_second_pays_nothing() {
     for _ in 0..50 {
         mutex.lock().await.expect("it is free").release().await.expect("it was held");
     }
-    // The request for the count is no client's.
+    // On a slow machine the server removes the empty folder a few times. A watch would cost two requests for each cycle.
     let sent = requests(server.address()) - before;
-    assert!(sent <= 50 * 3 + 10, "{sent} requests for 50 cycles");
+    assert!(sent < 50 * 4, "{sent} requests for 50 cycles");
     clock.advance_to(clock.now() + Duration::from_secs(2));
     watched(server.address(), "/held/", 0).await;
     locks.close().await;

@@ -295,7 +295,7 @@ async fn a_lock_goes_through_a_session_while_the_server_is_yet_to_answer() {
         if done == LINE {
             break;
         }
-        assert!(start.elapsed() < SOON, "the server was asked: {done} of {LINE} went at once");
+        assert!(start.elapsed() < 3 * SOON, "the server was asked: {done} of {LINE} went at once");
     }
 }
 
@@ -338,7 +338,7 @@ async fn a_lock_with_guarded_writes_goes_on_when_its_node_is_gone() {
         eventually("nothing is left", || nodes(server.address(), "/s").is_empty()).await;
         assert!(!lent || went == 0, "one held beside the node of the first");
         done += went;
-        assert!(start.elapsed() < SOON, "the server was asked");
+        assert!(start.elapsed() < 3 * SOON, "the server was asked");
     }
 }
 
