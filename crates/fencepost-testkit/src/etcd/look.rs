@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a member may be silent. `etcdctl` itself gives up after 5 s.
+/// How long a member may be silent. `etcdctl` itself gives up after 5 s, and after 2 s if it logs in.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An operator of one or several members. It does not use the network that a test can cut.
@@ -50,8 +50,10 @@ impl Look {
     /// # Errors
     /// Returns an error with its output if it fails.
     pub fn try_run(&self, arguments: &[&str]) -> io::Result<String> {
-        let limit = format!("--command-timeout={}s", PATIENCE.as_secs());
-        let output = self.command(&[&[limit.as_str()], arguments].concat()).output()?;
+        let seconds = PATIENCE.as_secs();
+        // The second one is also the limit of a login.
+        let limits = [format!("--command-timeout={seconds}s"), format!("--dial-timeout={seconds}s")];
+        let output = self.command(&[&limits.each_ref().map(String::as_str), arguments].concat()).output()?;
         if !output.status.success() {
             let text = String::from_utf8_lossy(&output.stderr);
             return Err(io::Error::other(format!("etcdctl {arguments:?}: {text}")));
