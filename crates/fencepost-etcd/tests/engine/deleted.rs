@@ -3,8 +3,8 @@
 use fencepost_testkit::needs;
 use std::time::Duration;
 
-use crate::kit::{SHORT, SOON, connect, eventually, registry};
-use fencepost_core::{Client, Eviction, Guard, Loss};
+use crate::kit::{SOON, client_by, connect, connect_by, eventually};
+use fencepost_core::{Client, Clock, Eviction, Guard, Loss};
 use fencepost_testkit::etcd::{Config, Proxied};
 use fencepost_testkit::faults::Faults;
 
@@ -16,7 +16,17 @@ fn server() -> Proxied {
 }
 
 async fn patient(url: &str) -> Client {
-    Client::builder().ttl(LONG).connect(&registry(), url).await.unwrap()
+    connect_by(Client::builder().ttl(LONG), url).await
+}
+
+/// A client that searches for the cause of a loss for as long as that takes, because its clock stands still.
+async fn thorough(clock: &Clock, url: &str) -> Client {
+    client_by(Client::builder().ttl(LONG), clock, url).await
+}
+
+/// Lets the grants become old enough for watches.
+fn age(clock: &Clock) {
+    clock.advance_to(clock.now() + Duration::from_secs(2));
 }
 
 /// Waits until `count` watches exist: one for evictions, and one for each key.
@@ -35,9 +45,11 @@ async fn told(guard: &Guard) -> (Loss, String) {
 async fn a_holder_is_told_that_its_key_was_deleted() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let locks = patient(&etcd.url()).await;
+    let clock = Clock::manual();
+    let locks = thorough(&clock, &etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
     let other = locks.mutex("other").unwrap().lock().await.unwrap();
+    age(&clock);
     watched(&etcd, 3).await;
     let key = &etcd.look().keys("stock/")[0];
     etcd.look().run(&["del", key]);
@@ -56,8 +68,10 @@ async fn a_holder_is_told_that_its_key_was_deleted() {
 async fn all_holders_are_told_that_their_lease_was_revoked() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let locks = patient(&etcd.url()).await;
+    let clock = Clock::manual();
+    let locks = thorough(&clock, &etcd.url()).await;
     let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
+    age(&clock);
     watched(&etcd, 2).await;
     // This grant may be too recent to be watched. Its key has the same lease.
     let young = locks.mutex("young").unwrap().lock().await.unwrap();
@@ -96,9 +110,11 @@ async fn a_holder_whose_stream_broke_is_told_what_was_deleted_meanwhile() {
 async fn a_holder_that_is_evicted_at_once_is_told_so() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let (locks, operator) = (patient(&etcd.url()).await, connect(&etcd.direct_url()).await);
+    let clock = Clock::manual();
+    let (locks, operator) = (thorough(&clock, &etcd.url()).await, connect(&etcd.direct_url()).await);
     for number in 0..10 {
         let guard = locks.mutex(&format!("stock{number}")).unwrap().lock().await.unwrap();
+        age(&clock);
         watched(&etcd, 2).await;
         let now = Eviction::new(true);
         operator.evict(guard.name().as_str(), guard.token(), &now).await.unwrap();
@@ -125,7 +141,7 @@ async fn attached_and_fixed_grants_are_watched_as_well() {
     drop((fixed, attached));
     // A lock that is held for a short time has no watch.
     for _ in 0..20 {
-        locks.mutex("short").unwrap().lock().ttl(SHORT).await.unwrap().release().await.unwrap();
+        locks.mutex("short").unwrap().lock().await.unwrap().release().await.unwrap();
     }
     watched(&etcd, 2).await;
     locks.close().await;

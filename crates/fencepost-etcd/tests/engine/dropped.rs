@@ -3,32 +3,24 @@
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, BackendUrl, Claim, ClaimId, Client, Clock, DetachedLease, Entry, HolderInfo, How, Mode,
-    Name, Registry, Runtime, Spawner, Task, Want,
+    Name, Registry, Runtime, Want,
 };
 use fencepost_testkit::etcd::Etcd;
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::Proxy;
 use futures_util::future::join_all;
+use tokio::time::sleep;
 
-use crate::full::{fill, small};
-use crate::kit::{SHORT, SOON, connect, eventually, server};
+use crate::full::small;
+use crate::kit::{Beside, SHORT, SOON, connect, eventually, fill, lasting, server};
 
 /// How slow the network is where a test needs time between a request and its answer.
 const DELAY: Duration = Duration::from_millis(500);
-
-/// Runs a client's tasks beside the test's own.
-struct Beside(tokio::runtime::Handle);
-
-impl Spawner for Beside {
-    fn spawn(&self, task: Task) {
-        self.0.spawn(task);
-    }
-}
 
 /// The engine, without the layers above it.
 struct Bare {
@@ -47,7 +39,7 @@ impl Bare {
 
     /// There may be several addresses, and options behind them.
     async fn over(address: impl Display, runtime: Runtime) -> Bare {
-        let url = BackendUrl::parse(&format!("etcd://{address}")).unwrap();
+        let url = BackendUrl::parse(&lasting(&format!("etcd://{address}"))).unwrap();
         let backend = fencepost_etcd::open(url, runtime.clone()).await.unwrap();
         Bare { backend, runtime, helper: None }
     }
@@ -156,7 +148,7 @@ async fn a_detachment_shortens_no_lease_that_somebody_else_has_extended() {
     let etcd = server();
     let engine = Bare::open(etcd.address()).await;
     let others = connect(&format!("etcd://{}", etcd.address())).await;
-    let mut entry = engine.enter(7, SHORT);
+    let mut entry = engine.enter(7, SOON);
     assert!(matches!(entry.attempt().await.unwrap(), Attempt::Granted(_)));
     entry.renewal().unwrap().claim.give_lease();
     let name = Name::new("stock").unwrap();
@@ -331,9 +323,20 @@ async fn a_tombstone_ends_while_the_client_goes_on() {
     let etcd = server();
     let mut proxy = Proxy::start(etcd.address()).unwrap();
     let engine = Bare::open(proxy.address()).await;
-    engine.drop_on_the_way(&mut proxy, 1, SHORT).await;
-    eventually("the request finds a tombstone", || async { tombstones(&etcd) == 1 }).await;
-    let claims = AtomicU64::new(3);
+    let claims = AtomicU64::new(1);
+    let start = Instant::now();
+    loop {
+        engine.drop_on_the_way(&mut proxy, claims.fetch_add(2, Relaxed).into(), SHORT).await;
+        let dropped = Instant::now();
+        while tombstones(&etcd) == 0 && dropped.elapsed() < 2 * SHORT {
+            sleep(Duration::from_millis(5)).await;
+        }
+        if tombstones(&etcd) == 1 {
+            break;
+        }
+        // On a busy machine the lease ends before the request is sent, or its tombstone is gone already.
+        assert!(start.elapsed() < SOON, "the request finds no tombstone");
+    }
     eventually("the tombstone ends", || async {
         engine.cycle(claims.fetch_add(1, Relaxed).into(), SHORT).await;
         tombstones(&etcd) == 0
@@ -352,9 +355,12 @@ async fn dropped_requests_leave_the_connection_open() {
     locks.reach().await.unwrap();
     let before = proxy.passed();
     proxy.delay(Duration::from_millis(200)).unwrap();
-    for _ in 0..6 {
+    let (start, mut dropped) = (Instant::now(), 0);
+    while dropped < 1_800 {
         let calls = (0..300).map(|_| tokio::time::timeout(Duration::from_millis(50), locks.reach()));
-        assert!(join_all(calls).await.iter().all(Result::is_err), "the network is slow");
+        // On a busy machine the replies may come first.
+        dropped += join_all(calls).await.iter().filter(|call| call.is_err()).count();
+        assert!(start.elapsed() < SOON, "the network is slow");
         // The replies to all of them have come.
         locks.reach().await.unwrap();
     }

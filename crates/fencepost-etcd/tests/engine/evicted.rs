@@ -3,13 +3,13 @@
 use fencepost_testkit::needs;
 use std::time::Duration;
 
-use crate::kit::{SHORT, SOON, connect, eventually, registry, stand};
-use fencepost_core::{Client, Eviction, Guard, Loss};
+use crate::kit::{SHORT, SOON, client_of, connect, connect_by, eventually, stand};
+use fencepost_core::{Client, Clock, Eviction, Guard, Loss};
 use fencepost_testkit::etcd::{Config, Proxied};
 use fencepost_testkit::faults::Faults;
 
 async fn with_ttl(url: &str, ttl: Duration) -> Client {
-    Client::builder().ttl(ttl).connect(&registry(), url).await.unwrap()
+    connect_by(Client::builder().ttl(ttl), url).await
 }
 
 async fn told(guard: &Guard) -> Loss {
@@ -87,7 +87,8 @@ async fn an_evicted_lock_whose_note_is_gone_is_not_detached() {
 async fn an_extension_under_way_keeps_no_evicted_holders_lock() {
     needs!(ETCD, ETCDCTL);
     let mut etcd = Proxied::start(&Config::new()).unwrap();
-    let (near, far) = (connect(&etcd.direct_url()).await, connect(&etcd.url()).await);
+    // The holder's clock stands still, so that only the server ends its lease.
+    let (near, far) = (connect(&etcd.direct_url()).await, client_of(&Clock::manual(), &etcd.url()).await);
     let mut guard = far.mutex("stock").unwrap().lock().ttl(SHORT * 3).await.unwrap();
     let waiting = stand(&near, "stock", 2).await;
     etcd.delay(Duration::from_millis(300)).unwrap();
@@ -108,14 +109,15 @@ async fn an_eviction_lengthens_no_lease() {
     needs!(ETCD, ETCDCTL);
     let etcd = Proxied::start(&Config::new()).unwrap();
     let locks = connect(&etcd.direct_url()).await;
-    let fixed = locks.mutex("fixed").unwrap().lock().ttl(SOON).no_renewal().await.unwrap();
-    let renewed = locks.mutex("renewed").unwrap().lock().ttl(SOON).await.unwrap();
+    let ttl = 4 * SOON;
+    let fixed = locks.mutex("fixed").unwrap().lock().ttl(ttl).no_renewal().await.unwrap();
+    let renewed = locks.mutex("renewed").unwrap().lock().ttl(ttl).await.unwrap();
     let left = async |name| {
         let info = locks.inspect(name).await.unwrap();
         info.holders().next().and_then(|holder| holder.expires_in).unwrap_or_default()
     };
     // A third of the lease passes until the renewal. The store tells whole seconds.
-    let most = SOON - Duration::from_secs(3);
+    let most = ttl - Duration::from_secs(3);
     for guard in [&fixed, &renewed] {
         let name = guard.name().as_str();
         eventually("some of the lease has passed", async || left(name).await < most).await;

@@ -1,7 +1,7 @@
 //! A server that is out of space refuses puts and still deletes.
 
-use crate::kit::{SHORT, SOON, connect, eventually};
-use fencepost_core::{Effect, Eviction, Guard, Loss};
+use crate::kit::{SOON, client_of, connect, fill, renewed};
+use fencepost_core::{Clock, Effect, Eviction, Guard, Loss};
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::needs;
 use futures_util::future::join_all;
@@ -9,11 +9,6 @@ use futures_util::future::join_all;
 /// A server with little space.
 pub(crate) fn small() -> Etcd {
     Etcd::start(&Config::new().argument("--quota-backend-bytes=200000")).unwrap()
-}
-
-pub(crate) fn fill(etcd: &Etcd) {
-    let full = |n: u32| etcd.look().try_run(&["put", &format!("filler{n}"), &"x".repeat(50_000)]).is_err();
-    assert!((0..100).any(full), "it has no end");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,13 +35,13 @@ async fn a_holder_is_evicted_at_once_while_there_is_no_space() {
 async fn a_holder_whose_lease_was_given_out_keeps_its_lock_without_space() {
     needs!(ETCD, ETCDCTL);
     let etcd = small();
-    let locks = connect(&etcd.url()).await;
-    let guard = locks.mutex("stock").unwrap().lock().ttl(2 * SHORT).await.unwrap();
+    let clock = Clock::manual();
+    let locks = client_of(&clock, &etcd.url()).await;
+    let guard = locks.mutex("stock").unwrap().lock().ttl(2 * SOON).await.unwrap();
     guard.to_lease().unwrap();
     fill(&etcd);
     for _ in 0..2 {
-        let until = guard.valid_until();
-        eventually("the guard is renewed", async || guard.valid_until() > until).await;
+        renewed(&clock, &guard).await;
     }
     guard.release().await.unwrap();
     locks.close().await;

@@ -1,10 +1,10 @@
 //! Users and roles that change while locks are held.
 
-use crate::kit::{SHORT, connect, stand, users};
+use crate::kit::{SOON, client_of, connect, renewed, stand, users};
+use fencepost_core::Clock;
 use fencepost_testkit::etcd::{Config, Etcd};
 use fencepost_testkit::needs;
 use fencepost_testkit::server::TempDir;
-use fencepost_testkit::wait::{all_along, eventually};
 
 /// Two kinds of tokens: simple ones stay valid after a change of users, JWT tokens do not.
 fn kinds() -> [Config; 2] {
@@ -29,13 +29,16 @@ async fn a_change_of_users_ends_no_lock_and_no_wait() {
     needs!(ETCD, ETCDCTL);
     for config in kinds() {
         let (etcd, url) = start(&config);
-        let (one, two) = (connect(&url).await, connect(&url).await);
-        let guard = one.mutex("stock").unwrap().lock().ttl(SHORT * 2).await.unwrap();
+        let clock = Clock::manual();
+        let (one, two) = (client_of(&clock, &url).await, connect(&url).await);
+        let guard = one.mutex("stock").unwrap().lock().ttl(SOON * 2).await.unwrap();
         let waiting = stand(&two, "stock", 2).await;
         let root = etcd.look().of("root:topsecret");
         for user in 0..2 {
             root.run(&["user", "add", &format!("user{user}:secret")]);
-            all_along(SHORT * 2, async || guard.ensure_held().unwrap()).await;
+            for _ in 0..3 {
+                renewed(&clock, &guard).await;
+            }
         }
         assert!(!waiting.is_answered());
         guard.release().await.unwrap();
@@ -82,8 +85,9 @@ async fn a_rotated_password_ends_no_lock_and_no_wait() {
         let file = folder.path().join("password");
         std::fs::write(&file, "hunter2\n").unwrap();
         let url = format!("etcd://app@{}?prefix=locks/&password_file={}", etcd.address(), file.display());
-        let (one, two) = (connect(&url).await, connect(&url).await);
-        let guard = one.mutex("stock").unwrap().lock().ttl(3 * SHORT).await.unwrap();
+        let clock = Clock::manual();
+        let (one, two) = (client_of(&clock, &url).await, connect(&url).await);
+        let guard = one.mutex("stock").unwrap().lock().ttl(2 * SOON).await.unwrap();
         let waiting = stand(&two, "stock", 2).await;
 
         std::fs::write(&file, "hunter3\n").unwrap();
@@ -92,8 +96,7 @@ async fn a_rotated_password_ends_no_lock_and_no_wait() {
         for command in [&["delete", "app"][..], &["add", "app:hunter3"], &["grant-role", "app", "locks"]] {
             root.run(&[&["user"], command].concat());
         }
-        let before = guard.valid_until();
-        eventually(60 * SHORT, "it is renewed", async || guard.valid_until() > before).await;
+        renewed(&clock, &guard).await;
         guard.release().await.unwrap();
         waiting.granted().await.release().await.unwrap();
     }

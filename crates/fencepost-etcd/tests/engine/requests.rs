@@ -1,9 +1,11 @@
-//! Counts the requests of each operation.
+//! Counts the requests of each operation. The clients' clocks stand still, so that a slow machine causes no other requests.
 
 use fencepost_testkit::needs;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::kit::{SHORT, connect, eventually, server, stand};
+use crate::kit::{SOON, client_of, eventually, server, stand};
+use fencepost_core::Clock;
 use fencepost_testkit::etcd::Etcd;
 
 fn since(etcd: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
@@ -19,7 +21,7 @@ fn since(etcd: &Etcd, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
 async fn an_uncontended_cycle_is_two_requests() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let locks = connect(&etcd.url()).await;
+    let locks = client_of(&Clock::manual(), &etcd.url()).await;
     let mutex = locks.mutex("stock").unwrap();
     mutex.lock().await.unwrap().release().await.unwrap();
     let before = etcd.requests().unwrap();
@@ -35,7 +37,7 @@ async fn an_uncontended_cycle_is_two_requests() {
 async fn a_handoff_costs_no_request_of_its_own() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let locks = connect(&etcd.url()).await;
+    let locks = client_of(&Clock::manual(), &etcd.url()).await;
     let mutex = locks.mutex("stock").unwrap();
     let mut guard = mutex.lock().await.unwrap();
     // The queue is watched from now on.
@@ -54,7 +56,7 @@ async fn a_handoff_costs_no_request_of_its_own() {
     }
     let sent = since(&etcd, &before);
     let all: u64 = sent.values().sum();
-    // One more release, and perhaps a periodic reading or renewal.
+    // One more release, and perhaps a reading of the queue.
     assert!(all <= 2 * count + 4, "{sent:?}");
     locks.close().await;
 }
@@ -63,26 +65,39 @@ async fn a_handoff_costs_no_request_of_its_own() {
 async fn held_locks_cost_the_heartbeats_of_their_lease_and_nothing_else() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let locks = connect(&etcd.url()).await;
+    let clock = Clock::manual();
+    let locks = client_of(&clock, &etcd.url()).await;
     let mut guards = Vec::new();
     for number in 0..200 {
         let mutex = locks.mutex(&format!("held-{number}")).unwrap();
-        guards.push(mutex.lock().ttl(SHORT).await.unwrap());
+        guards.push(mutex.lock().ttl(2 * SOON).await.unwrap());
     }
-    // All of them are due at the same time from the first renewal on.
-    let kept = |sent: &BTreeMap<String, u64>| sent.get("LeaseKeepAlive").copied().unwrap_or(0);
     let start = etcd.requests().unwrap();
-    eventually("they are renewed", || async { kept(&since(&etcd, &start)) >= 1 }).await;
-    // Each key has a watch on the client's one stream, and is read once for it, before the next renewal.
+    // All of them are due at the same time.
+    let renew_all = async || {
+        clock.advance_to(clock.now() + SOON);
+        for guard in &guards {
+            eventually("they are renewed", async || {
+                // A renewal that failed is repeated in a moment.
+                clock.advance_to(clock.now() + Duration::from_millis(1));
+                guard.remaining() > SOON
+            })
+            .await;
+        }
+    };
+    renew_all().await;
+    // Each key has a watch on the client's one stream, and is read once for it, 64 of them by one request.
     eventually("they are watched", || async { etcd.watches().unwrap() == 201 }).await;
-    let watched = etcd.requests().unwrap();
-    eventually("they are renewed once more", || async { kept(&since(&etcd, &watched)) >= 2 }).await;
+    let reads = || since(&etcd, &start).get("Txn").copied();
+    eventually("they are read", || async { reads() == Some(200_u64.div_ceil(64)) }).await;
     let before = etcd.requests().unwrap();
-    eventually("they are renewed again and again", || async { kept(&since(&etcd, &before)) >= 3 }).await;
-    let sent = since(&etcd, &before);
+    for _ in 0..3 {
+        renew_all().await;
+    }
     // A read follows each renewal and shows that the leader renewed the lease.
-    let reads = sent.get("Range").copied().unwrap_or(0);
-    assert!(sent.len() <= 2 && kept(&sent) <= 6 && reads <= kept(&sent) + 1, "{sent:?}");
+    let sent = since(&etcd, &before);
+    let [kept, reads] = ["LeaseKeepAlive", "Range"].map(|method| sent.get(method).copied().unwrap_or(0));
+    assert!(sent.len() == 2 && (3..=6).contains(&kept) && reads <= kept, "{sent:?}");
     for guard in guards {
         guard.release().await.unwrap();
     }

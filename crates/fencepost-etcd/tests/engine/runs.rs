@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use fencepost_core::Client;
+use fencepost_core::{Client, Clock};
 use fencepost_testkit::needs;
 
-use crate::kit::{eventually, registry, server};
+use crate::kit::{client_by, eventually, server};
 
 /// Clients delete old records beside their own writes, also if all writes have the same rhythm. A run has no lease, because each process would
 /// leave one.
@@ -13,8 +13,9 @@ use crate::kit::{eventually, registry, server};
 async fn old_runs_are_deleted_and_leave_no_lease() {
     needs!(ETCD, ETCDCTL);
     let etcd = server();
-    let builder = Client::builder().history(Duration::from_secs(31 * 86_400));
-    let locks = builder.connect(&registry(), &etcd.url()).await.unwrap();
+    let builder = Client::builder().history(Duration::from_secs(31 * 86_400)).ttl(Duration::from_secs(600));
+    // By its clock the server always answers the close in time.
+    let locks = client_by(builder, &Clock::manual(), &etcd.url()).await;
     let mutex = locks.mutex("new").unwrap();
     let records = || etcd.look().keys("").into_iter().filter(|key| key.contains("old")).count();
     // A cycle makes four revisions. Each round shifts the next ones by one.
