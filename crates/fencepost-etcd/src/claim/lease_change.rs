@@ -244,7 +244,9 @@ mod tests {
         let (short, long) = (Duration::from_secs(30), Duration::from_secs(90));
         let etcd = Etcd::start(&Config::new()).unwrap();
         let registry = Registry::new().with("etcd", noted);
-        let locks = Client::builder().ttl(short).connect(&registry, &etcd.url()).await.unwrap();
+        let url = format!("{}?timeout=20s", etcd.url());
+        let locks =
+            Client::builder().ttl(short).release_timeout(short).connect(&registry, &url).await.unwrap();
         for number in 1..=20 {
             let guard = locks.mutex("stock").unwrap().lock().await.unwrap();
             let client = CLIENT.get().unwrap();
