@@ -159,8 +159,8 @@ pub(crate) async fn move_key(
     Err(Failed::contested())
 }
 
-/// Returns the outcome for a claim whose key is gone or has the mark of an eviction, and notes who has evicted it and why. An eviction at once deletes
-/// the key and leaves only the note.
+/// Returns the outcome for a claim whose key is gone or has the mark of an eviction, and notes who has evicted it and why. An eviction at once
+/// deletes the key and leaves only the note.
 fn gone_or_evicted(state: &ClaimState, revision: i64, has_mark: bool, note: Option<&KeyValue>) -> Moved {
     if !has_mark && note.is_none() {
         return Moved::Gone;
@@ -294,7 +294,7 @@ mod tests {
         async fn holding(etcd: &Etcd) -> Alone {
             let helper = Client::builder().connect(&Registry::new(), "memory:").await.unwrap();
             let runtime = helper.runtime().clone();
-            let url = BackendUrl::parse(&etcd.url()).unwrap();
+            let url = BackendUrl::parse(&format!("{}?timeout=60s", etcd.url())).unwrap();
             let backend = EtcdBackend::open(crate::config::Config::parse(&url).unwrap(), runtime.clone())
                 .await
                 .unwrap();
