@@ -17,8 +17,8 @@ use crate::stage::{Failure, Stage};
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 /// The name of the part that becomes a server.
 pub(crate) const SERVER: &str = "server";
-/// How long a server may take to start.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long a server may take to start or to answer.
+const LIMIT: Duration = Duration::from_secs(30);
 /// How often a start is tried again, because another program has taken the port.
 const TRIES: usize = 5;
 

@@ -22,7 +22,7 @@ const LEASE: Duration = Duration::from_secs(2);
 fn every_verb() {
     needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     running(&place);
     waiting(&place);
     evicting(&place);
@@ -35,7 +35,7 @@ fn every_verb() {
 fn a_lease_goes_from_process_to_process() {
     needs!(ETCD, ETCDCTL);
     let cluster = Cluster::start(&Config::new()).unwrap();
-    let place = Place::at(&cluster.url());
+    let place = Place::patient(&cluster.url());
     let lease = place.output(["acquire", "--ttl", "20s", "--reason", "deploy", "site"]).expect(0).out.clone();
     let lease = lease.trim();
     place.output(["run", "-n", "site", "--", "true"]).expect(75).complains(&[
@@ -60,7 +60,7 @@ fn a_lease_goes_from_process_to_process() {
 fn over_tls() {
     needs!(ETCD, ETCDCTL, OPENSSL);
     let server = Etcd::start(&Config::new().tls()).unwrap();
-    let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
+    let place = Place::patient(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
     place.output(["doctor"]).expect(0);
     strangers_certificate(&server.url(), "check ca");
@@ -70,7 +70,7 @@ fn over_tls() {
 fn the_guardian_releases_the_lock_of_a_killed_wrapper() {
     needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
-    guardian_releases(&Place::at(&server.url()));
+    guardian_releases(&Place::patient(&server.url()));
 }
 
 #[test]
@@ -144,18 +144,24 @@ fn a_user_who_loses_his_right_is_told_so_with_the_loss() {
         look.run(command);
     }
     let place = Place::at(&format!("etcd://app:hunter2@{}?prefix=locks/", server.address()));
-    let holder = place.running(&["--ttl", "8s"], "backup", HOLD);
-    look.of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
-    let said = holder.kid.said();
-    said.expect(76).complains(&["could not be renewed in time (", "grant the user read and write access"]);
-    assert!(!said.err.contains("hunter2"), "{said:?}");
+    // On a busy machine no renewal may be refused before the lease has ended.
+    let is_told = (0..3).any(|_| {
+        let holder = place.running(&["--ttl", "8s"], "backup", HOLD);
+        server.look().of("root:topsecret").run(&["user", "revoke-role", "app", "locks"]);
+        let said = holder.kid.said();
+        server.look().of("root:topsecret").run(&["user", "grant-role", "app", "locks"]);
+        assert!(!said.err.contains("hunter2"), "{said:?}");
+        let parts = ["could not be renewed in time (", "grant the user read and write access"];
+        parts.iter().all(|part| said.expect(76).err.contains(part))
+    });
+    assert!(is_told, "the cause was not told with the loss, three times");
 }
 
 #[test]
 fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
     needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
-    let place = Place::at(&format!("{}?prefix=locks/", server.url()));
+    let place = Place::patient(&format!("{}?prefix=locks/", server.url()));
     let _holder = place.running(&["--ttl", "20s"], "backup", HOLD);
     assert!(place.output(["ls"]).expect(0).out.contains("up to "));
     assert!(place.output(["show", "backup"]).expect(0).out.contains(") for up to "));
@@ -178,7 +184,7 @@ fn what_is_shown_of_others_is_short_and_what_is_not_known_is_not_claimed() {
 fn what_the_program_calls_uses_the_same_engine() {
     needs!(ETCD, ETCDCTL);
     let server = Etcd::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     let nested = |name: &str| format!("\"$FENCEPOST\" run -n {name} -- true");
     place.output(["run", "outer", "--", "sh", "-c", &nested("outer")]).expect(75).complains(&["outer"]);
     place.output(["run", "outer", "--", "sh", "-c", &nested("inner")]).expect(0);

@@ -11,7 +11,7 @@ const HOSTS: usize = 8;
 
 /// Eight hosts start a job: one runs it. The check sees that, and a later run that is stopped.
 fn runs_are_kept(url: &str) {
-    let place = Place::at(url);
+    let place = Place::patient(url);
     let start = || {
         let job = ["run", "-q", "--once-per", "1h", "-w", "20s", "job", "--", "echo", "ran"];
         Kid::of(&mut place.fencepost(job))

@@ -25,7 +25,7 @@ pub(crate) fn guardian_releases(place: &Place) {
 pub(crate) fn killed_wrapper(place: &Place, options: &[&str], within: Duration) {
     // A machine that is busy with other things may be late now and then.
     let quick = (0..3).any(|_| {
-        let mut holder = place.running(options, "backup", HOLD);
+        let mut holder = place.running_briefly(options, "backup", HOLD);
         let waiter = Kid::of(&mut place.fencepost(["run", "-w", "100s", "backup", "--", "echo", "next"]));
         // A short lease may end before the waiter is in the queue.
         let is_held = eventually("a waiter, or the end of the holder", LONG, || {
@@ -52,15 +52,15 @@ pub(crate) fn server_that_goes(place: &Place, options: &[&str], server: &mut dyn
         if number > 0 {
             server.restart().unwrap();
         }
-        let holder = place.running(options, "backup", "echo $$ >&9; exec sleep 1000");
+        let holder = place.running_briefly(options, "backup", "echo $$ >&9; exec sleep 1000");
         let start = Instant::now();
         server.kill().unwrap();
         eventually("the program is stopped", LONG, || (!holder.pipe.is_open()).then_some(()));
         let took = start.elapsed();
-        holder.kid.said().expect(76).complains(&["could not be renewed in time"]);
-        took < within
+        let said = holder.kid.said();
+        said.expect(76).err.contains("could not be renewed in time") && took < within
     });
-    assert!(quick, "the program was stopped too late, three times");
+    assert!(quick, "the program was stopped too late or for another reason, three times");
 }
 
 /// A server hangs: a command that does not wait ends. It would wait for the engine's own time limits, of 2 s and more.

@@ -286,7 +286,7 @@ fn a_lease_is_a_run() {
 fn redis_keeps_runs_too() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     run(&place, "nightly", 0);
     assert_eq!(place.show("nightly")["holders"], Value::Array(Vec::new()));
     check(&place, &["--max-age", "26h", "--max-held", "2h"]).expect(0);

@@ -11,7 +11,7 @@ use crate::redis::verbs::{evicting, running, waiting, watching};
 use crate::serve::Service;
 
 fn at(service: &Service) -> Place {
-    Place::at(&format!("http://{}", service.address))
+    Place::patient(&format!("http://{}", service.address))
 }
 
 #[test]
@@ -149,7 +149,8 @@ fn an_eviction_that_the_token_does_not_allow_is_reported() {
     let token = said.expect(0).out.trim().to_owned();
     // Its program ends later than its limit.
     let script = "trap '' TERM; echo up >&9; sleep 1000";
-    let holder = engine.running(&["--max-hold", "2s", "--grace", "100ms"], "site", script);
+    let times = ["--max-hold", "2s", "--grace", "100ms", "--release-wait", "1s"];
+    let holder = engine.running(&times, "site", script);
     holder.kid.send(Signal::SIGSTOP);
     let mut waiter = Kid::of(
         at(&service)
@@ -176,7 +177,7 @@ fn over_tls() {
     let options = ["--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()];
     let service = Service::listen(&engine, "127.0.0.1:0", &options);
     let url = format!("https://{}", service.address);
-    let place = Place::at(&format!("{url}?ca={}", cert.display()));
+    let place = Place::patient(&format!("{url}?ca={}", cert.display()));
     let holder = place.running(&[], "site", HOLD);
     let waiter = Kid::of(&mut place.fencepost(["run", "-w", "50s", "site", "--", "echo", "next"]));
     place.waiters("site", 1);

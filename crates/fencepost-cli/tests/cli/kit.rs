@@ -55,13 +55,15 @@ pub(crate) struct Place {
     folder: TempDir,
     /// Where its locks are, if not in its state folder.
     backend: Option<String>,
+    /// Whether programs that hold a lock release it within 30 s, and not within 2 s.
+    is_patient: bool,
     /// Whether commands have the users' limit for an attempt, of 1 s, which a busy machine exceeds now and then.
     is_impatient: bool,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new("cli").unwrap(), backend: None, is_impatient: false }
+        Self { folder: TempDir::new("cli").unwrap(), backend: None, is_patient: false, is_impatient: false }
     }
 
     /// The same with the locks of another engine.
@@ -69,6 +71,14 @@ impl Place {
         let mut place = Self::new();
         place.backend = Some(url.to_owned());
         place
+    }
+
+    /// The same for a test whose server is there all the time: a request and a release have more time than a busy machine needs.
+    pub(crate) fn patient(url: &str) -> Self {
+        let limits =
+            if url.starts_with("zookeeper") { "timeout=20s" } else { "connect_timeout=20s&timeout=20s" };
+        let separator = if url.contains('?') { '&' } else { '?' };
+        Self { is_patient: true, ..Self::at(&format!("{url}{separator}{limits}")) }
     }
 
     /// The same for a test whose subject is how long an attempt takes.
@@ -142,21 +152,17 @@ impl Place {
     /// of a pipe under descriptor 9 in `$PIPE`'s place: all that it starts has it open too.
     pub(crate) fn running(&self, options: &[&str], name: &str, script: &str) -> Running {
         let mut running = self.starting(options, name, script);
-        running.pipe.line();
-        running
+        if running.begins() {
+            return running;
+        }
+        panic!("it ended before its program's first line: {:?}", running.kid.said())
     }
 
-    /// The same with a short time for the program, which a busy machine may let pass before the first line. Then the command is started
-    /// again.
+    /// The same with a short lease or time, which a busy machine may let pass before the first line. Then the command is started again.
     pub(crate) fn running_briefly(&self, options: &[&str], name: &str, script: &str) -> Running {
         eventually("a program that comes to its first line", LONG, || {
             let mut running = self.starting(options, name, script);
-            let runs = eventually("a line, or the end of the command", LONG, || {
-                running.pipe.next_line().is_some().then_some(true).or_else(|| {
-                    running.kid.child().try_wait().unwrap().map(|_| running.pipe.next_line().is_some())
-                })
-            });
-            runs.then_some(running)
+            running.begins().then_some(running)
         })
     }
 
@@ -164,7 +170,9 @@ impl Place {
         let pipe = Pipe::new(self);
         let script = format!("exec 9>'{}'; {script}", pipe.path.display());
         let rest = [name, "--", "sh", "-c", &script];
-        let arguments = ["run"].iter().chain(options).chain(&rest);
+        // A server that is busy for longer than the usual 2 s would leave the lock to the end of its lease.
+        let release: &[&str] = if self.is_patient { &["--release-wait", "30s"] } else { &[] };
+        let arguments = ["run"].iter().chain(options).chain(release).chain(&rest);
         Running { kid: Kid::of(&mut self.fencepost(arguments)), pipe }
     }
 
@@ -174,9 +182,9 @@ impl Place {
         serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"))
     }
 
-    /// Waits until so many wait for a lock.
+    /// Waits until so many wait for a lock. One that could not leave the queue in time, because the server was busy, stays for a lease.
     pub(crate) fn waiters(&self, name: &str, count: usize) -> Value {
-        eventually(&format!("{count} waiters of {name}"), LONG, || {
+        eventually(&format!("{count} waiters of {name}"), 3 * LONG, || {
             let shown = self.show(name);
             (shown["waiters"].as_array()?.len() == count).then_some(shown)
         })
@@ -351,6 +359,17 @@ pub(crate) fn state(pid: i32) -> Option<String> {
 pub(crate) struct Running {
     pub(crate) kid: Kid,
     pub(crate) pipe: Pipe,
+}
+
+impl Running {
+    /// Waits for the script's first line. `false`: the command has ended before that.
+    fn begins(&mut self) -> bool {
+        eventually("a line, or the end of the command", LONG, || {
+            let has_ended = self.kid.child().try_wait().unwrap().is_some();
+            let has_begun = self.pipe.next_line().is_some();
+            (has_begun || has_ended).then_some(has_begun)
+        })
+    }
 }
 
 /// A script that says that it runs, and goes on for long.

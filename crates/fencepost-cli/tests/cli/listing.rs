@@ -46,7 +46,7 @@ fn the_page_explains_each_field_of_the_json() {
 fn a_listing_fits_80_columns_and_has_a_line_for_each_holder() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     let long = "a-name-that-is-much-too-long-for-a-table/".repeat(3);
     let reason = "a reason that nobody would want to read in a table ".repeat(3);
     let _one = place.running(&["--permits", "2", "--reason", "first"], "gpu", HOLD);
@@ -127,7 +127,7 @@ fn next_end(events: &mut Reader) -> Value {
 fn watch_tells_how_long_it_was_held_and_how_it_ended() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--json", "--every", "20ms"]));
     let mut events = watch.out();
     // Released by its holder.
@@ -161,7 +161,7 @@ fn watch_tells_how_long_it_was_held_and_how_it_ended() {
 fn an_end_is_told_in_words() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     let mut watch = Kid::of(&mut place.fencepost(["watch", "--every", "20ms"]));
     let mut lines = watch.out();
     place.output(["acquire", "--ttl", "1s", "b"]).expect(0);

@@ -15,7 +15,7 @@ use crate::redis::verbs::{evicting, waiting, watching};
 fn every_verb() {
     needs!(MARIADB);
     let server = MariaDb::start().unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     waiting(&place);
     evicting(&place);
     watching(&place);
@@ -27,7 +27,7 @@ fn every_verb() {
 fn the_guardian_releases_the_lock_of_a_killed_wrapper_on_tables() {
     needs!(MARIADB);
     let server = MariaDb::start().unwrap();
-    let place = Place::at(&format!("{}?mode=table", server.url()));
+    let place = Place::patient(&format!("{}?mode=table", server.url()));
     let grant = "GRANT SELECT, INSERT, UPDATE, DELETE ON `fencepost_lock` TO app;";
     let said = place.output(["schema", "--apply"]);
     said.expect(0).complains(&[grant]);

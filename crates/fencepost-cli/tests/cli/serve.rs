@@ -225,21 +225,21 @@ fn a_key_finds_its_grant_at_another_copy() {
 fn a_key_finds_its_grant_on_redis() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    a_key_finds_its_grant(&Place::at(&server.url()));
+    a_key_finds_its_grant(&Place::patient(&server.url()));
 }
 
 #[test]
 fn a_key_finds_its_grant_on_etcd() {
     needs!(ETCD);
     let server = Etcd::start(&etcd::Config::new()).unwrap();
-    a_key_finds_its_grant(&Place::at(&server.url()));
+    a_key_finds_its_grant(&Place::patient(&server.url()));
 }
 
 #[test]
 fn a_key_finds_its_grant_in_a_table() {
     needs!(POSTGRES);
     let server = Postgres::start().unwrap();
-    let place = Place::at(&format!("{}?mode=table", server.url()));
+    let place = Place::patient(&format!("{}?mode=table", server.url()));
     place.output(["schema", "--apply"]).expect(0);
     a_key_finds_its_grant(&place);
 }

@@ -28,7 +28,7 @@ const SESSION: Duration = Duration::from_secs(2);
 fn every_verb() {
     needs!(ZOOKEEPER);
     let ensemble = Ensemble::start(&Config::new()).unwrap();
-    let place = Place::at(&ensemble.url());
+    let place = Place::patient(&ensemble.url());
     running(&place);
     waiting(&place);
     evicting(&place);
@@ -45,7 +45,7 @@ fn every_verb() {
 fn the_kind_of_a_lock() {
     needs!(ZOOKEEPER);
     let server = ZooKeeper::start(&Config::new()).unwrap();
-    let place = Place::at(&format!("{}/locks", server.url()));
+    let place = Place::patient(&format!("{}/locks", server.url()));
     for (options, node) in [
         (&[][..], "/locks/stock/_c_"),
         (&["--write"], "-__WRIT__"),
@@ -98,7 +98,7 @@ fn the_kind_of_a_lock() {
 fn over_tls() {
     needs!(ZOOKEEPER, OPENSSL);
     let server = ZooKeeper::start(&Config::new().tls()).unwrap();
-    let place = Place::at(&format!("{}?ca={}", server.url(), server.certificate().display()));
+    let place = Place::patient(&format!("{}?ca={}", server.url(), server.certificate().display()));
     running(&place);
     place.output(["doctor"]).expect(0);
     strangers_certificate(&server.url(), "ca=/path");

@@ -14,7 +14,7 @@ use crate::kit::{HOLD, Kid, LONG, Place, event, eventually};
 fn one_server() {
     needs!(REDIS);
     let server = Redis::start(&Config::new()).unwrap();
-    let place = Place::at(&server.url());
+    let place = Place::patient(&server.url());
     all(&place);
     watching(&place);
     // The same locks by another way, and others under another prefix or in another database.
@@ -32,7 +32,7 @@ fn one_server() {
 fn sentinel() {
     needs!(REDIS);
     let deployment = Sentinel::start(3, &Config::new()).unwrap();
-    let place = Place::at(&deployment.url());
+    let place = Place::patient(&deployment.url());
     all(&place);
 }
 
@@ -40,7 +40,7 @@ fn sentinel() {
 fn cluster() {
     needs!(REDIS);
     let cluster = Cluster::start(&Config::new()).unwrap();
-    let place = Place::at(&cluster.url());
+    let place = Place::patient(&cluster.url());
     all(&place);
     // Names with braces are names like others: what is in them is no slot's business but their own.
     for name in ["{a}b", "{a}c", "{", "a{}b", "}a{"] {
