@@ -95,7 +95,7 @@ async fn play(stage: &Stage, round: &'static str) -> Result<Option<Facts>, Failu
     }
     // A node of a busy machine is waited for.
     let urls: Vec<_> = servers.iter().map(Server::url).collect();
-    let url = format!("redlock:{}?node_timeout=5s", urls.join(","));
+    let url = format!("redlock:{}?node_timeout=5s&connect_timeout=10s&timeout=10s", urls.join(","));
     let shop = Shop::make(&stage.folder().join(format!("{round}.db")), 1, PIECES)?;
     let by_hand = round.ends_with("by-hand");
     if !by_hand {

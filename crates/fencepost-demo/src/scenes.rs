@@ -139,7 +139,7 @@ impl Quorum {
         let servers = try_join_all((0..SERVERS).map(|_| Server::start(stage, &[]))).await?;
         let urls: Vec<_> = servers.iter().map(Server::url).collect();
         // A node of a busy machine is waited for.
-        let url = format!("redlock:{}?node_timeout=5s", urls.join(","));
+        let url = format!("redlock:{}?node_timeout=5s&connect_timeout=10s&timeout=10s", urls.join(","));
         // A new deployment has lost nothing: without this its servers refuse locks for the longest lease.
         vouch(&url).await?;
         let shop = Shop::make(&stage.folder().join(format!("{step}.db")), 1, PIECES)?;
