@@ -404,6 +404,8 @@ class Case:
             lock = self.look(step["see"]["name"])
             wanted, runs = step["see"], lock.get("runs") or {}
             holders, waiters = lock["holders"], lock["waiters"]
+            if "held_for" in wanted and not holders:
+                raise Failed(f"nobody holds the lock: {lock}")
             return (claims(wanted.get("holders", len(holders)), holders)
                     and claims(wanted.get("waiters", len(waiters)), waiters)
                     and ("held_for" not in wanted or any(one["age_ms"] >= 1000 * seconds(wanted["held_for"]) for one in holders))
