@@ -5,17 +5,28 @@ use fencepost_core::{Client, Registry};
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// The environment variables that give the other process its task.
 const ROLE: [&str; 4] =
     ["FENCEPOST_HOLD_URL", "FENCEPOST_HOLD_NAME", "FENCEPOST_HOLD_TTL_MS", "FENCEPOST_HOLD_CLAIMS"];
 
+/// How soon the other process sees a loss, on a busy machine.
+const LOSS_SEEN: Duration = Duration::from_secs(10);
+
+/// How long the other process waits for its releases at its end. A busy machine may need longer than the usual limit of 500 ms.
+const DROP_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The test binary, started a second time to hold a lock, as
 /// [`Namespace::elsewhere`](super::Namespace::elsewhere) requires.
 ///
 /// The binary must have a test that is called `hold_elsewhere` and only calls [`hold_elsewhere`].
-pub struct Holder(Child);
+pub struct Holder {
+    child: Child,
+    /// The lines that it says once it holds.
+    said: Option<Receiver<String>>,
+}
 
 impl Holder {
     /// Starts the other process, and returns when it holds `name` at the engine behind `url` for a lease of
@@ -34,7 +45,7 @@ impl Holder {
     /// # Panics
     /// Panics if it does not acquire the lock, or if this was called before.
     pub fn await_held(&mut self) {
-        let stderr = self.0.stderr.take().expect("it was piped");
+        let stderr = self.child.stderr.take().expect("it was piped");
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let mut said = Vec::new();
         if !lines.any(|line| {
@@ -45,6 +56,9 @@ impl Holder {
             self.kill();
             panic!("the other process did not come to hold the lock:\n{}", said.join("\n"));
         }
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
+        self.said = Some(receiver);
     }
 
     /// Starts the other process, whose `claims` wait for `name` if another claim holds it. The first one that is granted keeps it.
@@ -60,18 +74,18 @@ impl Holder {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it can be started again");
-        Holder(child)
+        Holder { child, said: None }
     }
 
     fn signal(&self, signal: Signal) {
-        crate::server::send(self.0.id().try_into().expect("a pid"), signal);
+        crate::server::send(self.child.id().try_into().expect("a pid"), signal);
     }
 }
 
 impl Elsewhere for Holder {
     fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     fn stop(&mut self) {
@@ -83,8 +97,13 @@ impl Elsewhere for Holder {
     }
 
     fn end(&mut self) {
-        drop(self.0.stdin.take());
-        assert!(self.0.wait().expect("it has not been waited for").success(), "it does not panic");
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it has not been waited for").success(), "it does not panic");
+    }
+
+    fn has_lost(&mut self) -> bool {
+        let said = self.said.as_ref().expect("it held");
+        said.recv_timeout(LOSS_SEEN).is_ok_and(|line| line == "lost")
     }
 }
 
@@ -103,7 +122,8 @@ pub fn hold_elsewhere(registry: &Registry) {
     let ttl = Duration::from_millis(ttl.parse().expect("a number"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let locks = Client::builder().connect(registry, &url).await.expect("it connects");
+        let locks = Client::builder().drop_timeout(DROP_TIMEOUT).connect(registry, &url).await;
+        let locks = locks.expect("it connects");
         let mutex = locks.mutex(&name).expect("a name");
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..claims.parse().expect("a number") {
@@ -113,9 +133,15 @@ pub fn hold_elsewhere(registry: &Registry) {
         let guard =
             waiting.join_next().await.expect("there is one").expect("no panic").expect("it is granted");
         eprintln!("held");
-        let (end, ended) = tokio::sync::oneshot::channel();
+        let (end, mut ended) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || end.send(std::io::stdin().read_line(&mut String::new())));
-        let _ = ended.await;
+        tokio::select! {
+            _ = &mut ended => {}
+            _ = guard.lost() => {
+                eprintln!("lost");
+                let _ = ended.await;
+            }
+        }
         drop((guard, waiting));
     });
 }

@@ -88,4 +88,7 @@ pub trait Elsewhere: Send {
 
     /// Makes it drop its guard and its client and return from `main`. Waits for its end.
     fn end(&mut self);
+
+    /// Whether it says that it has lost the lock. Waits a while for that.
+    fn has_lost(&mut self) -> bool;
 }

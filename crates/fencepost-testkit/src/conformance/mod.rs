@@ -66,7 +66,9 @@ pub use elsewhere::{Holder, hold_elsewhere};
 pub use fixture::{Elsewhere, Fixture, Fut, Namespace};
 pub use stage::Stage;
 
+use crate::history::{History, What};
 use fencepost_core::Capabilities;
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -169,6 +171,9 @@ impl fmt::Debug for Case {
     }
 }
 
+/// How often a case about the order of the queue is run, if a waiter has lost its position because the machine has stalled.
+const TRIES: u32 = 3;
+
 /// Runs one case against an engine; [`conformance!`](crate::conformance!) makes a test of it.
 ///
 /// # Panics
@@ -184,7 +189,7 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
             "no case is called `{excuse}`: take it from the list"
         );
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build();
     runtime.expect("a runtime can be made").block_on(async {
         let stage = Stage::set(&fixture).await;
         let missing = stage.missing(case.needs).await;
@@ -194,14 +199,45 @@ pub fn run(fixture: impl Fixture, name: &str, excused: &[&str]) {
                 "`{name}` needs {need}, which the engine says it has not: list the case as excused, or mend the engine"
             ),
             (None, true) => panic!("`{name}` is listed as excused, but the engine has all that it needs"),
-            (None, false) => {
-                let end = stage.end();
-                let run = tokio::time::timeout(PATIENCE, (case.run)(stage)).await;
-                assert!(run.is_ok(), "`{name}` hangs: it was not over after {PATIENCE:?}");
-                end.check().await;
-            }
+            (None, false) => run_in(stage, &fixture, case).await,
         }
     });
+}
+
+/// Runs a case until it passes or fails. A waiter that has lost its position proves nothing about the order.
+async fn run_in(mut stage: Stage, fixture: &impl Fixture, case: &Case) {
+    let Case { name, needs, run } = case;
+    for tries in 1.. {
+        let (end, recorder) = (stage.end(), stage.recorder().clone());
+        let ran = tokio::spawn(tokio::time::timeout(PATIENCE, run(stage))).await;
+        match ran {
+            Ok(in_time) => {
+                assert!(in_time.is_ok(), "`{name}` hangs: it was not over after {PATIENCE:?}");
+                return end.check().await;
+            }
+            Err(panicked) => {
+                let again = tries < TRIES && needs.contains(&Need::Fair) && has_requeued(&recorder.history());
+                if !again {
+                    std::panic::resume_unwind(panicked.into_panic());
+                }
+                eprintln!("`{name}` is run again, because a waiter has lost its position");
+                stage = Stage::set(fixture).await;
+            }
+        }
+    }
+}
+
+/// Whether a waiter was queued again behind the others.
+fn has_requeued(history: &History) -> bool {
+    let mut unseated = HashSet::new();
+    history.events().iter().any(|event| match event.what {
+        What::Unseated => {
+            unseated.insert(event.by);
+            false
+        }
+        What::Waiting { .. } => unseated.contains(&event.by),
+        _ => false,
+    })
 }
 
 /// Makes a `#[test]` of each case of the suite. The expression that gives the [`Fixture`] is evaluated for

@@ -10,12 +10,13 @@ use crate::witness::{Witness, on_behalf};
 use fencepost_core::request::Single;
 use fencepost_core::sync::Mutex;
 use fencepost_core::{
-    Acquire, Backend, BackendUrl, Client, ClientBuilder, Error, Guard, Page, Registry, Reply, Result, Runtime,
+    Acquire, Backend, BackendUrl, Client, ClientBuilder, Error, Eviction, Guard, Info, Page, Registry, Reply,
+    Result, Runtime, Token,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// The limit for "at once" on a busy machine. A lock that is handed over only at the end of a lease of
@@ -27,6 +28,10 @@ pub(super) const LONG: Duration = Duration::from_secs(40);
 pub(super) const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// A lease that expires soon.
 pub(super) const SHORT: Duration = Duration::from_millis(400);
+/// A lease that does not expire while a busy machine stalls, and is renewed within a case.
+pub(super) const RENEWED: Duration = Duration::from_secs(8);
+/// For how long the clients retry while the engine is unavailable. A server may need half of it to start on a busy machine.
+const OUTAGE: Duration = Duration::from_secs(60);
 
 /// The clients of one fresh namespace, and their history.
 #[derive(Clone)]
@@ -90,8 +95,7 @@ impl Stage {
     /// Returns the first need that is not met.
     pub(super) async fn missing(&self, needs: &[Need]) -> Option<Need> {
         let client = self.client().await;
-        let ttl = SHORT.max(client.capabilities().min_ttl);
-        let other = || self.elsewhere("is/there/another", ttl).map(|mut other| other.end());
+        let other = || self.elsewhere("is/there/another", SOON).map(|mut other| other.end());
         let elsewhere = needs.contains(&Need::Elsewhere) && other().is_some();
         let wants_faults = [Need::Server, Need::Faults, Need::Clock].iter().any(|need| needs.contains(need));
         let mut faults = wants_faults.then(|| self.faults()).flatten();
@@ -112,39 +116,39 @@ impl Stage {
 
     /// Makes a client with a long lease.
     pub(super) async fn client(&self) -> Client {
-        self.client_with(Client::builder().ttl(LONG), |backend, _| backend).await
+        self.client_of(LONG).await
     }
 
     /// Makes a client with this lease.
     pub(super) async fn client_of(&self, ttl: Duration) -> Client {
-        self.client_with(Client::builder().ttl(ttl), |backend, _| backend).await
+        self.client_with(builder(ttl), |backend, _| backend).await
     }
 
     /// Makes a client that keeps retrying for `outage` while the engine is unavailable.
     pub(super) async fn impatient(&self, ttl: Duration, outage: Duration) -> Client {
-        self.client_with(Client::builder().ttl(ttl).outage(outage), |backend, _| backend).await
+        self.client_with(builder(ttl).outage(outage), |backend, _| backend).await
     }
 
-    /// Makes a client whose first attempts have as much time as a slow machine needs.
-    pub(super) async fn patient(&self) -> Client {
-        let builder = Client::builder().ttl(LONG).attempt_timeout(2 * SOON);
+    /// Makes a client whose attempts have the usual limit, for a case in which the engine does not answer.
+    pub(super) async fn hasty(&self, ttl: Duration) -> Client {
+        let builder = builder(ttl).attempt_timeout(Duration::from_secs(1));
         self.client_with(builder, |backend, _| backend).await
     }
 
     /// Makes a client with this label.
     pub(super) async fn client_called(&self, holder: &str) -> Client {
-        self.client_with(Client::builder().ttl(LONG).label(holder), |backend, _| backend).await
+        self.client_with(builder(LONG).label(holder), |backend, _| backend).await
     }
 
     /// Makes a client that asks the engine to keep its runs.
     pub(super) async fn keeper(&self, label: &str) -> Client {
-        let builder = Client::builder().ttl(LONG).label(label).history(KEEP);
+        let builder = builder(LONG).label(label).history(KEEP);
         self.client_with(builder, |backend, _| backend).await
     }
 
     /// Makes a client on a network with faults.
     pub(super) async fn troubled(&self, odds: Odds, ttl: Duration) -> Client {
-        self.troubled_with(Client::builder().ttl(ttl), odds).await
+        self.troubled_with(builder(ttl), odds).await
     }
 
     /// The same with these options.
@@ -157,7 +161,7 @@ impl Stage {
 
     /// Makes a client whose renewals are all lost.
     pub(super) async fn deaf(&self, ttl: Duration) -> Client {
-        self.client_with(Client::builder().ttl(ttl), |backend, _| Arc::new(Layer::deaf(backend))).await
+        self.client_with(builder(ttl), |backend, _| Arc::new(Layer::deaf(backend))).await
     }
 
     /// Makes a client whose claims are counted.
@@ -165,7 +169,7 @@ impl Stage {
         let claims = Arc::new(Claims::default());
         let counted = Arc::clone(&claims);
         let layer = move |backend, _: &Runtime| Arc::new(Layer::counting(backend, counted)) as _;
-        (self.client_with(Client::builder().ttl(LONG), layer).await, claims)
+        (self.client_with(builder(LONG), layer).await, claims)
     }
 
     /// Makes a client of which the stage keeps no clone: the case drops the last one.
@@ -198,7 +202,14 @@ impl Stage {
         let stage = self.clone();
         let locks = connect(builder, move |runtime| {
             Box::pin(async move {
-                let bare = stage.0.namespace.open(runtime.clone()).await?;
+                let start = Instant::now();
+                let mut bare = stage.0.namespace.open(runtime.clone()).await;
+                // A busy machine may be slower than the engine's limit.
+                while start.elapsed() < OUTAGE && bare.as_ref().is_err_and(Error::is_unreachable) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    bare = stage.0.namespace.open(runtime.clone()).await;
+                }
+                let bare = bare?;
                 let layered = layer(bare, &runtime);
                 Ok(Arc::new(Witness::new(layered, stage.0.recorder.clone())) as Arc<dyn Backend>)
             })
@@ -304,9 +315,44 @@ impl Stage {
         answer.is_some()
     }
 
+    /// Looks at a lock until `is_described`, for a while: where processes describe their own claims, one that stalls does not.
+    pub(super) async fn look(
+        &self,
+        client: &Client,
+        name: &str,
+        is_described: impl Fn(&Info) -> bool,
+    ) -> Info {
+        let start = Instant::now();
+        loop {
+            let info = client.inspect(name).await.expect("the engine can look");
+            if is_described(&info) || start.elapsed() > SOON {
+                return info;
+            }
+        }
+    }
+
     fn clients(&self) -> MutexGuard<'_, Vec<Client>> {
         self.0.clients.lock()
     }
+}
+
+/// Evicts a holder. Where processes evict their own holders, one that stalls is asked again. It may have done it by then.
+pub(super) async fn evict(client: &Client, name: &str, token: Token, how: &Eviction) -> Result<()> {
+    let mut evicted = client.evict(name, token, how).await;
+    while evicted.as_ref().is_err_and(Error::is_unreachable) {
+        evicted = client.evict(name, token, how).await.or_else(|error| match error.is_mismatch() {
+            true => Ok(()),
+            false => Err(error),
+        });
+    }
+    evicted
+}
+
+/// The options of a client with this lease whose requests have as much time as a busy machine needs. The usual limits of 1 s and 2 s are no
+/// promise of the engine.
+pub(super) fn builder(ttl: Duration) -> ClientBuilder {
+    let builder = Client::builder().ttl(ttl).outage(OUTAGE);
+    builder.attempt_timeout(2 * SOON).release_timeout(2 * SOON).close_timeout(2 * SOON)
 }
 
 /// Acquires the lock in this mode, and waits for it.
@@ -347,7 +393,7 @@ impl End {
         }
         let clients = std::mem::take(&mut *stage.clients());
         for client in clients {
-            tokio::time::timeout(SOON, client.close()).await.expect("a client closes soon");
+            tokio::time::timeout(3 * SOON, client.close()).await.expect("a client closes soon");
         }
         stage
             .eventually("nothing is left at the engine", || async {

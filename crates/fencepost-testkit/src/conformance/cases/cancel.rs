@@ -62,7 +62,7 @@ async fn polled_once<F: Future>(mut work: Pin<&mut F>) -> Option<F::Output> {
 
 /// A caller need not poll its request, and nobody waits for that: other requests of the client are answered.
 pub(super) async fn a_request_that_is_not_polled_holds_up_no_other(stage: Stage) {
-    let client = stage.patient().await;
+    let client = stage.client().await;
     let mutex = client.mutex("lock").expect("a good name");
     {
         let mut idle = pin!(mutex.lock().into_future());

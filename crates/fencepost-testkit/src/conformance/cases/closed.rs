@@ -9,8 +9,8 @@ use std::time::Duration;
 const X: Mode = Mode::Exclusive;
 
 pub(super) async fn a_close_tells_its_guards_and_releases_them(stage: Stage) {
-    // A slow machine may need longer than the default to drop a guard.
-    let builder = Client::builder().ttl(LONG).close_timeout(LONG);
+    // A guard has a tenth of this to be dropped, and a machine may stall for longer than the default.
+    let builder = Client::builder().ttl(LONG).close_timeout(2 * LONG);
     let client = stage.refusable(builder).await.expect("a client can be made");
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let holding = tokio::spawn(async move {

@@ -103,8 +103,13 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
         let start = Instant::now();
         let error = mutex.lock().wait(wait).await.expect_err("it is held");
         let waited = start.elapsed();
-        assert!(error.is_timeout(), "{error}");
         assert!(waited >= wait && waited < wait + SOON, "it waited {waited:?} of {wait:?}");
+        // An engine that is silent for a second counts as failed.
+        let silent = error.is_unreachable() && waited >= Duration::from_secs(1);
+        assert!(error.is_timeout() || silent, "{error}");
+        if silent {
+            continue;
+        }
         if !two.capabilities().inspect || error.to_string().contains("the one who holds") {
             break;
         }
@@ -119,7 +124,7 @@ pub(super) async fn waiting_time_is_a_bound(stage: Stage) {
 
 /// With a timeout of zero one attempt is made.
 pub(super) async fn no_waiting_time_at_all(stage: Stage) {
-    let (one, two) = (stage.client_called("the one who holds").await, stage.patient().await);
+    let (one, two) = (stage.client_called("the one who holds").await, stage.client().await);
     let mutex = two.mutex("lock").expect("a good name");
     let guard = mutex.lock().wait(Duration::ZERO).await.expect("it is free");
     guard.release().await.expect("it was held");
@@ -128,10 +133,16 @@ pub(super) async fn no_waiting_time_at_all(stage: Stage) {
     let both = two.multi(["lock", "another"]).expect("good names");
     both.lock().wait(Duration::ZERO).await.expect("both are free").release().await.expect("they were held");
     let guard = lock(&one, "lock", X).await.expect("it is free");
-    let start = Instant::now();
-    let error = mutex.lock().wait(Duration::ZERO).await.expect_err("it is held");
-    assert!(error.is_timeout() && start.elapsed() < LONG, "zero is no time, not for ever: {error}");
-    assert!(!two.capabilities().inspect || error.to_string().contains("the one who holds"), "{error}");
+    // A process that stalls may not say that it holds the lock.
+    for tries in (0..4).rev() {
+        let start = Instant::now();
+        let error = mutex.lock().wait(Duration::ZERO).await.expect_err("it is held");
+        assert!(error.is_timeout() && start.elapsed() < LONG, "zero is no time, not for ever: {error}");
+        if !two.capabilities().inspect || error.to_string().contains("the one who holds") {
+            break;
+        }
+        assert!(tries > 0, "the holder is not named: {error}");
+    }
     assert!(mutex.try_lock().wait(Duration::ZERO).await.expect("busy is no error").is_none());
     assert!(both.try_lock().wait(Duration::ZERO).await.expect("busy is no error").is_none());
     guard.release().await.expect("it was held");

@@ -6,8 +6,9 @@ use crate::conformance::Stage;
 use crate::conformance::stage::{LONG, SHORT, SOON, lock};
 use crate::history::{Mode, Patience, What};
 use crate::sim::Rng;
+use crate::wait::Stalls;
 use crate::witness::on_behalf;
-use fencepost_core::Client;
+use fencepost_core::{Client, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -45,18 +46,24 @@ pub(super) async fn counter(stage: Stage) {
 pub(super) async fn many_locks(stage: Stage) {
     let ttl = Duration::from_secs(3).max(stage.client().await.capabilities().min_ttl);
     let client = stage.client_of(ttl).await;
+    let mut stalls = Stalls::default();
+    while stalls.spoilt(are_renewed(&client, ttl).await) {}
+}
+
+async fn are_renewed(client: &Client, ttl: Duration) -> Result<()> {
     let mut guards = Vec::new();
     for number in 0..100 {
-        guards.push(lock(&client, &format!("many/{number}"), X).await.expect("it is free"));
+        guards.push(lock(client, &format!("many/{number}"), X).await.expect("it is free"));
     }
     // Longer than a lease: all of them depend on renewal.
     tokio::time::sleep(ttl + ttl / 3).await;
     for guard in &guards {
-        guard.ensure_held().expect("it is renewed");
+        guard.ensure_held()?;
     }
     for guard in guards {
-        guard.release().await.expect("it was held");
+        guard.release().await?;
     }
+    Ok(())
 }
 
 pub(super) async fn lost_replies(stage: Stage) {
@@ -107,7 +114,7 @@ pub(super) async fn mixed_history(stage: Stage) {
     let capabilities = stage.client().await.capabilities().clone();
     let granted = Arc::new(AtomicU32::new(0));
     for client in 0..3 {
-        let locks = stage.client_of(SHORT.max(capabilities.min_ttl) * 10).await;
+        let locks = stage.hasty(SHORT.max(capabilities.min_ttl) * 10).await;
         for _ in 0..3 {
             let work = work(stage.clone(), client, locks.clone(), rng.fork(), Arc::clone(&granted));
             running.push(tokio::spawn(work));

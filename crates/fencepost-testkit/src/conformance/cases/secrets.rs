@@ -9,7 +9,7 @@ use fencepost_core::{Client, DetachedLease, Token};
 const X: Mode = Mode::Exclusive;
 
 pub(super) async fn a_lease_opens_no_other_claim(stage: Stage) {
-    let (owner, stranger) = (stage.patient().await, stage.patient().await);
+    let (owner, stranger) = (stage.client().await, stage.client().await);
     let before = lock(&owner, "before", X).await.expect("it is free");
     let leased = lock(&owner, "leased", X).await.expect("it is free").detach().await.expect("it is held");
     let own = lock(&owner, "own", X).await.expect("it is free").detach().await.expect("it is held");
@@ -44,7 +44,7 @@ async fn opens_nothing(stranger: &Client, forged: &DetachedLease) {
 }
 
 pub(super) async fn a_changed_lease_is_not_believed(stage: Stage) {
-    let client = stage.patient().await;
+    let client = stage.client().await;
     let guard = lock(&client, "lock", X).await.expect("it is free");
     let token = guard.token();
     let lease = guard.detach().await.expect("it is held");
