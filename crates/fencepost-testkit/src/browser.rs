@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::server::{Plan, Server};
 
 /// How long the browser has for each thing that it is asked for.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 /// The pause between two questions.
 const PAUSE: Duration = Duration::from_millis(5);
 

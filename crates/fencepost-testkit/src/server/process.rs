@@ -40,10 +40,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes a plan with the default readiness and a limit of 30 s.
+    /// Makes a plan with the default readiness and a limit of 2 min. A database may take 30 s on a busy machine.
     pub fn new(name: &'static str, command: impl Fn(u16, &Path) -> Command + Send + 'static) -> Plan {
         let ready = |port, _: &Path| TcpStream::connect(("127.0.0.1", port)).is_ok();
-        let (patience, home) = (Duration::from_secs(30), std::env::temp_dir());
+        let (patience, home) = (Duration::from_secs(120), std::env::temp_dir());
         Plan { name, command: Box::new(command), ready: Box::new(ready), patience, home }
     }
 }

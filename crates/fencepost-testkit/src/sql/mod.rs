@@ -74,7 +74,7 @@ impl Runs for Postgres {
     }
 
     fn clear(&self) -> io::Result<()> {
-        let statements = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+        let statements = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity \
             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid(); \
             DROP SCHEMA IF EXISTS fencepost CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public;";
         // A connection that has ended by itself since is answered with `f`. One that does not end keeps its locks, and the rest waits.
@@ -97,7 +97,7 @@ impl Runs for MariaDb {
     }
 
     fn clear(&self) -> io::Result<()> {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + STATEMENTS;
         loop {
             let others = self.run(
                 "SELECT CONCAT('KILL ', id, ';') FROM information_schema.PROCESSLIST \

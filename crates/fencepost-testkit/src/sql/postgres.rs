@@ -15,7 +15,7 @@ use tokio_postgres::{Config, NoTls, SimpleQueryMessage, SimpleQueryRow};
 pub(super) const USER: &str = "fencepost";
 
 /// The time in which the backends of a killed server end.
-const BACKENDS_END: Duration = Duration::from_secs(20);
+const BACKENDS_END: Duration = Duration::from_secs(60);
 
 /// The arguments of `initdb`. Each server copies the folder, and would copy 16 MB of an empty log.
 const INITDB: [&str; 7] =

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// The time in which a bug must be found.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn run(setup: &Setup, seed: u64, bug: Option<Bug>) -> Report {
     simulate(seed, setup, &memory_with(bug))
