@@ -3,7 +3,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fencepost_core::{
     Attempt, Backend, Capabilities, Claim, Client, Effect, Entry, Error, ErrorKind, Eviction, How, Info,
@@ -183,8 +183,15 @@ async fn what_was_busy_when_it_was_last_heard_of_is_busy() {
     let memory = Memory::new();
     let held = client(&memory, Mute::Later).mutex("a").unwrap().lock().await.unwrap();
     let mutex = client(&memory, Mute::Later).mutex("a").unwrap();
-    let error = bounded(mutex.lock().wait(SOON)).await.unwrap_err();
-    assert!(error.is_timeout(), "{error}");
+    loop {
+        let began = Instant::now();
+        let error = bounded(mutex.lock().wait(SOON)).await.unwrap_err();
+        if error.is_timeout() {
+            break;
+        }
+        // On a machine that stalls the engine has been silent for long enough to count as failed.
+        assert!(error.is_unreachable() && began.elapsed() >= Duration::from_secs(1), "{error}");
+    }
     // A silence of a second is one of the engine.
     let error = bounded(mutex.lock().wait(Duration::from_millis(1_500))).await.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
@@ -236,14 +243,23 @@ async fn a_release_waits_no_longer_than_the_lease_lasts() {
     let engine = Arc::new(Engine { memory: Memory::new(), mute: Mute::Releases });
     let locks = Client::builder().release_timeout(2 * LONG).open(|_| Ok(engine)).unwrap();
     let mutex = locks.mutex("a").unwrap();
-    let guard = mutex.lock().ttl(Duration::from_millis(300)).no_renewal().await.unwrap();
-    let error = bounded(guard.release()).await.unwrap_err();
-    assert!(error.is_unreachable(), "{error}");
+    let (ttl, mut releases) = (Duration::from_millis(300), 0);
+    loop {
+        let began = Instant::now();
+        let guard = mutex.lock().ttl(ttl).no_renewal().await.unwrap();
+        let error = bounded(guard.release()).await.unwrap_err();
+        releases += 1;
+        if error.is_unreachable() {
+            break;
+        }
+        // On a machine that stalls the lease may end before.
+        assert!(error.is_lost() && began.elapsed() >= ttl / 2, "{error}");
+    }
     // One that is lost is not waited for at all.
     let guard = bounded(mutex.lock()).await.unwrap();
     locks.evict("a", guard.token(), &Eviction::default()).await.unwrap();
     guard.lost().await;
     let error = bounded(guard.release()).await.unwrap_err();
     assert!(error.is_lost(), "{error}");
-    assert_eq!(locks.backlog(), 2);
+    assert_eq!(locks.backlog(), releases + 1);
 }
