@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::support::{Database, SOON, connect, eventually, renewed};
+use crate::support::{Database, SOON, connect, eventually};
 use fencepost_core::{Client, DetachedLease, Firing, Page, Registry, State};
 
 const NAME: &str = "stock/42";
@@ -79,13 +79,14 @@ async fn dropped_waiters_and_guards_leave_nothing() {
 async fn a_removed_side_file_is_made_again_by_the_next_renewal() {
     let database = Database::new();
     let (one, other) = (database.locks().await, database.locks().await);
-    let guard = one.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(6)).await.unwrap();
+    let mut guard = one.mutex(NAME).unwrap().lock().ttl(SOON).await.unwrap();
     let folder = database.folder().join("locks.db-fencepost");
     for name in database.sides().iter().filter(|name| name.len() == 32) {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
     assert!(other.mutex(NAME).unwrap().try_lock().await.unwrap().is_none(), "unknown is not dead");
-    renewed(&guard).await;
+    // An extension is a renewal that comes now.
+    guard.extend(SOON).await.unwrap();
     assert!(other.mutex(NAME).unwrap().try_lock().await.unwrap().is_none());
     assert_eq!(database.sides().iter().filter(|name| name.len() == 32).count(), 2);
     guard.release().await.unwrap();
@@ -96,7 +97,7 @@ async fn a_release_rings_for_the_next_client() {
     let database = Database::new();
     let (one, other) = (database.locks().await, database.locks().await);
     let mut guard = one.mutex(NAME).unwrap().lock().await.unwrap();
-    let mut handoffs = Duration::ZERO;
+    let mut handoffs = Vec::new();
     for n in 0..8 {
         let next = if n % 2 == 0 { &other } else { &one };
         let waiting = tokio::spawn({
@@ -104,27 +105,28 @@ async fn a_release_rings_for_the_next_client() {
             async move { lock.lock().wait(SOON).await.unwrap() }
         });
         eventually("it waits in the queue", async || database.claims() >= 2).await;
-        let released = std::time::Instant::now();
+        let released = Instant::now();
         guard.release().await.unwrap();
         guard = waiting.await.unwrap();
-        handoffs += released.elapsed();
+        handoffs.push(released.elapsed());
     }
-    // The poll alone takes a second for each.
-    assert!(handoffs < Duration::from_secs(4), "{handoffs:?}");
+    // The poll alone takes a second for each. A machine that stalls makes some of them slow.
+    handoffs.sort_unstable();
+    assert!(handoffs[3] < Duration::from_millis(500), "{handoffs:?}");
 }
 
 #[tokio::test]
 async fn an_extended_lease_is_as_long_in_the_eyes_of_others() {
     let database = Database::new();
     let locks = database.locks().await;
-    let mut guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(1)).await.unwrap();
+    let mut guard = locks.mutex(NAME).unwrap().lock().ttl(SOON).await.unwrap();
     let left = |info: fencepost_core::Info| info.holders().next().unwrap().expires_in.unwrap();
-    assert!(left(locks.inspect(NAME).await.unwrap()) <= Duration::from_secs(1));
-    guard.extend(Duration::from_secs(100)).await.unwrap();
+    assert!(left(locks.inspect(NAME).await.unwrap()) <= SOON);
+    guard.extend(3 * SOON).await.unwrap();
     let seen = left(locks.inspect(NAME).await.unwrap());
-    assert!(seen > guard.remaining() && seen > Duration::from_secs(90), "{seen:?}");
+    assert!(seen > guard.remaining() && seen > 2 * SOON, "{seen:?}");
     // Shorter again: a reader that saw the longer lease is still right.
-    guard.extend(Duration::from_secs(1)).await.unwrap();
+    guard.extend(SOON).await.unwrap();
     let seen = left(locks.inspect(NAME).await.unwrap());
     assert!(seen > guard.remaining(), "{seen:?}");
 }
@@ -134,9 +136,15 @@ async fn a_fixed_lease_ends_and_is_extended_by_hand() {
     let database = Database::new();
     let (one, other) = (database.locks().await, database.locks().await);
     let lease = Duration::from_millis(400);
-    let mut guard = one.mutex(NAME).unwrap().try_lock().ttl(lease).no_renewal().await.unwrap().unwrap();
-    guard.extend(lease * 2).await.unwrap();
-    assert!(guard.remaining() > lease);
+    let guard = loop {
+        let start = Instant::now();
+        let mut guard = one.mutex(NAME).unwrap().lock().ttl(lease).no_renewal().await.unwrap();
+        // On a machine that stalls the lease may end before.
+        if guard.extend(lease * 2).await.is_ok() && guard.remaining() > lease {
+            break guard;
+        }
+        assert!(start.elapsed() >= lease / 2, "{:?} are left", guard.remaining());
+    };
     let next = other.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap();
     assert!(guard.ensure_held().is_err());
     assert!(guard.release().await.unwrap_err().is_lost());
@@ -172,8 +180,14 @@ async fn a_detached_lease_goes_from_client_to_client() {
 async fn a_detached_lease_that_nobody_extends_ends() {
     let database = Database::new();
     let locks = database.locks().await;
-    let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_millis(300)).await.unwrap();
-    let lease = guard.detach().await.unwrap();
+    let lease = loop {
+        let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_millis(300)).await.unwrap();
+        match guard.detach().await {
+            Ok(lease) => break lease,
+            // On a machine that stalls the lease may end before.
+            Err(error) => assert!(error.is_lost(), "{error}"),
+        }
+    };
     let next = locks.mutex(NAME).unwrap().lock().wait(SOON).await.unwrap();
     assert!(locks.extend(&lease, Duration::from_secs(1)).await.unwrap_err().is_lost());
     next.release().await.unwrap();

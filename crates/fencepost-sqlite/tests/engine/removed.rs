@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::processes::{NAME, is_busy, soon, token};
-use crate::support::{Database, SOON, connect, renewed};
+use crate::support::{Database, SOON, connect};
 use fencepost_core::{Loss, State};
 use fencepost_sqlite::Holding;
 use nix::sys::signal::Signal;
@@ -114,11 +114,12 @@ async fn a_database_that_is_overwritten_in_place_ends_its_grants() {
         theirs.execute_batch("PRAGMA page_size = 1024; CREATE TABLE theirs (x)").unwrap();
         drop(theirs);
         let locks = database.locks().await;
-        let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(2)).await.unwrap();
+        let mut guard = locks.mutex(NAME).unwrap().lock().ttl(SOON).await.unwrap();
         database.maintain("PRAGMA wal_checkpoint(TRUNCATE)");
         shell(&database, script);
-        let lost = tokio::time::timeout(SOON, guard.lost()).await;
-        assert_eq!(lost.expect("it is told"), Loss::Deleted, "{script}");
+        // An extension is a renewal that comes now.
+        let error = guard.extend(SOON).await.expect_err(script);
+        assert_eq!(error.loss(), Some(Loss::Deleted), "{script}: {error}");
     }
 }
 
@@ -126,7 +127,7 @@ async fn a_database_that_is_overwritten_in_place_ends_its_grants() {
 async fn upkeep_and_the_comings_and_goings_of_others_are_no_removal() {
     let database = Database::new();
     let (locks, other) = (database.locks().await, database.locks().await);
-    let guard = locks.mutex(NAME).unwrap().lock().ttl(Duration::from_secs(2)).await.unwrap();
+    let mut guard = locks.mutex(NAME).unwrap().lock().ttl(SOON).await.unwrap();
     for sql in [
         "PRAGMA wal_checkpoint(TRUNCATE)",
         "VACUUM",
@@ -137,12 +138,13 @@ async fn upkeep_and_the_comings_and_goings_of_others_are_no_removal() {
         // Its connection is closed at the end.
         database.maintain(sql);
         soon_elsewhere(&database).await;
-        renewed(&guard).await;
+        // An extension is a renewal that comes now.
+        guard.extend(SOON).await.unwrap();
         assert_eq!(guard.state(), State::Held, "{sql}");
         assert!(is_busy(&other).await, "{sql}");
     }
     other.close().await;
-    renewed(&guard).await;
+    guard.extend(SOON).await.unwrap();
     guard.release().await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use fencepost_core::{Client, Guard, Registry};
+use fencepost_core::{Client, Registry};
 use fencepost_testkit::server::{TempDir, send};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -95,12 +95,6 @@ pub(crate) async fn connect(url: &str) -> Client {
 /// Waits until it is so.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, is: impl FnMut() -> F) {
     fencepost_testkit::wait::eventually(SOON, what, is).await;
-}
-
-/// Waits for the next renewal of a lease.
-pub(crate) async fn renewed(guard: &Guard) {
-    let before = guard.valid_until();
-    eventually("it is renewed", async || guard.valid_until() > before).await;
 }
 
 /// The role this process was started in, and the URL that goes with it.
