@@ -46,7 +46,7 @@ async fn a_clock_that_jumps_ends_no_lease() {
     needs!(MARIADB);
     let mut server = MariaDb::start_clock().expect("a server starts");
     let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    assert_eq!(hold_through_jumps(&client, &other, &mut server).await, 0, "locks were lost");
+    assert_eq!(hold_through_jumps(&client, &other, &mut server, 3).await, 0, "locks were lost");
     client.close().await;
     other.close().await;
 }

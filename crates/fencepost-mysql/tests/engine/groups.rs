@@ -11,7 +11,7 @@ use fencepost_testkit::wait::eventually;
 use futures_util::future::join_all;
 use tokio::process::{Child, Command};
 
-use crate::{SOON, connect};
+use crate::{SOON, builder, connect, registry};
 
 /// How many claims come at the same time.
 const CLAIMS: usize = 64;
@@ -21,7 +21,8 @@ type Trying = Pin<Box<dyn Future<Output = Result<Option<Guard>>> + Send>>;
 /// A client behind a proxy, which waits longer than a busy machine needs.
 async fn start() -> (ProxiedMariaDb, Client) {
     let server = ProxiedMariaDb::start(&()).expect("a server starts");
-    let client = connect(&format!("{}?timeout=20s", server.url())).await;
+    let url = format!("{}?timeout=20s", server.url());
+    let client = builder().outage(SOON).connect(&registry(), &url).await.expect("it answers");
     (server, client)
 }
 

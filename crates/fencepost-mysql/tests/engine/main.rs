@@ -14,7 +14,7 @@ mod users;
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Guard, Registry, Result};
+use fencepost_core::{Client, ClientBuilder, Guard, Registry, Result};
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::MariaDb;
 use fencepost_testkit::wait::eventually;
@@ -33,7 +33,12 @@ fn hold_elsewhere() {
 }
 
 async fn try_connect(url: &str) -> Result<Client> {
-    Client::builder().connect(&registry(), url).await
+    builder().connect(&registry(), url).await
+}
+
+/// The options of a client whose requests have as much time as a busy machine needs.
+fn builder() -> ClientBuilder {
+    Client::builder().attempt_timeout(SOON).release_timeout(SOON)
 }
 
 async fn connect(url: &str) -> Client {

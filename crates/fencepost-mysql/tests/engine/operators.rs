@@ -130,16 +130,23 @@ async fn an_evicted_holder_keeps_its_lock_for_its_lease() {
     let server = MariaDb::start().expect("a server starts");
     let (holder, operator) = (connect(&server.url()).await, connect(&server.url()).await);
     let ttl = Duration::from_secs(3);
-    let guard = holder.mutex("lock").expect("a good name").lock().ttl(ttl).await.expect("it is free");
-    operator.evict("lock", guard.token(), &Eviction::new(false)).await.expect("it is held");
-    let info = operator.inspect("lock").await.expect("the engine can look");
-    assert!(info.holders().all(|claim| claim.evicted), "{info:?}");
-    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
-    assert_eq!((lost, &*locks(&server)), (Loss::Evicted, "1"));
-    let mutex = operator.mutex("lock").expect("a good name");
-    let next = tokio::time::timeout(SOON, async { mutex.lock().await }).await.expect("it is granted");
-    assert!(next.as_ref().is_ok_and(|next| next.token() > guard.token()));
-    next.expect("granted").release().await.expect("it was held");
+    // On a machine that stalls the lease may end before all this is seen.
+    for tries in (0..4).rev() {
+        let guard = holder.mutex("lock").expect("a good name").lock().ttl(ttl).await.expect("it is free");
+        let evicted = operator.evict("lock", guard.token(), &Eviction::new(false)).await;
+        let info = operator.inspect("lock").await.expect("the engine can look");
+        assert!(info.holders().all(|claim| claim.evicted), "{info:?}");
+        let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+        let seen = (evicted.is_ok(), lost, locks(&server));
+        let mutex = operator.mutex("lock").expect("a good name");
+        let next = tokio::time::timeout(SOON, async { mutex.lock().await }).await.expect("it is granted");
+        assert!(next.as_ref().is_ok_and(|next| next.token() > guard.token()));
+        next.expect("granted").release().await.expect("it was held");
+        if seen == (true, Loss::Evicted, "1".to_owned()) {
+            break;
+        }
+        assert!(tries > 0, "{seen:?}");
+    }
     holder.close().await;
     operator.close().await;
 }

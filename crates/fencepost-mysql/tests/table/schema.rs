@@ -76,14 +76,7 @@ async fn servers_are_checked_and_their_settings_do_no_harm() {
     }
     // A statement that waits for a row is longer than the limit.
     let row = "SET max_statement_time = 0; BEGIN; SELECT name FROM fencepost_lock WHERE name = 'lock' FOR UPDATE; DO SLEEP(2); COMMIT";
-    let mut slow = std::process::Command::new("mariadb")
-        .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root", "--database=fencepost"])
-        .args([format!("--port={}", server.address().port()), format!("--execute={row}")])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("mariadb is there");
-    let sleeps = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
-    eventually(SOON, "the row is locked", || async { run(&server, sleeps) == "1" }).await;
+    let mut slow = crate::by_hand_until_it_sleeps(&server, row, || {}).await;
     let guard =
         client.mutex("lock").expect("a good name").try_lock().await.expect("no limit").expect("it is free");
     guard.release().await.expect("it was held");

@@ -1,6 +1,6 @@
 //! Clients that are killed or cut off, and a clock that jumps.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fencepost_core::{Client, Guard, Loss, Mutex, Name, RecordKind};
 use fencepost_testkit::conformance::{Elsewhere, Holder};
@@ -10,7 +10,7 @@ use fencepost_testkit::server::Proxy;
 use fencepost_testkit::sql::{Postgres, ProxiedPostgres, hold_through_jumps};
 use fencepost_testkit::wait::eventually;
 
-use crate::{SOON, connect, locks, registry};
+use crate::{SOON, builder, connect, locks, registry};
 
 /// A client that is killed while its statement waits leaves no claim in the queue.
 #[tokio::test]
@@ -38,13 +38,16 @@ async fn a_silent_holder_is_lost_before_the_server_frees_its_lock() {
     let lock = client.mutex("lock").expect("a good name");
     let guard = lock.lock().ttl(Duration::from_secs(2)).await.expect("it is free");
     let mutex = other.mutex("lock").expect("a good name");
-    let next = tokio::spawn(async move { (mutex.lock().await.expect("it is granted"), Instant::now()) });
+    let next = async {
+        let next = mutex.lock().await.expect("it is granted");
+        assert!(guard.ensure_held().is_err(), "the lock was free before its holder knew");
+        next
+    };
     server.silence().expect("the network can be silent");
-    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
-    let told = Instant::now();
+    let both = async { tokio::join!(guard.lost(), next) };
+    let (lost, next) =
+        tokio::time::timeout(SOON, both).await.expect("it is told, and the next one is granted");
     assert_eq!(lost, Loss::Expired);
-    let (next, granted) = tokio::time::timeout(SOON, next).await.expect("it is granted").expect("no panic");
-    assert!(granted > told, "the lock was free {:?} before its holder knew", told - granted);
     assert!(next.token() > guard.token());
     next.release().await.expect("it was held");
     server.mend().expect("it can be mended");
@@ -110,25 +113,39 @@ async fn lock_at_next_server(mutex: &Mutex, ttl: Duration) -> Guard {
 async fn a_lost_guard_that_is_kept_does_not_keep_its_client_at_a_silent_server() {
     needs!(POSTGRES);
     let (servers, mut first, url) = start_two();
-    let (holder, client) = (connect(&servers[0].url()).await, connect(&url).await);
-    let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+    let holder = connect(&servers[0].url()).await;
     // The last renewal times out before the server's idle timeout, because the margin of this lease is longer than a statement's time limit.
-    let (mutex, ttl) = (client.mutex("lock").expect("a good name"), Duration::from_secs(10));
-    let waits = mutex.clone();
-    let waiting = tokio::spawn(async move { waits.lock().ttl(ttl).await });
-    eventually(SOON, "it waits", || async { locks(&servers[0]).trim() == "2" }).await;
-    guard.release().await.expect("it was held");
-    let kept = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
-    let kept = kept.expect("it is granted");
+    let ttl = Duration::from_secs(10);
+    // On a machine that stalls for longer than the time limit the client is at the second server, and another one begins.
+    let (client, mutex, kept) = loop {
+        let client = connect_patiently(&url).await;
+        let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
+        let mutex = client.mutex("lock").expect("a good name");
+        let waits = mutex.clone();
+        let waiting = tokio::spawn(async move { waits.lock().ttl(ttl).await });
+        eventually(SOON, "it waits", || async { locks(&servers[0]).trim() == "2" || waiting.is_finished() })
+            .await;
+        guard.release().await.expect("it was held");
+        let kept = tokio::time::timeout(SOON, waiting).await.expect("it is granted").expect("no panic");
+        match kept {
+            Ok(kept) if locks(&servers[0]).trim() == "1" => break (client, mutex, kept),
+            kept => drop(kept),
+        }
+        client.close().await;
+    };
     first.silence().expect("the network can be silent");
     let lost = tokio::time::timeout(SOON, kept.lost()).await.expect("it is told");
     assert_eq!(lost, Loss::Expired);
     let next = lock_at_next_server(&mutex, ttl).await;
     assert_eq!(locks(&servers[1]).trim(), "1");
-    next.release().await.expect("it was held");
-    drop(kept);
+    drop((next, kept));
     client.close().await;
     holder.close().await;
+}
+
+/// Connects with a URL whose statements have a short time limit, which a busy machine exceeds.
+async fn connect_patiently(url: &str) -> Client {
+    builder().connect_wait(SOON).connect(&registry(), url).await.expect("it answers")
 }
 
 /// Its next ping would be sent after a third of the longest lease.
@@ -136,14 +153,19 @@ async fn a_lost_guard_that_is_kept_does_not_keep_its_client_at_a_silent_server()
 async fn an_unused_connection_for_long_leases_does_not_keep_its_client_at_a_silent_server() {
     needs!(POSTGRES);
     let (servers, mut first, url) = start_two();
-    let client = connect(&url).await;
+    let client = connect_patiently(&url).await;
     let mutex = client.mutex("lock").expect("a good name");
-    let long = mutex.lock().ttl(Duration::from_secs(3600)).await.expect("it is free");
-    long.release().await.expect("it was held");
+    // On a machine that stalls for longer than the time limit of a statement the connection ends.
+    loop {
+        let long = mutex.lock().ttl(Duration::from_secs(3600)).await.expect("it is free");
+        if long.release().await.is_ok() {
+            break;
+        }
+    }
     first.silence().expect("the network can be silent");
     let next = lock_at_next_server(&mutex, Duration::from_secs(2)).await;
     assert_eq!(locks(&servers[1]).trim(), "1");
-    next.release().await.expect("it was held");
+    drop(next);
     client.close().await;
 }
 
@@ -156,7 +178,7 @@ async fn a_wait_at_a_server_that_hangs_is_begun_again() {
     let [mut first, second] = proxies;
     let hosts = format!("{},{}", first.address(), second.address());
     let url = format!("{}?timeout=1s", server.url().replace(&server.address().to_string(), &hosts));
-    let (holder, client) = (connect(&server.url()).await, connect(&url).await);
+    let (holder, client) = (connect(&server.url()).await, connect_patiently(&url).await);
     let guard = holder.mutex("lock").expect("a good name").lock().await.expect("it is free");
     let mutex = client.mutex("lock").expect("a good name");
     let next = tokio::spawn(async move { mutex.lock().ttl(Duration::from_secs(2)).await });
@@ -164,7 +186,8 @@ async fn a_wait_at_a_server_that_hangs_is_begun_again() {
     first.silence().expect("the network can be silent");
     guard.release().await.expect("it was held");
     let next = tokio::time::timeout(SOON, next).await.expect("it is granted").expect("no panic");
-    next.expect("it is granted").release().await.expect("it was held");
+    // On a machine that stalls so short a lease may end before.
+    drop(next.expect("it is granted").release().await);
     client.close().await;
     holder.close().await;
 }
@@ -175,16 +198,22 @@ async fn two_lengths_at_once_leave_the_timeout_of_the_longer_lease() {
     needs!(POSTGRES);
     let mut server = ProxiedPostgres::start(&()).expect("a server starts");
     let (client, short) = (connect(&server.url()).await, Duration::from_secs(2));
-    let mut guards = Vec::new();
-    for name in ["one", "two"] {
+    let hold = async |name: &str| {
         let lock = client.mutex(name).expect("a good name");
-        guards.push(lock.lock().ttl(short).no_renewal().await.expect("it is free"));
-    }
-    let [one, two] = &mut guards[..] else { panic!("there are two") };
-    let (longer, shorter) = tokio::join!(one.extend(4 * short), two.extend(short));
-    longer.and(shorter).expect("both are held");
+        lock.lock().ttl(short).no_renewal().await.expect("it is free")
+    };
+    let (one, two) = loop {
+        let (mut one, mut two) = (hold("one").await, hold("two").await);
+        match tokio::join!(one.extend(4 * short), two.extend(short)) {
+            (Ok(()), Ok(())) if one.remaining() > 3 * short => break (one, two),
+            // On a machine that stalls so short a lease may end before, or its extension is late.
+            (longer, shorter) => {
+                let errors = [longer, shorter].map(Result::err).into_iter().flatten();
+                errors.for_each(|error| assert!(error.is_lost(), "{error}"));
+            }
+        }
+    };
     server.silence().expect("the network can be silent");
-    assert!(one.remaining() > 3 * short);
     let held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     eventually(SOON, "the server ends the session", || async {
         server.run(held).expect("the server answers").trim() == "0"
@@ -192,7 +221,7 @@ async fn two_lengths_at_once_leave_the_timeout_of_the_longer_lease() {
     .await;
     assert!(one.ensure_held().is_err(), "its lock is free, and it is valid for {:?}", one.remaining());
     server.mend().expect("it can be mended");
-    drop(guards);
+    drop((one, two));
     client.close().await;
 }
 
@@ -202,7 +231,7 @@ async fn a_lost_claim_frees_its_lock_beside_a_fixed_lease() {
     needs!(POSTGRES);
     let mut server = ProxiedPostgres::start(&()).expect("a server starts");
     // One connection holds.
-    let client = connect(&format!("{}?connections=2&timeout=1s", server.url())).await;
+    let client = connect_patiently(&format!("{}?connections=2&timeout=1s", server.url())).await;
     let lock = |name: &str| client.mutex(name).expect("a good name");
     let fixed = lock("fixed").lock().ttl(Duration::from_secs(18)).no_renewal().await.expect("it is free");
     let renewed = lock("renewed").lock().ttl(Duration::from_secs(2)).await.expect("it is free");
@@ -229,7 +258,7 @@ async fn a_clock_that_jumps_makes_no_second_holder() {
     needs!(POSTGRES);
     let mut server = Postgres::start_clock().expect("a server starts");
     let (client, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lost = hold_through_jumps(&client, &other, &mut server).await;
+    let lost = hold_through_jumps(&client, &other, &mut server, 1).await;
     println!("{lost} of 4 grants were lost");
     client.close().await;
     other.close().await;
@@ -252,7 +281,7 @@ async fn a_silent_first_server_is_passed_over() {
     let (address, both) =
         (server.address().to_string(), format!("{},{}", silent.address(), server.address()));
     let url = format!("{}?connect_timeout=8s", server.url().replace(&address, &both));
-    let client = Client::builder().connect_wait(Duration::from_secs(6)).connect(&registry(), &url).await;
+    let client = builder().connect_wait(Duration::from_millis(7_900)).connect(&registry(), &url).await;
     let client = client.expect("the second server answers");
     let mutex = client.mutex("lock").expect("a good name");
     let guard = mutex.lock().await.expect("it is free");
@@ -304,7 +333,7 @@ async fn a_client_is_at_one_server_only() {
     // The second one is asked if the first one is silent for a quarter of this time.
     let url = format!("postgres://app@{hosts}/postgres?connect_timeout=20s");
     // The claim asks again for as long as an outage may last.
-    let client = Client::builder().outage(SOON).connect(&registry(), &url).await.expect("it answers");
+    let client = builder().outage(SOON).connect(&registry(), &url).await.expect("it answers");
     let lock = || client.mutex("lock").expect("a good name");
     let guard = lock().lock().await.expect("it is free");
     servers[0].run("ALTER ROLE app CONNECTION LIMIT 1").expect("set");

@@ -20,12 +20,16 @@ async fn claims_are_shown_in_a_database_without_unicode() {
     let operator = connect(&url).await;
     let mutex = client.mutex("lock/é/日本").expect("a good name");
     let guard = mutex.lock().reason("\u{1}é日").await.expect("it is free");
-    let info = operator.inspect("lock/é/日本").await.expect("it answers");
-    let listing = operator.list("lock/é/日", &Page::default()).await.expect("it answers");
-    for info in [&info, &listing.resources[0]] {
-        let holder = info.holders().next().expect("it is held");
-        assert_eq!((&*holder.holder.label, holder.reason.as_deref()), ("日本/🦀", Some("\u{1}é日")));
-    }
+    // A holder that stalls does not tell its texts.
+    eventually(SOON, "they are shown", || async {
+        let info = operator.inspect("lock/é/日本").await.expect("it answers");
+        let listing = operator.list("lock/é/日", &Page::default()).await.expect("it answers");
+        [info].iter().chain(&listing.resources).all(|info| {
+            let holder = info.holders().next().expect("it is held");
+            (&*holder.holder.label, holder.reason.as_deref()) == ("日本/🦀", Some("\u{1}é日"))
+        }) && listing.resources.len() == 1
+    })
+    .await;
     guard.release().await.expect("it was held");
     client.close().await;
     operator.close().await;

@@ -13,7 +13,7 @@ mod unpolled;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use fencepost_core::{Client, Eviction, Loss, Registry, Result};
+use fencepost_core::{Client, ClientBuilder, Eviction, Loss, Registry, Result};
 use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::sql::{CleaningClient, Postgres};
@@ -27,8 +27,12 @@ fn registry() -> Registry {
 }
 
 async fn try_connect(url: &str) -> Result<Client> {
-    // These tests lock rows for longer than the limit of a call that does not wait.
-    Client::builder().attempt_timeout(SOON).connect(&registry(), url).await
+    builder().connect(&registry(), url).await
+}
+
+/// The options of a client whose requests have as much time as a busy machine needs. Some tests lock rows for longer than the usual limits.
+fn builder() -> ClientBuilder {
+    Client::builder().attempt_timeout(SOON).release_timeout(SOON).outage(SOON)
 }
 
 async fn connect(url: &str) -> Client {
@@ -116,7 +120,7 @@ async fn an_uncontended_cycle_is_two_statements() {
     server.run("SELECT pg_reload_conf()").expect("reloaded");
     // No renewal falls into the count: the first one comes after a third of the lease.
     let ttl = Duration::from_secs(3600);
-    let client = Client::builder().ttl(ttl).connect(&registry(), &url).await.expect("it answers");
+    let client = builder().ttl(ttl).connect(&registry(), &url).await.expect("it answers");
     let mutex = client.mutex("lock").expect("a good name");
     mutex.lock().await.expect("it is free").release().await.expect("it was held");
     reset(&server);
@@ -148,8 +152,8 @@ async fn two_thousand_locks_are_renewed_by_one_statement() {
     // The test counts renewals; a commit need not reach the disk for that.
     server.run("ALTER SYSTEM SET fsync = off").expect("set");
     server.run("SELECT pg_reload_conf()").expect("reloaded");
-    let client =
-        Client::builder().ttl(Duration::from_secs(12)).connect(&registry(), &url).await.expect("it answers");
+    let ttl = Duration::from_secs(12);
+    let client = Client::builder().ttl(ttl).connect(&registry(), &url).await.expect("it answers");
     let mut tasks = Vec::new();
     for part in 0..50 {
         let client = client.clone();
@@ -170,13 +174,22 @@ async fn two_thousand_locks_are_renewed_by_one_statement() {
         let before = guards[0].valid_until();
         eventually(SOON, "it is renewed", || async { guards[0].valid_until() > before }).await;
     };
-    renewed().await;
-    reset(&server);
-    renewed().await;
-    let until = guards[0].valid_until();
-    eventually(SOON, "all are renewed", || async { guards.iter().all(|guard| guard.valid_until() >= until) })
+    loop {
+        renewed().await;
+        reset(&server);
+        let began = Instant::now();
+        renewed().await;
+        let until = guards[0].valid_until();
+        eventually(SOON, "all are renewed", || async {
+            guards.iter().all(|guard| guard.valid_until() >= until)
+        })
         .await;
-    assert_eq!(calls(&server), (0, 1));
+        let calls = calls(&server);
+        // The count of a machine that stalls has the next renewal in it.
+        if began.elapsed() < ttl / 2 {
+            break assert_eq!(calls, (0, 1));
+        }
+    }
     assert!(guards.iter().all(|guard| guard.ensure_held().is_ok()));
     drop(guards);
     client.close().await;

@@ -7,7 +7,7 @@ use fencepost_testkit::needs;
 use fencepost_testkit::sql::PgBouncer;
 use fencepost_testkit::wait::eventually;
 
-use crate::{Psql, SOON, await_open, connect, number, registry, start};
+use crate::{Psql, SOON, await_open, builder, connect, number, registry, start};
 
 /// A pooler in transaction mode gives each statement another backend, and delivers no messages.
 #[tokio::test]
@@ -99,8 +99,10 @@ async fn a_statement_that_a_pooler_has_given_up_leaves_no_lock() {
     let direct = connect(&url).await;
     let other = direct.mutex("lock").expect("a good name");
     other.lock().await.expect("it is free").release().await.expect("it was held");
-    let pooled = connect(&format!("{}?mode=table&prepare=false", pooler.url())).await;
-    let ttl = Duration::from_secs(5);
+    // The pooler's limit is shorter than a busy machine stalls.
+    let pooled = format!("{}?mode=table&prepare=false", pooler.url());
+    let pooled = builder().connect_wait(SOON).connect(&registry(), &pooled).await.expect("it answers");
+    let ttl = Duration::from_secs(15);
     let keep = pooled.mutex("keep").expect("a good name").lock().ttl(ttl).await.expect("it is free");
     let mut locks = Psql::start(&server);
     locks.send("BEGIN; SELECT name FROM fencepost_lock WHERE name = 'lock' FOR UPDATE;");
