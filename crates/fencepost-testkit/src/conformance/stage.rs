@@ -357,7 +357,27 @@ pub(super) fn builder(ttl: Duration) -> ClientBuilder {
 
 /// Acquires the lock in this mode, and waits for it.
 pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
-    acquire(locks, name, mode, false).await
+    loop {
+        match acquire(locks, name, mode, false).await {
+            Err(error) if is_too_slow(&error) => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Acquires the lock for a lease that is not renewed, and waits for it.
+pub(super) async fn lock_fixed(mutex: &fencepost_core::Mutex, lease: Duration) -> Result<Guard> {
+    loop {
+        match mutex.lock().ttl(lease).no_renewal().await {
+            Err(error) if is_too_slow(&error) => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether a short lease has ended before its grant arrived, as often as a call asks. On a busy machine that happens.
+fn is_too_slow(error: &Error) -> bool {
+    error.to_string().contains("ended before its grant arrived")
 }
 
 async fn acquire(locks: &Client, name: &str, mode: Mode, unfair: bool) -> Result<Guard> {

@@ -1,7 +1,7 @@
 //! Holders that lose their lock.
 
 use crate::conformance::Stage;
-use crate::conformance::stage::{LONG, RENEWED, SHORT, SOON, evict, lock};
+use crate::conformance::stage::{LONG, RENEWED, SHORT, SOON, evict, lock, lock_fixed};
 use crate::forked::in_child;
 use crate::history::Mode;
 use crate::wait::Stalls;
@@ -32,8 +32,8 @@ pub(super) async fn lost_when_renewals_fail(stage: Stage) {
 pub(super) async fn release_after_loss(stage: Stage) {
     let client = stage.client().await;
     let lease = SHORT.max(client.capabilities().min_ttl);
-    let guard =
-        client.mutex("lock").expect("a good name").lock().ttl(lease).no_renewal().await.expect("it is free");
+    let mutex = client.mutex("lock").expect("a good name");
+    let guard = lock_fixed(&mutex, lease).await.expect("it is free");
     let next = stage.stand("lock", X).await.granted().await;
     let error = guard.release().await.expect_err("it was lost");
     assert!(error.is_lost(), "{error}");
@@ -47,7 +47,7 @@ pub(super) async fn a_release_that_comes_too_late_says_so(stage: Stage) {
     let lease = SHORT.max(client.capabilities().min_ttl);
     let mutex = client.mutex("lock").expect("a good name");
     // Its lease has expired, and no claim has requested the lock since.
-    let guard = mutex.lock().ttl(lease).no_renewal().await.expect("it is free");
+    let guard = lock_fixed(&mutex, lease).await.expect("it is free");
     guard.lost().await;
     let error = guard.release().await.expect_err("its lease has expired");
     assert!(error.is_lost() && error.loss() == Some(Loss::Expired), "{error}");

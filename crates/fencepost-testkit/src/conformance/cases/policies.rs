@@ -1,7 +1,7 @@
 //! How long a lock is held, and several names at once.
 
 use crate::conformance::Stage;
-use crate::conformance::stage::{LONG, SHORT, SOON, builder, lock};
+use crate::conformance::stage::{LONG, SHORT, SOON, builder, lock, lock_fixed};
 use crate::history::Mode;
 use crate::wait::Stalls;
 use fencepost_core::{Client, Loss, Memory, MultiLock, Mutex, Result, State};
@@ -82,7 +82,7 @@ pub(super) async fn a_lock_in_doubt_warns(stage: Stage) {
     let deaf = stage.deaf(ttl).await;
     for guard in [
         lock(&deaf, "deaf", X).await.expect("it is free"),
-        client.mutex("fixed").expect("a good name").lock().ttl(ttl).no_renewal().await.expect("it is free"),
+        lock_fixed(&client.mutex("fixed").expect("a good name"), ttl).await.expect("it is free"),
     ] {
         let warned = tokio::time::timeout(ttl + SOON, guard.suspect()).await.expect("it is told");
         // On a machine that stalls the lease may be over by then.

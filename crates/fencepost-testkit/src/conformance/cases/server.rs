@@ -111,8 +111,8 @@ async fn is_renewed_slowly(
     }
     let released = guard.release().await;
     let next = tokio::time::timeout(ttl + SOON, waiting.granted_at_last()).await.expect("it is its turn");
-    next.release().await.expect("it was held");
     faults.mend().expect("the network can be mended");
+    next.release().await.expect("it was held");
     held.and(released)
 }
 
