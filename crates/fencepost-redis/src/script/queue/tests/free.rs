@@ -225,7 +225,8 @@ fn find_difference(
 ) -> Option<String> {
     assert!(SCRIPT.source.contains(SHORT));
     // The server keeps both. To make a text and to load it takes longer than to play a history.
-    let [text, full] = [short, NOTHING].map(|path| stage.load(&(before(lua) + &SCRIPT.source.replace(SHORT, path))));
+    let [text, full] =
+        [short, NOTHING].map(|path| stage.load(&(before(lua) + &SCRIPT.source.replace(SHORT, path))));
     let stage = RefCell::new(stage);
     let compare = |history: Vec<Step>| {
         let mut stage = stage.borrow_mut();
