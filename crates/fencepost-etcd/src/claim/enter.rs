@@ -113,18 +113,22 @@ impl Request<'_> {
         if failure.is_unknown() {
             return Err(failure);
         }
-        let mut delete_unanswered = false;
         // A server that runs out of space by a request carries it out and refuses it. For deletions it needs no space.
         if failure.is_no_space() {
             let repeated = AtomicBool::new(false);
             let deleted = self.client.cluster.call(DeleteRequest::one(self.key), Some(&repeated)).await;
+            // A deletion without an answer may arrive later, so no key may have this name again: neither one of this claim, which gives up here
+            // and is made anew, nor one of a later claim.
+            if repeated.into_inner() || deleted.as_ref().is_err_and(Failed::is_unknown) {
+                self.state.create_unanswered.store(true, Relaxed);
+                self.state.set_phase(Phase::Gone);
+                return Err(failure.unknown());
+            }
             if deleted.is_err() {
                 return Err(failure.unknown());
             }
-            // A later claim must not have the name, because the first deletion may still arrive.
-            delete_unanswered = repeated.into_inner();
         }
-        self.state.key_used.store(used || delete_unanswered, Relaxed);
+        self.state.key_used.store(used, Relaxed);
         Err(failure)
     }
 

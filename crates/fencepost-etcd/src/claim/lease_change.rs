@@ -11,7 +11,7 @@ use crate::client::{EtcdClient, TRIES};
 use crate::error::Failed;
 use crate::keys;
 use crate::lease::Lease;
-use crate::rpc::proto::{Compare, KeyValue, Op, PutRequest, RangeRequest, RequestOp, TxnRequest};
+use crate::rpc::proto::{Compare, KeyValue, Op, Origin, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
 /// Why a key is written with a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,19 +120,15 @@ pub(crate) async fn move_key(
             return Ok(gone_or_evicted(state, revision, true, reply.key(1)));
         }
         (written, record.evicted) = (kv.mod_revision, found.evicted);
-        if purpose == Purpose::Evict && (found.detached || !state.may_have_given(kv.lease)) {
+        let is_moved = kv.lease != lease.id && (found.detached || !state.may_have_given(kv.lease));
+        if purpose == Purpose::Evict && is_moved {
             // A detachment whose answer was lost, or another program, has moved the key to a lease that nobody here renews. Others may count on it.
             return Ok(Moved::Done);
         }
         if purpose == Purpose::Evict || !claim.is_lease_given() || kv.lease == lease.id {
             continue;
         }
-        let asked = client.now();
-        let (left, origin) = client.leases.time_left(kv.lease).await?;
-        // The member knew the same leader before and after it has asked, so it has asked that one.
-        if origin != reply.origin() {
-            return Err(Failed::leader_changed());
-        }
+        let (asked, left, origin) = time_left(client, kv.lease, reply.origin()).await?;
         // The server tells whole seconds, and forgets the rest.
         let most = client.now() + left + Duration::from_secs(1);
         if most <= lease.sent() + lease.ttl {
@@ -157,6 +153,26 @@ pub(crate) async fn move_key(
         }
     }
     Err(Failed::contested())
+}
+
+/// Returns how much time a lease has left, as a leader tells it by a member that knew this leader before and after it asked: a member's term
+/// never falls. Also when that was asked, and whom. `known` is the member of the request before.
+async fn time_left(
+    client: &EtcdClient,
+    lease: i64,
+    known: Origin,
+) -> Result<(Moment, Duration, Origin), Failed> {
+    let mut seen = vec![known];
+    for _ in 0..TRIES {
+        let asked = client.now();
+        let (left, origin) = client.leases.time_left(lease).await?;
+        if seen.contains(&origin) {
+            return Ok((asked, left, origin));
+        }
+        // Each request may go to another member.
+        seen.push(origin);
+    }
+    Err(Failed::leader_changed())
 }
 
 /// Returns the outcome for a claim whose key is gone or has the mark of an eviction, and notes who has evicted it and why. An eviction at once
@@ -206,7 +222,11 @@ async fn keep_without_space(
             Err(failure) if failure.is_lease_not_found() => 0,
             Err(failure) => return Err(failure),
         };
-        claim.confirm(asked, claim.ttl().min(Duration::from_secs(left.try_into().unwrap_or_default())));
+        let left = Duration::from_secs(left.try_into().unwrap_or_default());
+        // A claim of which nothing was confirmed is in doubt, and asks again after a pause.
+        if !left.is_zero() {
+            claim.confirm(asked, claim.ttl().min(left));
+        }
     }
     Ok(Moved::Done)
 }
