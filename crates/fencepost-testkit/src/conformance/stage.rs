@@ -338,8 +338,9 @@ impl Stage {
 
 /// Evicts a holder. Where processes evict their own holders, one that stalls is asked again. It may have done it by then.
 pub(super) async fn evict(client: &Client, name: &str, token: Token, how: &Eviction) -> Result<()> {
+    let start = Instant::now();
     let mut evicted = client.evict(name, token, how).await;
-    while evicted.as_ref().is_err_and(Error::is_unreachable) {
+    while evicted.as_ref().is_err_and(Error::is_unreachable) && start.elapsed() < 3 * SOON {
         evicted = client.evict(name, token, how).await.or_else(|error| match error.is_mismatch() {
             true => Ok(()),
             false => Err(error),
@@ -357,27 +358,25 @@ pub(super) fn builder(ttl: Duration) -> ClientBuilder {
 
 /// Acquires the lock in this mode, and waits for it.
 pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
-    loop {
-        match acquire(locks, name, mode, false).await {
-            Err(error) if is_too_slow(&error) => {}
-            answer => return answer,
-        }
-    }
+    while_too_slow(async || acquire(locks, name, mode, false).await).await
 }
 
 /// Acquires the lock for a lease that is not renewed, and waits for it.
 pub(super) async fn lock_fixed(mutex: &fencepost_core::Mutex, lease: Duration) -> Result<Guard> {
+    while_too_slow(async || mutex.lock().ttl(lease).no_renewal().await).await
+}
+
+/// Asks again while a short lease has ended before its grant arrived, for as long as a busy machine may cause that.
+async fn while_too_slow(ask: impl AsyncFn() -> Result<Guard>) -> Result<Guard> {
+    let start = Instant::now();
     loop {
-        match mutex.lock().ttl(lease).no_renewal().await {
-            Err(error) if is_too_slow(&error) => {}
+        match ask().await {
+            Err(error)
+                if error.to_string().contains("ended before its grant arrived")
+                    && start.elapsed() < 3 * SOON => {}
             answer => return answer,
         }
     }
-}
-
-/// Whether a short lease has ended before its grant arrived, as often as a call asks. On a busy machine that happens.
-fn is_too_slow(error: &Error) -> bool {
-    error.to_string().contains("ended before its grant arrived")
 }
 
 async fn acquire(locks: &Client, name: &str, mode: Mode, unfair: bool) -> Result<Guard> {
