@@ -66,7 +66,8 @@ impl SqliteSession {
             if !claim.validity.is_confirmed() {
                 let ttl = Duration::from_nanos(WAITING_TTL);
                 claim.validity.waiting(moment(renewed_at), ttl);
-                unwritten.limit(ttl / 6);
+                // Each try to write the rows renews the side file, and so the position. Only the next look at the queue comes later.
+                unwritten.limit(ttl);
             } else if ttl <= in_row {
                 // A lease that became shorter may stay longer in the row.
                 claim.confirm(moment(renewed_at), ttl);
