@@ -189,7 +189,8 @@ impl Database {
     }
 
     fn connection<'a>(&self, db: &'a Option<Connection>) -> Result<&'a Connection, Failure> {
-        db.as_ref().ok_or_else(|| self.changed_error())
+        // A waiter that is woken because the connection was given up may ask before it is closed.
+        db.as_ref().filter(|_| !self.is_given_up()).ok_or_else(|| self.changed_error())
     }
 }
 

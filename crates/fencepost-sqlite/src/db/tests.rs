@@ -186,3 +186,13 @@ fn a_second_writer_is_busy_and_a_reader_is_not() {
     });
     assert!(other.write(|_| Ok(())).is_ok());
 }
+
+/// A transaction of another thread may hold up the close, and others see nothing of what is written meanwhile.
+#[test]
+fn a_connection_that_was_given_up_is_not_used_before_it_is_closed() {
+    let test = TestDb::new();
+    test.database.give_up("its log was removed");
+    assert!(test.database.read(|_| Ok(())).is_err());
+    assert!(test.database.write(|_| Ok(())).is_err());
+    assert!(test.database.once(|_| Ok(())).is_err());
+}
