@@ -98,10 +98,10 @@ fn answer(
     if let Some(other) = scan.own.as_ref().filter(|row| row.process != Some(request.process)) {
         // A claim of another client has used the id before. The row ends with that client, or with the detached lease that it has become,
         // whatever this client renews.
-        if liveness.check(other)? != Liveness::Dead {
-            return Ok((Outcome::Gone, Vec::new()));
+        if liveness.check(other)? == Liveness::Dead {
+            rows::delete(db, request.resource, other.seq, &other.id)?;
         }
-        rows::delete(db, request.resource, other.seq, &other.id)?;
+        // This look includes that row and notes in it if its side file is missing, because perhaps no other claim asks.
         return Ok((Outcome::Gone, next(db, liveness, request.resource)?));
     }
     if let Some(own) = &scan.own

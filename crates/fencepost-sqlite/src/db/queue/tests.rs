@@ -89,6 +89,19 @@ fn a_claim_whose_id_a_dead_process_has_used_is_gone_with_that_row() {
     }
 }
 
+/// The claim itself notes in the row that the file is missing, because perhaps no other claim asks.
+#[test]
+fn a_claim_whose_id_a_client_without_a_side_file_has_used_is_gone_and_ends_that_row_a_lease_later() {
+    let test = TestDb::new();
+    granted(&attempt_at(&test, 0, &test.request(1, X)));
+    std::fs::remove_file(test.heartbeat.path()).unwrap();
+    for (after, left) in [(10, 1), (39, 1), (40, 0)] {
+        let other = Request { process: ClientKey::fresh().unwrap(), ..test.request(1, X) };
+        assert_eq!(attempt_at(&test, after * SECOND, &other), Outcome::Gone, "after {after} s");
+        assert_eq!(rows(&test), left, "after {after} s");
+    }
+}
+
 #[test]
 fn asking_again_finds_the_own_place_in_the_queue() {
     let test = TestDb::new();
