@@ -134,14 +134,13 @@ pub(crate) async fn remove_dead(client: Weak<Client>, mut keys: Vec<ClientKey>) 
 /// Returns the names for which these clients have rows, by one look at the whole table.
 fn names_of(client: &Client, keys: &[ClientKey]) -> Result<HashMap<ClientKey, Vec<String>>, Failure> {
     client.database.read(|db| {
-        let mut names = HashMap::<_, Vec<_>>::new();
+        let mut names: HashMap<_, _> = keys.iter().map(|key| (*key, Vec::new())).collect();
         let sql = "SELECT DISTINCT process, resource FROM line WHERE process IS NOT NULL";
         let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let key: ClientKey = row.get(0)?;
-            if keys.contains(&key) {
-                names.entry(key).or_default().push(row.get(1)?);
+            if let Some(names) = names.get_mut(&row.get(0)?) {
+                names.push(row.get(1)?);
             }
         }
         Ok(names)
