@@ -77,3 +77,19 @@ async fn an_evicted_holder_with_a_fixed_lease_is_told() {
         client.close().await;
     }
 }
+
+/// `evict --now` deletes the row, and the next claim is granted the lock at once.
+#[tokio::test]
+async fn a_holder_with_a_fixed_lease_is_told_that_its_row_was_deleted() {
+    needs!(POSTGRES);
+    let (_server, url) = start().await;
+    let (holder, operator) = (connect(&url).await, connect(&url).await);
+    let mutex = holder.mutex("lock").expect("a good name");
+    let guard = mutex.lock().ttl(Duration::from_secs(9)).no_renewal().await.expect("it is free");
+    operator.evict("lock", guard.token(), &Eviction::new(true)).await.expect("it is held");
+    let lost = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Deleted);
+    for client in [holder, operator] {
+        client.close().await;
+    }
+}

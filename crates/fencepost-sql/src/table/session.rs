@@ -12,7 +12,7 @@ use crate::database::Lane;
 use crate::database::with;
 use crate::failure::Failure;
 use crate::table::claim::record::{ANY_MODE, has_own_lease, owner, set_own_lease};
-use crate::table::claim::request;
+use crate::table::claim::request::{self, Fate};
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::{TableClient, micros};
 use crate::table::renewal;
@@ -280,9 +280,9 @@ async fn extend(client: &TableClient, claims: &[&Arc<Claim>]) -> Result<(), Fail
 
 /// Ends a claim whose lease could not be lengthened, with the reason.
 async fn end_unknown(client: &TableClient, claim: &Claim) -> Result<(), Failure> {
-    match request::eviction(client, claim).await? {
-        Some(reason) => claim.validity.end_with(Loss::Evicted, &*reason),
-        None => claim.validity.end(Loss::Deleted),
+    match request::fate(client, claim).await? {
+        Fate::Evicted(reason) => claim.validity.end_with(Loss::Evicted, &*reason),
+        Fate::Holds | Fate::Missing => claim.validity.end(Loss::Deleted),
     }
     Ok(())
 }

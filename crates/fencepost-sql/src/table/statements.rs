@@ -239,9 +239,7 @@ impl Statements {
                 after("$3"),
                 returning("token")
             )),
-            evicted: pair(
-                "SELECT evicted FROM {table} WHERE name = $1 AND owner = $2 AND evicted IS NOT NULL",
-            ),
+            evicted: pair("SELECT evicted FROM {table} WHERE name = $1 AND owner = $2"),
             detach: pair(&format!(
                 "UPDATE {{table}} SET token = {}, expires = greatest({end}, {}), ttl = greatest(ttl, $3), session = NULL, \
                  modified = {now} \

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::Loss;
 
-use crate::table::claim::request;
+use crate::table::claim::request::{self, Fate};
 use crate::table::claim::waiter::Waiter;
 use crate::table::client::TableClient;
 
-/// Looks after each third of a lease that is not renewed whether its claim was evicted, because no renewal tells its holder.
+/// Looks after each third of a lease that is not renewed whether its claim was evicted or has lost its row, because no renewal tells its holder.
 pub(crate) async fn watch_fixed(client: Weak<TableClient>, waiter: Weak<Waiter>, mut ttl: Duration) {
     let Some(clock) = client.upgrade().map(|client| client.runtime.clock().clone()) else { return };
     loop {
@@ -19,9 +19,12 @@ pub(crate) async fn watch_fixed(client: Weak<TableClient>, waiter: Weak<Waiter>,
         if clock.is_stopped() || waiter.is_leaving() || !claim.is_valid() {
             return;
         }
-        match request::eviction(&client, claim).await {
-            Ok(Some(reason)) => return claim.validity.end_with(Loss::Evicted, &*reason),
-            Ok(None) => {}
+        match request::fate(&client, claim).await {
+            Ok(Fate::Holds) => {}
+            Ok(Fate::Evicted(reason)) => return claim.validity.end_with(Loss::Evicted, &*reason),
+            // Its release may have removed the row meanwhile.
+            Ok(Fate::Missing) if waiter.is_leaving() => return,
+            Ok(Fate::Missing) => return claim.validity.end(Loss::Deleted),
             Err(failure) => tracing::debug!(%failure, "nobody knows whether a claim was evicted"),
         }
         ttl = claim.ttl();

@@ -277,12 +277,21 @@ pub(crate) async fn detach(client: &TableClient, claim: &Claim) -> Result<bool, 
     Ok(results.iter().any(|rows| !rows.is_empty()))
 }
 
-/// Returns the reason for which a claim was evicted. `None`: it was not evicted, or has no row.
-pub(crate) async fn eviction(client: &TableClient, claim: &Claim) -> Result<Option<Arc<str>>, Failure> {
+/// What has become of the row of a holder.
+pub(crate) enum Fate {
+    Holds,
+    /// For this reason.
+    Evicted(Arc<str>),
+    Missing,
+}
+
+/// Looks what has become of a holder's row. A downgrade moves it from the lock's row to the queue, which is therefore read second.
+pub(crate) async fn fate(client: &TableClient, claim: &Claim) -> Result<Fate, Failure> {
     let key = || vec![client.stored(claim.want().name.as_str()).into(), owner(claim).into()];
     let texts = client.statements.evicted.each_ref().map(|text| with(text, key()));
     let results = client.run_all(texts.into(), Lane::Renewals).await?;
-    Ok(results.iter().flatten().find_map(|row| row.text(0)).cloned())
+    let Some(row) = results.iter().flatten().next() else { return Ok(Fate::Missing) };
+    Ok(row.text(0).cloned().map_or(Fate::Holds, Fate::Evicted))
 }
 
 pub(super) fn token(number: i64) -> Token {
