@@ -259,6 +259,26 @@ async fn a_holder_learns_of_its_eviction_at_once() {
     operator.close().await;
 }
 
+/// Another program has detached one of the two locks from the session, where an eviction of the other lock does not find its row.
+#[tokio::test]
+async fn an_eviction_ends_no_lock_that_another_program_has_detached() {
+    needs!(POSTGRES);
+    let (_server, url) = start().await;
+    let (client, operator) = (connect(&url).await, connect(&url).await);
+    let [given, other] = ["given", "other"].map(|name| client.mutex(name).expect("a good name"));
+    let given = given.lock().await.expect("it is free");
+    let other = other.lock().await.expect("it is free");
+    let lease = given.to_lease().expect("it can be detached");
+    operator.attach(&lease).await.expect("it is held").detach().await.expect("it is held");
+    operator.evict("other", other.token(), &Eviction::new(false)).await.expect("it is held");
+    let lost = tokio::time::timeout(SOON, other.lost()).await.expect("it is told");
+    assert_eq!(lost, Loss::Evicted);
+    given.ensure_held().expect("it was not evicted");
+    given.release().await.expect("it was held");
+    client.close().await;
+    operator.close().await;
+}
+
 /// A server that does not flush commits would repeat the tokens of its last moments after a crash.
 #[tokio::test]
 async fn tokens_grow_through_a_crash_without_synchronous_commit() {

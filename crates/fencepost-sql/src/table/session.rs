@@ -190,11 +190,23 @@ impl SessionRow {
         let rows = |number: usize| results.get(number).into_iter().flatten();
         let owned: HashMap<&str, bool> =
             rows(0).filter_map(|row| Some((&**row.text(0)?, row.text(1).is_some()))).collect();
-        let reason = rows(1).find_map(|row| row.text(0)).map(ToString::to_string).unwrap_or_default();
+        let reason: Arc<str> = rows(1).find_map(|row| row.text(0)).cloned().unwrap_or_else(|| "".into());
         for waiter in confirmed {
-            let evicted = owned.get(&*owner(&waiter.claim)).copied().unwrap_or(true);
-            if evicted && !waiter.is_leaving() {
-                waiter.claim.validity.end_with(Loss::Evicted, &*reason);
+            let claim = &waiter.claim;
+            let why = match owned.get(&*owner(claim)) {
+                Some(false) => continue,
+                // Another program may have detached it from the session, so the eviction may be that of another claim.
+                None if claim.is_lease_given() && claim.is_valid() => {
+                    match request::fate(client, claim).await? {
+                        Fate::Holds => continue,
+                        Fate::Evicted(why) => why,
+                        Fate::Missing => Arc::clone(&reason),
+                    }
+                }
+                Some(true) | None => Arc::clone(&reason),
+            };
+            if !waiter.is_leaving() {
+                claim.validity.end_with(Loss::Evicted, &*why);
             }
         }
         Ok(())
