@@ -76,7 +76,8 @@ async fn write_names(client: Arc<PostgresClient>) {
             connection.run(|session| session.write_names(server.prefix(), &keys, &names)).await
         };
         if let Err(failure) = written.await {
-            // The lock is held all the same. Another client writes the name.
+            // The lock is held all the same. A later grant writes the name.
+            server.names.note_failure(client.runtime.clock().now());
             tracing::debug!(?failure, "names of locks were not written");
         }
     }

@@ -15,6 +15,9 @@ const MAX_SEEN: usize = 100_000;
 /// How long a client remembers that it has written a name: others remove names that nobody has written for 30 days.
 const SEEN: Duration = Duration::from_secs(24 * 3600);
 
+/// When a name that could not be written is written again if it is granted: not at once, because a locked table holds up the connection.
+const AGAIN: Duration = Duration::from_secs(60);
+
 const NO_TABLE: NoHistory = NoHistory {
     kind: ErrorKind::Configuration,
     why: "the table fencepost.record is missing; run fencepost schema --apply as the owner of the database",
@@ -32,8 +35,8 @@ pub(crate) struct Names(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     seen: HashSet<i64>,
-    /// The names seen since then.
-    since: Moment,
+    /// When all of them are forgotten.
+    until: Moment,
     pending: Vec<(i64, String)>,
     is_writing: bool,
     /// The table exists, and the user may write to it.
@@ -81,9 +84,9 @@ impl Names {
     /// Notes a name that a claim holds. `true`: the caller starts to write.
     pub(crate) fn note(&self, key: i64, name: &Name, now: Moment) -> bool {
         let mut known = self.0.lock();
-        if known.seen.len() >= MAX_SEEN || now >= known.since + SEEN {
+        if known.seen.len() >= MAX_SEEN || now >= known.until {
             known.seen.clear();
-            known.since = now;
+            known.until = now + SEEN;
         }
         if !known.is_usable || known.seen.contains(&key) {
             return false;
@@ -91,6 +94,12 @@ impl Names {
         known.seen.insert(key);
         known.pending.push((key, name.as_str().to_owned()));
         !std::mem::replace(&mut known.is_writing, true)
+    }
+
+    /// Notes that names could not be written: their next grants write them soon, and not a day later.
+    pub(crate) fn note_failure(&self, now: Moment) {
+        let mut known = self.0.lock();
+        known.until = known.until.min(now + AGAIN);
     }
 
     /// Takes the names that are new, with their keys. None: the caller stops to write.
