@@ -178,3 +178,30 @@ async fn a_release_that_is_cancelled_is_sent_once_more() {
     other.release().await.expect("it was held");
     client.close().await;
 }
+
+/// The cancelled release has taken effect. A second one would release the lock of the other reader, which shares the session.
+#[tokio::test]
+async fn a_release_that_is_cancelled_takes_no_lock_of_another_reader() {
+    needs!(POSTGRES);
+    let server = Postgres::start().expect("a server starts");
+    let first_fails = "CREATE SCHEMA app; CREATE SEQUENCE app.calls; \
+        CREATE FUNCTION app.pg_advisory_unlock_shared(key int8) RETURNS bool LANGUAGE plpgsql AS 'BEGIN \
+        PERFORM pg_catalog.pg_advisory_unlock_shared(key); \
+        IF nextval(''app.calls'') = 1 THEN RAISE EXCEPTION USING ERRCODE = ''57014'', MESSAGE = ''cancelled''; END IF; \
+        RETURN true; END'; \
+        ALTER ROLE CURRENT_USER SET search_path = app, pg_catalog";
+    server.run(first_fails).expect("made");
+    // The client asks for the release again for the time of a lease, and then ends the connection.
+    let ttl = Duration::from_secs(10);
+    let client = Client::builder().ttl(ttl).connect(&registry(), &server.url()).await.expect("it answers");
+    let writer = connect(&server.url()).await;
+    let lock = client.rwlock("lock").expect("a good name");
+    let first = lock.read().await.expect("it is free");
+    let second = lock.read().await.expect("readers share it");
+    first.release().await.expect_err("nobody knows whether it was released");
+    let mutex = writer.mutex("lock").expect("a good name");
+    assert!(mutex.try_lock().await.expect("busy is no error").is_none(), "two hold the lock");
+    second.release().await.expect("it was held");
+    client.close().await;
+    writer.close().await;
+}

@@ -29,8 +29,8 @@ pub struct Held<S: Server> {
 pub(super) enum Why<S: Server> {
     /// It waited for the lock, and the connection is its alone.
     Waited(Alone<S>),
-    /// No other claim uses the name.
-    Free(#[expect(dead_code, reason = "it counts until it is dropped")] KeyUse),
+    /// It uses the name until this is dropped, alone or with other claims that are shared.
+    Free(KeyUse),
 }
 
 type Unlocking = Shared<BoxFuture<'static, Result<bool, Failure>>>;
@@ -121,17 +121,25 @@ impl<S: Server> Held<S> {
         self.claim.runtime.spawn(async move { release(&held).await });
     }
 
+    /// Returns whether another claim has the name, too. If none has, none will until this lock is released.
+    fn is_name_shared(&self) -> bool {
+        match &mut *self.why.lock() {
+            Some(Why::Free(key_use)) => key_use.is_shared(),
+            Some(Why::Waited(_)) | None => false,
+        }
+    }
+
     /// Releases the lock, once for all callers. Returns whether the connection held it; `false` also if the connection has ended.
     ///
-    /// The first poll sends. Dropped later, it takes effect. A statement that was interrupted is sent once more. No later claim has the name on
-    /// the same connection, unless the server has answered that it is free.
+    /// The first poll sends. Dropped later, it takes effect. A statement that was interrupted is sent once more, unless another claim shares the
+    /// name: that one may hold by the same connection, and a second release would take its lock.
     pub(super) async fn unlock(self: &Arc<Held<S>>) -> Result<bool, Failure> {
         let unlocking = self.unlocking.get_or_init(|| {
             let held = Arc::clone(self);
             held.connection.forget(&held.claim);
             let work = async move {
                 let mut released = held.connection.unlock(&held.locked).await;
-                if released.as_ref().is_err_and(|failure| failure.interrupted) {
+                if released.as_ref().is_err_and(|failure| failure.interrupted) && !held.is_name_shared() {
                     // An administrator has cancelled a statement, or an interruption was meant for an earlier one. It is not known which of the
                     // two has released the lock.
                     released = held.connection.unlock(&held.locked).await.map(|_| true);
