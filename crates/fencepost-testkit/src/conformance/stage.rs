@@ -358,16 +358,16 @@ pub(super) fn builder(ttl: Duration) -> ClientBuilder {
 
 /// Acquires the lock in this mode, and waits for it.
 pub(super) async fn lock(locks: &Client, name: &str, mode: Mode) -> Result<Guard> {
-    while_too_slow(async || acquire(locks, name, mode, false).await).await
+    while_too_slow(|| acquire(locks, name, mode, false)).await
 }
 
 /// Acquires the lock for a lease that is not renewed, and waits for it.
 pub(super) async fn lock_fixed(mutex: &fencepost_core::Mutex, lease: Duration) -> Result<Guard> {
-    while_too_slow(async || mutex.lock().ttl(lease).no_renewal().await).await
+    while_too_slow(|| async { mutex.lock().ttl(lease).no_renewal().await }).await
 }
 
 /// Asks again while a short lease has ended before its grant arrived, for as long as a busy machine may cause that.
-async fn while_too_slow(ask: impl AsyncFn() -> Result<Guard>) -> Result<Guard> {
+async fn while_too_slow<F: Future<Output = Result<Guard>>>(ask: impl Fn() -> F) -> Result<Guard> {
     let start = Instant::now();
     loop {
         match ask().await {
