@@ -350,7 +350,11 @@ if request == 'convert' then
     return 'DONE' .. struct.pack('>d', unfinished(lock))
   end
   if number < latest then return 'GONE' end
-  if claim.mode == EXCLUSIVE and not marked then return 'HELD' .. struct.pack('>d', claim.token) end
+  if claim.mode == EXCLUSIVE and not marked then
+    -- Saved although nothing changes, because the client waits until replicas have this write.
+    save(lock, true)
+    return 'HELD' .. struct.pack('>d', claim.token)
+  end
   local rival = redis.call('HGET', key, 'u')
   rival = rival and string.sub(rival, 1, 16) ~= id and read_claim(lock, string.sub(rival, 1, 16))
   if holds(rival) and is_marked(rival) then return 'ELSE' end

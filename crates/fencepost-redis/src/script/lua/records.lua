@@ -18,7 +18,8 @@ if request == 'read_record' then
 end
 
 -- Writes a record. ARGV: 4 the version that is replaced; 5 the new one; 6 the text; 7 for how many µs it is kept. Without a text it is
--- deleted. A request that is repeated after a lost reply finds its own version. Reply: whether the record is as it was asked for.
+-- deleted. A request that is repeated after a lost reply finds its own version, and writes it again, because the client waits until replicas
+-- have this write. Reply: whether the record is as it was asked for.
 if request == 'write_record' then
   local key, old, new, text = KEYS[1], ARGV[4], ARGV[5], ARGV[6]
   local away = stay_out_of_records()
@@ -29,8 +30,7 @@ if request == 'write_record' then
     redis.call('HDEL', key, 'version', 'record', 'until')
     return 1
   end
-  if version == new then return 1 end
-  if version ~= old then return 0 end
+  if version ~= old and version ~= new then return 0 end
   local till = now + ARGV[7]
   local expiry = string.format('%.0f', math.ceil(till / 1000))
   -- A full server allows what follows a PEXPIREAT. So the end of a run can be noted there, but no new record is made.

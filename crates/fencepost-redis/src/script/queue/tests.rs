@@ -313,6 +313,26 @@ fn a_holder_of_permits_is_not_converted() {
     }
 }
 
+/// A client waits until replicas have what its connection has written. If it has written nothing, all replicas count at once.
+#[test]
+fn an_upgrade_that_is_repeated_is_written_again() {
+    needs!(REDIS);
+    let mut stage = Stage::open("");
+    stage.reset(false);
+    let who = Who { id: 2, client: stage::client_name(0), mode: Mode::Shared, join: true, unfair: false };
+    stage.call(&[(0, Act::Enter { who, ttl: 60_000_000 })], 0).unwrap();
+    let key = stage.setting(0).key(stage::name(0).as_str());
+    let exclusive = ConvertTo::Exclusive { mark: false };
+    let convert = stage.setting(0).convert(&key, ClaimId::from_u128(2), 1, exclusive);
+    let (first, _) = stage.run(&convert).unwrap();
+    assert_eq!(ScriptReply::read(&first).unwrap().status, b"HELD");
+    let before = stage.writes();
+    let (again, seen) = stage.run(&convert).unwrap();
+    assert_eq!(again, first);
+    assert!(seen[0].claims[&2].mode == Mode::Exclusive, "{seen:?}");
+    assert!(stage.writes() > before, "no replica is sent anything");
+}
+
 /// Failures that random histories found once.
 #[test]
 fn a_process_is_not_alive_for_longer_because_the_clock_was_set_back() {

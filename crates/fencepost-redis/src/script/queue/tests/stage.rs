@@ -160,6 +160,13 @@ impl Stage {
         info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("it has one").to_owned()
     }
 
+    /// How many changes the server has made to its data.
+    pub(super) fn writes(&mut self) -> u64 {
+        let (info,): (String,) = self.query(redis::pipe().cmd("INFO").arg("persistence"));
+        let writes = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
+        writes.expect("it counts them").parse().expect("a number")
+    }
+
     /// The refused claims of each lock, as operators see them, and the time of that.
     pub(super) fn waiting(&mut self) -> Result<Value, String> {
         let setting = &self.settings[0];
