@@ -196,7 +196,9 @@ impl RedisPlace {
         let reply = ScriptReply::read(&value)?;
         match (reply.status, &*reply.numbers) {
             (b"GONE", []) => Ok(None),
-            (b"HELD", [_]) if copies < replicas => Err(self.client.deployment.short(copies, replicas)),
+            (b"HELD", [_]) if copies < replicas => {
+                Err(self.client.deployment.short(copies, replicas).unknown())
+            }
             (b"HELD", [token]) => {
                 self.claim.confirm(sent, ttl);
                 Ok(Some(Token::new(*token as u64)))

@@ -195,7 +195,7 @@ impl RedisClient {
             }
         }
         if copies < replicas {
-            return Err(CallError::Said(self.deployment.short(copies, replicas)));
+            return Err(CallError::Said(self.deployment.short(copies, replicas).unknown()));
         }
         Ok(())
     }

@@ -123,6 +123,8 @@ impl Deployment {
     }
 
     /// Too few replicas have what was written.
+    /// Returns the error for a write that too few replicas have. The master has it, so callers that do not undo it say that its effect is
+    /// unknown.
     pub(crate) fn short(&self, copies: u32, replicas: u32) -> Error {
         too_few(copies, replicas, self.wait)
     }

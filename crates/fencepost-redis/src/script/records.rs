@@ -109,7 +109,9 @@ impl RedisRecords {
         let replicas = client.config.replicas;
         let answer = client.deployment.call_with(Lane::Caller, &call, replicas).await;
         match answer.map_err(CallError::into_error)? {
-            (Value::Int(1), copies) if copies < replicas => Err(client.deployment.short(copies, replicas)),
+            (Value::Int(1), copies) if copies < replicas => {
+                Err(client.deployment.short(copies, replicas).unknown())
+            }
             (Value::Int(1), _) => Ok(Some(if record.is_some() { own } else { 0 })),
             (Value::Int(0), _) => Ok(None),
             (value, _) => Err(refusal(&value)),

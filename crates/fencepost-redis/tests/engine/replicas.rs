@@ -1,7 +1,7 @@
 //! Grants that count only when replicas have them.
 
 use crate::kit::{LONG, SOON, TRIES, Waiting, connect, eventually, granted, line_of, lock, registry, within};
-use fencepost_core::{Client, Error, Guard, Page, Registry, Result, Tokens};
+use fencepost_core::{Client, Effect, Error, Guard, Page, Registry, Result, Tokens};
 use fencepost_testkit::needs;
 use fencepost_testkit::redis::{Config, Redis, Sentinel};
 use std::cell::Cell;
@@ -157,6 +157,7 @@ async fn try_to_renew_without_replicas() -> bool {
         println!("{error}");
         return false;
     }
+    assert_eq!(error.effect(), Effect::Unknown, "the master has the longer lease");
     let valid = guard.valid_until();
     within(ttl + SOON, guard.lost()).await;
     assert_eq!(guard.valid_until().since(valid), Duration::ZERO, "it was never renewed again");
@@ -182,10 +183,27 @@ async fn a_lease_waits_for_replicas_where_the_client_does() {
     let all = connect(&format!("{url}&timeout=2s"), LONG).await;
     let error = all.extend(&lease, LONG).await.expect_err("the replica does not hear of it");
     assert!(error.to_string().contains("0 of the 1 replicas"), "{error}");
+    assert_eq!(error.effect(), Effect::Unknown, "the master has the longer lease");
     none.extend(&lease, LONG).await.expect("it is there all the same");
     none.release(&lease).await.expect("it is there all the same");
     let error = all.mutex("lock").unwrap().lock().await.expect_err("the URL asks for a replica");
     assert_short(&error, "0 of the 1 replicas");
+}
+
+/// Others may have seen the mark at the master, so it is not taken back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_too_few_replicas_have_stays() {
+    needs!(REDIS);
+    let sentinel = Sentinel::start(1, &Config::new()).unwrap();
+    let locks = connect(&format!("{}?replicas=1", sentinel.url()), LONG).await;
+    let guard = ask(&locks, 1).await.expect("there is a replica");
+    sentinel.cut_replica().unwrap();
+    let error = within(SOON, guard.leave_mark(LONG)).await.expect_err("the replica does not hear of it");
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    locks.close().await;
+    let look = connect(&sentinel.url(), LONG).await;
+    let info = look.inspect("lock").await.unwrap();
+    assert!(info.holders().all(|holder| holder.detached) && info.holders().count() == 1, "{info:?}");
 }
 
 #[tokio::test]
