@@ -187,8 +187,11 @@ impl RedisClient {
         let replicas = parts.iter().map(|part| part.replicas).max().unwrap_or(0);
         let (value, copies) = self.deployment.call_with(Lane::Renewer, &call, replicas).await?;
         let renewed = Renewed::read(&value, &locks).map_err(CallError::Said)?;
-        for (part, renewed) in parts.iter().zip(renewed) {
-            part.apply(self, &renewed, sent, copies);
+        for (part, renewed) in parts.iter().zip(&renewed) {
+            part.apply(self, renewed, sent, copies);
+        }
+        // Behind all confirmations, because each of these waits for another request.
+        for (part, renewed) in parts.iter().zip(&renewed) {
             let evicted = part.held.iter().zip(&renewed.claims).filter(|(_, at)| **at == Standing::Evicted);
             for ((claim, _), _) in evicted {
                 part.lose(self, claim).await;
