@@ -266,7 +266,8 @@ impl Place for RedisPlace {
 
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.tracked {
-            Some(tracked) if self.waits || self.refused || self.conversion.is_asked => tracked.poll(cx),
+            Some(tracked) if self.waits || self.refused => tracked.poll(cx),
+            Some(tracked) if self.conversion.is_asked => tracked.poll_hint(cx),
             _ => Poll::Pending,
         }
     }

@@ -160,6 +160,11 @@ impl TrackedClaim {
         })
     }
 
+    /// Ready when it is worth asking again. Late news about the grant does not count, because the claim holds it.
+    pub(crate) fn poll_hint(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waiter.poll(cx, |state| state.as_ref().is_some_and(|state| state.hinted))
+    }
+
     pub(crate) fn collect(&self) -> Collected {
         self.look(|state| match state.pushed {
             _ if state.gone => Collected::Gone,

@@ -59,6 +59,21 @@ fn a_grant_that_has_ended_is_forgotten_however_it_was_found() {
     assert!(matches!(tracked.collect(), Collected::Grant { pushed, .. } if pushed.token == Token::new(8)));
 }
 
+/// An upgrade would ask again without a pause, because nothing takes that news away while the claim holds.
+#[test]
+fn late_news_about_a_grant_does_not_wake_an_upgrade() {
+    let thread = crate::testing::Thread::start();
+    let table = TrackedClaims::default();
+    let tracked = table.add(&claim(1, &thread));
+    table.hold(&tracked);
+    let cx = Context::from_waker(std::task::Waker::noop());
+    tracked.push(Pushed { token: Token::new(4), confirmed: None });
+    tracked.end();
+    assert!(tracked.poll_hint(&cx).is_pending());
+    tracked.hint();
+    assert!(tracked.poll_hint(&cx).is_ready());
+}
+
 /// A server that has lost its last data answers "still waiting" to a claim that it had handed the lock to.
 #[test]
 fn an_answer_that_it_waits_ends_a_grant_that_came_before_the_request() {
