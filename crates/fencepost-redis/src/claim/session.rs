@@ -12,7 +12,7 @@ use crate::claim::waiters::{Pushed, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::script::answer::{Renewed, Standing};
-use crate::script::queue::{BATCH, BEAT, LockToRenew, RENEW, Setting};
+use crate::script::queue::{BATCH, BEAT, LIVE, LockToRenew, RENEW, Setting};
 use crate::script::record;
 
 /// Renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
@@ -209,10 +209,16 @@ fn lasts(error: &Error) -> bool {
     error.is_configuration() && !error.is_transient()
 }
 
+/// Returns how long a grant lasts that a renewal finds for a claim in the queue.
+fn unconfirmed(claim: &Claim) -> Duration {
+    claim.ttl().min(LIVE)
+}
+
 impl Part<'_> {
     fn to_renew(&self) -> LockToRenew {
         let held = self.held.iter().map(|(claim, ttl)| (claim.id, *ttl));
-        let oldest = self.oldest.iter().map(|tracked| (tracked.claim.id, tracked.claim.ttl()));
+        // A grant that nobody collects blocks the lock no longer than one that was handed over.
+        let oldest = self.oldest.iter().map(|tracked| (tracked.claim.id, unconfirmed(&tracked.claim)));
         LockToRenew { key: self.key.clone(), waits: self.waits, claims: held.chain(oldest).collect() }
     }
 
@@ -238,7 +244,8 @@ impl Part<'_> {
             match standing {
                 // Its message was lost, or is not here yet.
                 Standing::Holds(token) => {
-                    let confirmed = Some((sent, tracked.claim.ttl()));
+                    // A lease that nobody renews must have its full length from the start, so its claim asks for that.
+                    let confirmed = tracked.claim.renewed.then(|| (sent, unconfirmed(&tracked.claim)));
                     tracked.push(Pushed { token: *token, confirmed });
                 }
                 Standing::Waits(last) if first.is_none() => {
