@@ -12,7 +12,7 @@ use crate::claim::waiters::{Pushed, TrackedClaim};
 use crate::client::RedisClient;
 use crate::conn::call::{Call, CallError, Lane};
 use crate::script::answer::{Renewed, Standing};
-use crate::script::queue::{BATCH, BEAT, LIVE, LockToRenew, RENEW, Setting};
+use crate::script::queue::{BATCH, BEAT, LIVE, LockToRenew, OLDEST, RENEW, Setting};
 use crate::script::record;
 
 /// Renews the locks of one slot (outside of a cluster: all of them). A shard that does not answer delays only its own
@@ -35,6 +35,7 @@ struct Part<'a> {
     /// The number of replicas that must acknowledge the renewal: the highest that any claim in it wants.
     replicas: u32,
     held: Vec<(&'a Arc<Claim>, Duration)>,
+    /// The oldest claims that wait there, and the last one.
     oldest: Vec<Arc<TrackedClaim>>,
 }
 
@@ -240,7 +241,7 @@ impl Part<'_> {
             return;
         }
         let (mut first, mut gone) = (None, false);
-        for (tracked, standing) in self.oldest.iter().zip(oldest) {
+        for (at, (tracked, standing)) in self.oldest.iter().zip(oldest).enumerate() {
             match standing {
                 // Its message was lost, or is not here yet.
                 Standing::Holds(token) => {
@@ -248,7 +249,8 @@ impl Part<'_> {
                     let confirmed = tracked.claim.renewed.then(|| (sent, unconfirmed(&tracked.claim)));
                     tracked.push(Pushed { token: *token, confirmed });
                 }
-                Standing::Waits(last) if first.is_none() => {
+                // The last one is no sign that the oldest still wait.
+                Standing::Waits(last) if first.is_none() && at < OLDEST => {
                     first = client.tracked.number(tracked).map(|number| (number, *last));
                 }
                 Standing::Waits(_) => {}

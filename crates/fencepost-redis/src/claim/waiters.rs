@@ -303,7 +303,8 @@ impl TrackedClaims {
         }
     }
 
-    /// Returns the oldest claims in the queue of `name` if they are to be renewed by `now`, or else the time when they are.
+    /// Returns the oldest claims in the queue of `name`, and behind them the last one, if they are to be renewed by `now`, or else the time
+    /// when they are. After a server has lost its data, new claims get numbers from 1 again, so that the last one is of those that it lost.
     pub(crate) fn oldest(&self, name: &Name, now: Moment) -> Result<Vec<Arc<TrackedClaim>>, Moment> {
         let mut queues = self.queues();
         let Some(queue) = queues.get_mut(name) else { return Ok(Vec::new()) };
@@ -312,8 +313,10 @@ impl TrackedClaims {
         }
         // Until the answer is there nobody else asks.
         queue.due = now + crate::script::queue::BEAT;
-        let waiting = queue.waiting.values().filter(|tracked| tracked.waits());
-        Ok(waiting.take(queue.ask).cloned().collect())
+        let mut waiting = queue.waiting.values().filter(|tracked| tracked.waits());
+        let mut asked: Vec<_> = waiting.by_ref().take(queue.ask).cloned().collect();
+        asked.extend(waiting.next_back().cloned());
+        Ok(asked)
     }
 
     /// A renewal sent at `sent` found that `first` (its number, and the lock's last token) still waits: so do all behind it, unless

@@ -25,7 +25,8 @@ fn a_line_that_may_be_lost_is_asked_about_in_growing_parts() {
         Err(due) => panic!("not before {due:?}"),
     };
     let first = Some((1, last));
-    assert_eq!(asked(), OLDEST);
+    // The last one is asked about, too.
+    assert_eq!(asked(), OLDEST + 1);
     for (found, count) in [
         ((None, true), 64),
         ((None, false), 256),
@@ -35,8 +36,26 @@ fn a_line_that_may_be_lost_is_asked_about_in_growing_parts() {
         ((first, false), OLDEST),
     ] {
         table.anchored(&name, found, sent, sent);
-        assert_eq!(asked(), count, "{found:?}");
+        assert_eq!(asked(), count + 1, "{found:?}");
     }
+}
+
+/// The server would answer for the new ones alone, and nobody would find out that it has lost the old ones.
+#[test]
+fn old_claims_are_asked_about_although_new_ones_have_lower_numbers() {
+    let thread = crate::testing::Thread::start();
+    let (table, sent) = (TrackedClaims::default(), thread.runtime.clock().now());
+    let name = Name::new("lock").unwrap();
+    let stand = |number: u64| {
+        let tracked = table.add(&claim(u128::from(number), &thread));
+        table.stand(&tracked, (sent, Token::new(4)), number, sent);
+        tracked
+    };
+    let old = stand(1_000);
+    (1..=20).for_each(|number| _ = stand(number));
+    let Ok(asked) = table.oldest(&name, sent + Duration::from_secs(9)) else { panic!("not yet") };
+    assert_eq!(asked.len(), OLDEST + 1);
+    assert!(Arc::ptr_eq(&asked[OLDEST], &old));
 }
 
 #[test]
