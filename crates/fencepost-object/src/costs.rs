@@ -203,6 +203,13 @@ async fn the_page_says_what_the_engine_costs() {
     costs.check_of("hold, for each third of the `ttl`", &store.take()[..1]);
     // On a machine that stalls it may be lost.
     drop(guard.release().await);
+
+    // A lease that is not renewed.
+    let guard = brief.mutex("fixed").unwrap().lock().no_renewal().await.unwrap();
+    store.take();
+    eventually(SOON, "it is read", || async { !store.requests.lock().is_empty() }).await;
+    costs.check_of("hold a fixed lease, for each third of the `ttl`", &store.take()[..1]);
+    drop(guard.release().await);
     store.take();
 
     // A run that is kept.

@@ -1,6 +1,6 @@
 //! Renewal of grants: one write for each lease.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::{Claim, Loss, Reply, Result, Session};
@@ -33,7 +33,7 @@ impl ObjectClient {
                     }
                 },
             };
-            if known.lock.holder.as_ref().is_some_and(|holder| holder.record.evicted) {
+            if known.lock.is_evicted() {
                 end(state, &known.lock);
                 return Ok(());
             }
@@ -62,6 +62,26 @@ impl ObjectClient {
         // Another program may have renewed it just now, for so long.
         let longest = lock.holder.as_ref().map_or(Duration::ZERO, |holder| holder.ttl);
         Ok(Ok(Known { lock, version: object.version, until: seen.now + longest }))
+    }
+}
+
+/// Looks after each third of a lease that is not renewed whether its claim still has the lock, because no renewal tells its holder of an
+/// eviction.
+pub(crate) async fn watch_fixed(client: Weak<ObjectClient>, state: Weak<ClaimState>, mut ttl: Duration) {
+    let Some(clock) = client.upgrade().map(|client| client.store.clock().clone()) else { return };
+    loop {
+        clock.sleep_until(clock.now() + ttl / 3).await;
+        let (Some(client), Some(state)) = (client.upgrade(), state.upgrade()) else { return };
+        let claim = &state.claim;
+        if clock.is_stopped() || claim.is_leaving() || !claim.is_valid() {
+            return;
+        }
+        match client.read_own(&state).await {
+            Ok(Ok(known)) if !known.lock.is_evicted() => {}
+            Ok(Ok(Known { lock, .. }) | Err(lock)) => return end(&state, &lock),
+            Err(error) => tracing::debug!(%error, "nobody knows whether a claim was evicted"),
+        }
+        ttl = claim.ttl();
     }
 }
 
@@ -179,6 +199,29 @@ mod tests {
         next.release().await.unwrap();
         drop(guard);
         for client in [locks, others] {
+            client.close().await;
+        }
+    }
+
+    /// Nothing renews the leases, and with `now` the lock is free beside the holder.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_holder_with_a_fixed_lease_is_told_of_its_loss() {
+        let (locks, operator) = (connect(Duration::from_secs(12)).await, connect(SOON).await);
+        let mut guards = Vec::new();
+        for name in ["marked", "freed", "deleted"] {
+            guards.push(locks.mutex(name).unwrap().lock().no_renewal().await.unwrap());
+        }
+        for (guard, now) in guards.iter().zip([false, true]) {
+            let how = Eviction::new(now).because("for a test");
+            operator.evict(guard.name().as_str(), guard.token(), &how).await.unwrap();
+        }
+        store().store.delete(&Path::from("locks/deleted")).await.expect("it is there");
+        for (guard, loss) in guards.into_iter().zip([Loss::Evicted, Loss::Evicted, Loss::Deleted]) {
+            let why = tokio::time::timeout(SOON, guard.lost()).await.expect("it is told");
+            let text = guard.ensure_held().unwrap_err().to_string();
+            assert!(why == loss && (loss == Loss::Deleted || text.contains("for a test")), "{why:?}: {text}");
+        }
+        for client in [locks, operator] {
             client.close().await;
         }
     }

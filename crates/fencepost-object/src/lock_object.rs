@@ -101,6 +101,11 @@ impl LockObject {
         self.holder.as_ref().is_some_and(|holder| holder.record.id == Some(id))
     }
 
+    /// Returns whether its holder was told to stop, and still has the lock.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.record.evicted)
+    }
+
     /// Returns the object that follows, with the same holder.
     pub(crate) fn next(&self) -> LockObject {
         LockObject { write: self.write + 1, ..self.clone() }

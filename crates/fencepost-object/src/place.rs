@@ -13,7 +13,7 @@ use fencepost_core::{
 
 use crate::client::{ClaimState, Known, ObjectClient, Seen, TRIES};
 use crate::error::contended;
-use crate::lease::ObjectSession;
+use crate::lease::{ObjectSession, watch_fixed};
 use crate::lock_object::LockObject;
 
 /// The first pause of a waiter between two looks. It begins again whenever the lock has changed hands.
@@ -62,7 +62,7 @@ impl Requesting {
         &self.state.claim
     }
 
-    async fn ask(&self, client: &ObjectClient) -> Result<Attempt> {
+    async fn ask(&self, client: &Arc<ObjectClient>) -> Result<Attempt> {
         let claim = self.claim();
         let name = &claim.want().name;
         for _ in 0..TRIES {
@@ -100,7 +100,7 @@ impl Requesting {
     /// Writes the grant. `None`: somebody else was quicker.
     async fn take(
         &self,
-        client: &ObjectClient,
+        client: &Arc<ObjectClient>,
         seen: &Seen,
         next: LockObject,
         ttl: Duration,
@@ -115,8 +115,13 @@ impl Requesting {
         client.forget(name);
         let token = Token::new(next.token);
         let until = client.store.clock().now() + next.holder.as_ref().map_or(ttl, |holder| holder.ttl);
+        let begins = self.state.token() == 0;
         self.state.learn(Some(Known { lock: next, version, until }));
         claim.confirm(seen.asked, ttl);
+        if begins && !claim.renewed {
+            let (client, state) = (Arc::downgrade(client), Arc::downgrade(&self.state));
+            claim.runtime.spawn(watch_fixed(client, state, ttl));
+        }
         Ok(Some(Attempt::Granted(token)))
     }
 
