@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use fencepost_core::{Eviction, Info, Name, Page, Token};
+use fencepost_core::{Effect, Eviction, Info, Name, Page, Token};
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
 use utoipa::ToSchema;
@@ -175,7 +175,8 @@ async fn evicted(service: &Service, caller: &Caller, name: &Name, body: &Evict) 
     // Before the eviction: the holder may ask right after it.
     let note = eviction::note(service, caller, name, token, body.reason.as_deref()).await?;
     if let Err(error) = service.locks.evict(name.as_str(), token, &how).await {
-        if let Some(note) = note {
+        // An eviction without an answer may have taken effect, and then its holder asks for the reason.
+        if let Some(note) = note.filter(|_| error.effect() == Effect::None) {
             eviction::remove(service, note).await;
         }
         return Err(error.into());

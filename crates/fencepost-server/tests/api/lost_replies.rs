@@ -237,6 +237,8 @@ struct Silent {
     writes: Arc<Notify>,
     /// Tells the engine to answer an eviction, or such a record.
     answers: Arc<Notify>,
+    /// The answer to an eviction is lost, in place of that.
+    loses_evictions: bool,
 }
 
 struct SilentRecords {
@@ -251,7 +253,8 @@ struct SilentRecords {
 impl Silent {
     fn new(engine: Arc<dyn Backend>) -> Silent {
         let (is_away, loses, delays) = (Arc::default(), Arc::default(), Arc::default());
-        Silent { engine, is_away, loses, delays, writes: Arc::default(), answers: Arc::default() }
+        let (writes, answers) = (Arc::default(), Arc::default());
+        Silent { engine, is_away, loses, delays, writes, answers, loses_evictions: false }
     }
 }
 
@@ -281,6 +284,9 @@ impl Operator for Silent {
     fn evict<'a>(&'a self, name: &'a Name, token: Token, how: &'a Eviction) -> Reply<'a, Result<()>> {
         Reply::coming(async move {
             self.engine.operator().evict(name, token, how).await?;
+            if self.loses_evictions {
+                return lost();
+            }
             self.answers.notified().await;
             Ok(())
         })
@@ -380,6 +386,20 @@ async fn an_eviction_whose_caller_is_gone_is_in_the_audit_log() {
     end.await;
     audit.flush().await;
     assert!(lines.text().contains("\"evicted\""), "{}", lines.text());
+}
+
+/// The eviction took effect, so its holder asks why.
+#[tokio::test]
+async fn an_eviction_whose_answer_was_lost_keeps_its_reason() {
+    let silent = Silent { loses_evictions: true, ..Silent::new(Memory::new()) };
+    let locks = Client::builder().open(|_| Ok(Arc::new(silent))).unwrap();
+    let router = fencepost_server::router(locks, &Options::default()).unwrap();
+    let (_, held) = acquire(&router, "a", &json!({})).await;
+    let evict = json!({ "name": "a", "token": held["token"], "now": true, "reason": "maintenance" });
+    let (status, problem) = answer(&router, post("/v1/evict", &evict)).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+    let (status, problem) = answer(&router, post("/v1/leases/extend", &lease(&held))).await;
+    assert_eq!((status, &problem["why"]), (StatusCode::GONE, &json!("maintenance")), "{problem}");
 }
 
 /// Its request was answered when the end began. The grant is found by its key at another copy, so it has to be in the audit log.
