@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::conn::call::{Answer, Ask, Connections};
-use crate::error::{Failed, other_name, strange_answer};
+use crate::error::{Failed, other_lease, strange_answer};
 
 /// How many renewals begin at the same time. While 32 have no answer, the next ones begin 250 ms later.
 pub(crate) const RENEWALS: usize = 32;
@@ -37,7 +37,7 @@ pub(crate) struct HttpClient {
 /// A claim, and the lease of its grant at the service. There is no `Debug`: the lease is a secret.
 pub(crate) struct ClaimState {
     pub(crate) claim: Arc<Claim>,
-    lease: Mutex<Option<String>>,
+    lease: Mutex<Option<DetachedLease>>,
 }
 
 impl ClaimState {
@@ -45,21 +45,31 @@ impl ClaimState {
         ClaimState { claim, lease: Mutex::default() }
     }
 
-    pub(crate) fn lease(&self) -> Option<String> {
+    pub(crate) fn lease(&self) -> Option<DetachedLease> {
         self.lease.lock().clone()
     }
 
     /// Reads the answer with a lease, to a request that was sent to `url` at `sent` for `ttl`. Returns the token. A lease of another name
-    /// makes no grant: something between this program and the service changes requests.
-    pub(crate) fn granted(&self, url: &str, answer: &Answer, sent: Moment, ttl: Duration) -> Result<Token> {
+    /// makes no grant, and one of another grant than `held` extends nothing: something between this program and the service changes requests.
+    pub(crate) fn granted(
+        &self,
+        url: &str,
+        held: Option<&DetachedLease>,
+        answer: &Answer,
+        sent: Moment,
+        ttl: Duration,
+    ) -> Result<Token> {
         let strange = || strange_answer(url, answer.status);
         let (lease, valid) = read(&answer.body).ok_or_else(strange)?;
         let wanted = &self.claim.want().name;
         if lease.name() != wanted {
-            return Err(other_name(url, wanted, lease.name()));
+            return Err(other_lease(url, wanted, lease.name().as_str()));
+        }
+        if held.is_some_and(|held| !held.is_of_same_grant(&lease)) {
+            return Err(other_lease(url, wanted, "another grant"));
         }
         let token = lease.token();
-        *self.lease.lock() = Some(lease.to_secret());
+        *self.lease.lock() = Some(lease);
         // The service has taken off the margin of the lease, which may be shorter than the one that was asked for: that of a request which finds
         // its grant ends before its key is forgotten. A request that waited was granted after it was sent. Whatever the length, the claim is
         // valid until `sent + valid`.
@@ -116,7 +126,7 @@ mod tests {
                 let state = ClaimState::new(Arc::new(claim));
                 let body = json!({ "lease": lease.to_secret(), "token": 0, "valid_ms": millis });
                 let answer = Answer { status: 200, body };
-                state.granted("http://service", &answer, sent, ttl).unwrap();
+                state.granted("http://service", None, &answer, sent, ttl).unwrap();
                 let valid = Duration::from_millis(millis);
                 let believed = state.claim.validity.until().since(sent);
                 assert!(believed <= valid, "{ttl:?}, {valid:?}: {believed:?}");

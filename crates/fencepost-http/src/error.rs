@@ -113,8 +113,8 @@ pub(crate) fn strange_answer(url: &str, status: u16) -> Error {
     if (300..500).contains(&status) { error } else { error.unknown() }
 }
 
-/// Makes the error for a lease of another lock than the one that was asked for.
-pub(crate) fn other_name(url: &str, wanted: &Name, given: &Name) -> Error {
+/// Makes the error for a lease of another lock or grant than the one that was asked for.
+pub(crate) fn other_lease(url: &str, wanted: &Name, given: &str) -> Error {
     let message = format!(
         "{url} was asked for the lock {wanted} and answers with a lease of {given}; check the proxy between this \
          program and the lock service"

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, Found, Leave, Left, Mode, Moment, Place, Removed, Request, Result, Session,
+    Attempt, Claim, DetachedLease, Found, Leave, Left, Mode, Moment, Place, Removed, Request, Result, Session,
 };
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl HttpPlace {
                 Ok(waits)
             }
             Ok(answer) => {
-                let granted = self.state.granted(self.client.connections.url(), &answer, sent, ttl);
+                let granted = self.state.granted(self.client.connections.url(), None, &answer, sent, ttl);
                 Ok(Attempt::Granted(granted?))
             }
             Err(failed) if failed.is("busy") => Ok(waits),
@@ -124,13 +124,13 @@ impl HttpPlace {
         // Hangs up.
         (self.call, self.answer) = (None, None);
         match self.state.lease() {
-            Some(lease) => Ok(Left { held: Some(true), ..self.release(lease).await?.into() }),
+            Some(lease) => Ok(Left { held: Some(true), ..self.release(&lease).await?.into() }),
             None => self.withdraw().await,
         }
     }
 
-    async fn release(&self, lease: String) -> Result<Found> {
-        let body = json!({ "lease": lease });
+    async fn release(&self, lease: &DetachedLease) -> Result<Found> {
+        let body = json!({ "lease": lease.to_secret() });
         match self.client.call(Ask::post("/v1/leases/release", body).runs_on()).await {
             Ok(_) => Ok(Found::Valid),
             Err(failed) if failed.is("lease-ended") => Ok(Found::Missing),

@@ -37,13 +37,13 @@ impl HttpClient {
         };
         let Some(lease) = state.lease() else { return Ok(()) };
         let ttl = claim.ttl();
-        let body = json!({ "lease": lease, "ttl": format!("{}ms", ttl.as_millis()) });
+        let body = json!({ "lease": lease.to_secret(), "ttl": format!("{}ms", ttl.as_millis()) });
         let ask = Ask::post("/v1/leases/extend", body);
         let (sent, answer) = self.ask_copies(&ask, until, permit).await;
         match answer {
             Ok(answer) => {
                 self.note_answer(sent);
-                state.granted(self.connections.url(), &answer, sent, ttl).map(drop)
+                state.granted(self.connections.url(), Some(&lease), &answer, sent, ttl).map(drop)
             }
             Err(failed) if failed.is("lease-ended") => {
                 match (failed.field("loss"), failed.field("why")) {
@@ -193,7 +193,7 @@ mod tests {
                 let claim = Claim::new(id, want, TTL, holder, locks.runtime().clone());
                 let state = ClaimState::new(Arc::new(claim));
                 let answer = Answer { status: 200, body: renewed(&lease) };
-                state.granted(&url, &answer, clock.now(), TTL).unwrap();
+                state.granted(&url, None, &answer, clock.now(), TTL).unwrap();
                 let client = Arc::clone(&client);
                 async move { client.extend(&state).await }
             })
@@ -273,6 +273,18 @@ mod tests {
             listener.into_std().unwrap().accept().is_err(),
             "it was sent again although nobody had an answer"
         );
+    }
+
+    /// The claim would release that one in place of its own.
+    #[tokio::test]
+    async fn an_answer_with_a_lease_of_another_grant_renews_nothing() {
+        let (client, clock, listener, renewals) = renewals(1).await;
+        client.note_answer(clock.now());
+        let name = lease(0).name().clone();
+        let other = DetachedLease::of(ClaimId::from_u128(7), name, Mode::Exclusive, TTL);
+        answer(&mut accept(&listener).await, "200 OK", &renewed(&other)).await;
+        let error = outcome(renewals).await.unwrap_err();
+        assert!(error.is_configuration() && error.to_string().contains("another grant"), "{error}");
     }
 
     /// Others are answered, because only one of two copies is stopped.
