@@ -99,10 +99,7 @@ impl Backend for HttpBackend {
     }
 
     fn reach(&self) -> Reply<'_, Result<()>> {
-        Reply::coming(async {
-            self.client.call(Ask::get("/readyz")).await?;
-            Ok(())
-        })
+        Reply::coming(async { Ok(self.client.reach().await?) })
     }
 
     fn close(&self) -> Reply<'_, ()> {

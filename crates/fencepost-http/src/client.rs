@@ -19,6 +19,8 @@ pub(crate) const UNDER_WAY: usize = 256;
 /// How many of these have a second request at the same time. They take no room from renewals that begin.
 pub(crate) const SENT_AGAIN: usize = 128;
 
+/// What the service answers if its engine can be reached. A proxy or a login page answers every request with a success, too.
+const READY: &str = "ok\n";
 /// How long a renewal takes, before the first one was answered.
 const ASSUMED: Duration = Duration::from_millis(250);
 
@@ -101,6 +103,15 @@ impl HttpClient {
     /// The first poll sends. Dropped, it hangs up, and the request may have taken effect.
     pub(crate) async fn call(&self, ask: Ask) -> Result<Answer, Failed> {
         self.connections.send(ask).await
+    }
+
+    /// Returns whether the service and its engine answer.
+    pub(crate) async fn reach(&self) -> Result<(), Failed> {
+        let answer = self.call(Ask::get("/readyz")).await?;
+        if answer.body == READY {
+            return Ok(());
+        }
+        Err(strange_answer(self.connections.url(), answer.status).without_effect().into())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::conn::call::Ask;
 pub(crate) async fn examine(client: &HttpClient, engine: &str) -> Result<Report> {
     client.call(Ask::get("/healthz")).await?;
     let url = client.connections.url();
-    let engine = match client.call(Ask::get("/readyz")).await {
+    let engine = match client.reach().await {
         Ok(_) => Finding::ok("engine", format!("the service reaches its engine ({engine})"))
             .advice("run fencepost doctor with the engine's own URL to examine it"),
         Err(failed) => Finding::problem(

@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::client::HttpClient;
-use crate::conn::call::Ask;
+use crate::conn::call::{Answer, Ask};
 use crate::error::strange_answer;
 
 pub(crate) fn encoded(text: &str) -> String {
@@ -42,7 +42,8 @@ pub(crate) async fn evict(client: &HttpClient, name: &Name, token: Token, how: &
     let reason = how.reason.clone().map(HolderInfo::cut);
     let body = json!({ "name": name.as_str(), "token": token.get(), "reason": reason, "now": how.now });
     match client.call(Ask::post("/v1/evict", body)).await {
-        Ok(_) => Ok(()),
+        Ok(Answer { status: 204, .. }) => Ok(()),
+        Ok(answer) => Err(strange_answer(client.connections.url(), answer.status)),
         Err(failed) if failed.is("mismatch") => Err(Error::no_grant(name.clone(), token)),
         Err(failed) => Err(failed.into()),
     }

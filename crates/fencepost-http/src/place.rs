@@ -7,13 +7,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost_core::{
-    Attempt, Claim, DetachedLease, Found, Leave, Left, Mode, Moment, Place, Removed, Request, Result, Session,
+    Attempt, Claim, DetachedLease, Error, Found, Leave, Left, Mode, Moment, Place, Removed, Request, Result,
+    Session,
 };
 use serde_json::{Value, json};
 
 use crate::client::{ClaimState, HttpClient};
 use crate::conn::call::{Answer, Ask, Call};
-use crate::error::Failed;
+use crate::error::{Failed, strange_answer};
 use crate::session::HttpSession;
 
 /// When the service answers a request that is still queued, so that it is repeated.
@@ -132,7 +133,8 @@ impl HttpPlace {
     async fn release(&self, lease: &DetachedLease) -> Result<Found> {
         let body = json!({ "lease": lease.to_secret() });
         match self.client.call(Ask::post("/v1/leases/release", body).runs_on()).await {
-            Ok(_) => Ok(Found::Valid),
+            Ok(Answer { status: 204, .. }) => Ok(Found::Valid),
+            Ok(answer) => Err(self.strange(&answer)),
             Err(failed) if failed.is("lease-ended") => Ok(Found::Missing),
             Err(failed) => Err(failed.into()),
         }
@@ -142,12 +144,18 @@ impl HttpPlace {
     async fn withdraw(&self) -> Result<Left> {
         let (ask, _) = self.form("/v1/withdraw");
         let answer = self.client.call(ask.runs_on()).await?;
-        Ok(match answer.body.get("withdrawn").and_then(Value::as_str) {
+        let removed = match answer.body.get("withdrawn").and_then(Value::as_str) {
             Some("released") => Removed::Released,
             Some("withdrawn") => Removed::Withdrawn,
-            _ => Removed::Nothing,
-        }
-        .into())
+            Some("nothing") => Removed::Nothing,
+            _ => return Err(self.strange(&answer)),
+        };
+        Ok(removed.into())
+    }
+
+    /// Makes the error for a success that the service does not answer with. A proxy or a login page answers every request so.
+    fn strange(&self, answer: &Answer) -> Error {
+        strange_answer(self.client.connections.url(), answer.status)
     }
 }
 

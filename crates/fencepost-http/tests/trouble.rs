@@ -404,6 +404,27 @@ async fn another_server_is_no_lock_service() {
     assert!(error.is_unreachable() && error.effect() == fencepost_core::Effect::None, "{error}");
 }
 
+/// A login page of the network answers in its place from then on.
+#[tokio::test]
+async fn a_success_that_is_not_of_the_service_is_an_error() {
+    let page =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi";
+    let page = answers(page).await.replace("http://", "").parse().unwrap();
+    let mut service = Service::in_front_of(memory().await);
+    let (balancer, url) = Balancer::start(service.address(), "/extend", 0).await;
+    let client = connect(&url).await;
+    let guard = client.mutex("a").unwrap().lock().await.unwrap();
+    *balancer.to.lock() = page;
+    service.kill().unwrap();
+    let is_noticed = || async { client.reach().await.is_err_and(|error| error.is_configuration()) };
+    eventually(SOON, "it is no lock service", is_noticed).await;
+    let how = fencepost_core::Eviction::new(true);
+    let error = client.evict("a", guard.token(), &how).await.unwrap_err();
+    assert!(error.is_configuration() && error.effect() == fencepost_core::Effect::Unknown, "{error}");
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_configuration(), "{error}");
+}
+
 /// The service allows fewer requests on one connection of HTTP/2.
 #[tokio::test]
 async fn many_waiters_over_tls_hold_up_no_renewal() {

@@ -97,6 +97,7 @@ impl Ask {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// A text, unless it is JSON.
     pub(crate) body: Value,
 }
 
@@ -214,7 +215,7 @@ impl Connections {
             true => {
                 serde_json::from_slice(&bytes).map_err(|_| strange_answer(self.url(), status.as_u16()))?
             }
-            false => Value::Null,
+            false => String::from_utf8_lossy(&bytes).into(),
         };
         match status.is_success() {
             true => Ok(Answer { status: status.as_u16(), body }),
