@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencepost_core::{ClaimId, ClaimRecord, LaterFormat, Record, Token};
 use serde_json::{Value, json};
 
-/// The object of a free lock is smaller than this, unless it has the long reason of an eviction, and that of a held one is not. So a listing
+/// The object of a free lock is smaller than this, unless its last eviction has a long reason, and that of a held one is not. So a listing
 /// does not have to read most of the free ones.
 pub(crate) const SMALLEST_HELD: u64 = 128;
 
@@ -18,7 +18,7 @@ pub(crate) struct LockObject {
     /// The number of this write. Some stores make an object's version from its content, so no two writes are equal.
     pub(crate) write: u64,
     pub(crate) holder: Option<Holding>,
-    /// The last eviction. It stays through the next grant, because the evicted holder may read the object only then.
+    /// The last eviction. It stays until the next one, because other grants may begin and end before the evicted holder reads the object.
     pub(crate) evicted: Option<Evicted>,
 }
 
@@ -113,7 +113,7 @@ impl LockObject {
 
     /// Returns the object that follows, without a holder.
     pub(crate) fn freed(&self) -> LockObject {
-        LockObject { token: self.token, write: self.write + 1, holder: None, evicted: None }
+        LockObject { holder: None, ..self.next() }
     }
 
     /// Returns the object that follows with this grant, which has a new token.
@@ -224,6 +224,6 @@ mod tests {
         for lock in [&freed, &next] {
             assert_eq!((lock.loss_of(3), lock.loss_of(4), lock.loss_of(5)), (None, Some("why"), None));
         }
-        assert_eq!(next.freed().loss_of(4), None, "a free lock is small again");
+        assert_eq!(next.freed().loss_of(4), Some("why"), "the next holder was quick");
     }
 }
