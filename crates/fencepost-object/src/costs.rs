@@ -33,6 +33,8 @@ pub(crate) struct Counted {
     requests: Arc<Mutex<Vec<String>>>,
     /// A write of this object has no answer.
     pub(crate) silent: Mutex<Option<Path>>,
+    /// The next write of this object has no answer.
+    pub(crate) silent_once: Mutex<Option<Path>>,
 }
 
 impl Counted {
@@ -73,7 +75,8 @@ impl fmt::Display for Counted {
 impl ObjectStore for Counted {
     async fn put_opts(&self, key: &Path, bytes: PutPayload, options: PutOptions) -> Answer<PutResult> {
         self.note("PUT", key);
-        if self.silent.lock().as_ref() == Some(key) {
+        let is_silent = self.silent_once.lock().take_if(|silent| silent == key).is_some();
+        if is_silent || self.silent.lock().as_ref() == Some(key) {
             return std::future::pending().await;
         }
         self.store.put_opts(key, bytes, options).await

@@ -6,10 +6,23 @@ use std::time::Duration;
 use fencepost_core::{Claim, Loss, Reply, Result, Session};
 
 use crate::client::{ClaimState, Known, ObjectClient, TRIES};
-use crate::error::contended;
+use crate::error::{contended, timed_out};
 use crate::lock_object::LockObject;
 
+/// The least time that a renewal gets.
+const LEAST: Duration = Duration::from_millis(500);
+
 impl ObjectClient {
+    /// Renews a lease before half of what is left of it has passed. A request that hangs is given up then, so that the renewal can be
+    /// repeated before the lease ends.
+    async fn renew_in_time(&self, state: &ClaimState) -> Result<()> {
+        let (clock, validity) = (self.store.clock(), &state.claim.validity);
+        let now = clock.now();
+        let limit = (validity.until().since(now) / 2).max(LEAST);
+        let renewed = clock.within(now + limit, self.renew_one(state)).await;
+        renewed.unwrap_or_else(|| Err(timed_out(self.store.shown(), limit)))
+    }
+
     /// Renews a lease, or ends the claim if it holds the lock no more.
     async fn renew_one(&self, state: &ClaimState) -> Result<()> {
         // The client closes no semaphore, so this is always a permit.
@@ -106,7 +119,7 @@ pub(crate) struct ObjectSession {
 impl Session for ObjectSession {
     fn renew<'a>(&'a self, _: &'a [Arc<Claim>]) -> Reply<'a, Result<()>> {
         let (client, state) = (Arc::clone(&self.client), Arc::clone(&self.state));
-        Reply::coming(self.client.store.run(async move { client.renew_one(&state).await }))
+        Reply::coming(self.client.store.run(async move { client.renew_in_time(&state).await }))
     }
 }
 
@@ -177,6 +190,34 @@ mod tests {
         *store().silent.lock() = None;
         let released = guard.release().await;
         drop(hangs);
+        locks.close().await;
+        is_held && released.is_ok()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_renewal_that_hangs_is_repeated_before_its_lease_ends() {
+        for number in 0..TRIES {
+            if renew_after_one_that_hangs(number).await {
+                return;
+            }
+        }
+        panic!("a lease of three seconds ended in each of {TRIES} tries");
+    }
+
+    /// Returns whether the lease was renewed in time, for which a busy machine may be too slow.
+    async fn renew_after_one_that_hangs(number: u32) -> bool {
+        let locks = connect(Duration::from_secs(3)).await;
+        let name = format!("again{number}");
+        let guard = locks.mutex(&name).unwrap().lock().await.unwrap();
+        let key = Path::from(format!("locks/{name}"));
+        *store().silent_once.lock() = Some(key.clone());
+        let before = writes(&key).await;
+        eventually(SOON, "it is renewed", async || {
+            writes(&key).await > before || guard.ensure_held().is_err()
+        })
+        .await;
+        let is_held = guard.ensure_held().is_ok() && store().silent_once.lock().take().is_none();
+        let released = guard.release().await;
         locks.close().await;
         is_held && released.is_ok()
     }
