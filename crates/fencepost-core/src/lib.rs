@@ -54,6 +54,7 @@ pub use backend::claim::{Claim, Vote, Want};
 pub use backend::claim_id::ClaimId;
 pub use backend::cleaning_times::CleaningTimes;
 pub use backend::degraded::Degraded;
+pub use backend::fixed_lease::third_of_lease;
 pub use backend::local_queue::LocalQueue;
 pub use backend::ordered_queue::OrderedQueue;
 pub use backend::record::{ClaimRecord, LaterFormat};

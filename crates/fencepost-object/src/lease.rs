@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fencepost_core::{Claim, Loss, Reply, Result, Session};
+use fencepost_core::{Claim, Loss, Reply, Result, Session, third_of_lease};
 
 use crate::client::{ClaimState, Known, ObjectClient, TRIES};
 use crate::error::{contended, timed_out};
@@ -83,8 +83,8 @@ impl ObjectClient {
 pub(crate) async fn watch_fixed(client: Weak<ObjectClient>, state: Weak<ClaimState>, mut ttl: Duration) {
     let Some(clock) = client.upgrade().map(|client| client.store.clock().clone()) else { return };
     loop {
-        clock.sleep_until(clock.now() + ttl / 3).await;
-        let (Some(client), Some(state)) = (client.upgrade(), state.upgrade()) else { return };
+        let state = third_of_lease(&clock, ttl, &state).await;
+        let (Some(client), Some(state)) = (client.upgrade(), state) else { return };
         let claim = &state.claim;
         if clock.is_stopped() || claim.is_leaving() || !claim.is_valid() {
             return;

@@ -118,7 +118,8 @@ impl Requesting {
         let begins = self.state.token() == 0;
         self.state.learn(Some(Known { lock: next, version, until }));
         claim.confirm(seen.asked, ttl);
-        if begins && !claim.renewed {
+        // An extension or an attachment by a lease's text begins nothing.
+        if begins && !claim.renewed && !self.attaches {
             let (client, state) = (Arc::downgrade(client), Arc::downgrade(&self.state));
             claim.runtime.spawn(watch_fixed(client, state, ttl));
         }

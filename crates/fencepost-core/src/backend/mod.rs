@@ -98,6 +98,7 @@ pub(crate) mod claim;
 pub(crate) mod claim_id;
 pub(crate) mod cleaning_times;
 pub(crate) mod degraded;
+pub(crate) mod fixed_lease;
 pub(crate) mod local_queue;
 pub(crate) mod operator;
 pub(crate) mod ordered_queue;

@@ -122,7 +122,6 @@ impl Deployment {
         self.ask(lane, request, call).await.and_then(waited)
     }
 
-    /// Too few replicas have what was written.
     /// Returns the error for a write that too few replicas have. The master has it, so callers that do not undo it say that its effect is
     /// unknown.
     pub(crate) fn short(&self, copies: u32, replicas: u32) -> Error {

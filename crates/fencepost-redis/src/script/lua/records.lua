@@ -19,7 +19,8 @@ end
 
 -- Writes a record. ARGV: 4 the version that is replaced; 5 the new one; 6 the text; 7 for how many µs it is kept. Without a text it is
 -- deleted. A request that is repeated after a lost reply finds its own version, and writes it again, because the client waits until replicas
--- have this write. Reply: whether the record is as it was asked for.
+-- have this write. A deletion that is repeated writes nothing, so replicas may still have the record. Reply: whether the record is as it was
+-- asked for.
 if request == 'write_record' then
   local key, old, new, text = KEYS[1], ARGV[4], ARGV[5], ARGV[6]
   local away = stay_out_of_records()

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use fencepost_core::Loss;
+use fencepost_core::{Loss, third_of_lease};
 
 use crate::table::claim::request::{self, Fate};
 use crate::table::claim::waiter::Waiter;
@@ -13,8 +13,8 @@ use crate::table::client::TableClient;
 pub(crate) async fn watch_fixed(client: Weak<TableClient>, waiter: Weak<Waiter>, mut ttl: Duration) {
     let Some(clock) = client.upgrade().map(|client| client.runtime.clock().clone()) else { return };
     loop {
-        clock.sleep_until(clock.now() + ttl / 3).await;
-        let (Some(client), Some(waiter)) = (client.upgrade(), waiter.upgrade()) else { return };
+        let waiter = third_of_lease(&clock, ttl, &waiter).await;
+        let (Some(client), Some(waiter)) = (client.upgrade(), waiter) else { return };
         let claim = &waiter.claim;
         if clock.is_stopped() || waiter.is_leaving() || !claim.is_valid() {
             return;
