@@ -14,7 +14,7 @@ use fencepost_testkit::faults::Faults;
 use fencepost_testkit::needs;
 use fencepost_testkit::server::Proxy;
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::full::small;
 use crate::kit::{Beside, SHORT, SOON, connect, eventually, fill, lasting, server};
@@ -327,10 +327,8 @@ async fn a_tombstone_ends_while_the_client_goes_on() {
     let start = Instant::now();
     loop {
         engine.drop_on_the_way(&mut proxy, claims.fetch_add(2, Relaxed).into(), SHORT).await;
-        let dropped = Instant::now();
-        while tombstones(&etcd) == 0 && dropped.elapsed() < 2 * SHORT {
-            sleep(Duration::from_millis(5)).await;
-        }
+        let is_there = eventually("a tombstone", async || tombstones(&etcd) > 0);
+        let _ = timeout(2 * SHORT, is_there).await;
         if tombstones(&etcd) == 1 {
             break;
         }

@@ -2,6 +2,7 @@
 
 mod cleaning;
 mod deleted;
+mod fixed;
 mod fixture;
 mod impatient;
 mod jumps;
@@ -13,6 +14,9 @@ mod stopped;
 
 pub use cleaning::CleaningClient;
 pub use deleted::DeletedRows;
+pub use fixed::{
+    a_holder_with_a_fixed_lease_is_told_that_its_row_was_deleted, evicted_holders_with_fixed_leases_are_told,
+};
 pub use fixture::{SqlMode, SqlServer};
 pub use impatient::impatient_callers;
 pub use jumps::hold_through_jumps;
